@@ -126,6 +126,14 @@ def test_a_file_of_sqlite_that_may_not_be_read_is_refused(
         opened(shop)
 
 
+def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None:
+    shop.write_text(shop.read_text().replace('url = "sqlite:///shop.db"', 'connection = "the_shop"'))
+    with pytest.raises(
+        ToolError, match="the Connection the_shop in the variable AIRFLOW_CONN_THE_SHOP, found nothing"
+    ):
+        opened(shop)
+
+
 def test_a_process_that_is_gone_is_one_reason_and_the_next_query_starts_another(shop: Path) -> None:
     runner = opened(shop)
     end_process_of(runner)

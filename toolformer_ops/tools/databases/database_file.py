@@ -6,7 +6,6 @@ it: a Postgres' address has the name of an environment variable instead, or is a
 """
 
 import json
-import os
 import re
 from pathlib import PurePath
 from typing import Any
@@ -14,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from pydantic import Field, model_validator
 
-from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.config import ENV_PREFIX, secret_of
 from toolformer_ops.errors import ToolError
 from toolformer_ops.tools.files.secret_values import secret_values
 from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
@@ -191,9 +190,12 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
 def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str, str]]:
     """The address that an Airflow Connection has: a URI, or JSON as Airflow writes it."""
     variable = connection_variable(connection)
-    value = os.environ.get(variable, "")
+    value = secret_of(variable)
     if not value:
-        value = secret_values((variable,), tool)[variable]
+        raise ToolError(
+            f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, found nothing. A "
+            "stage that Airflow starts on its worker gets it from Airflow; commands and pods need it in their environment."
+        )
     if value.lstrip().startswith("{"):
         address = _of_json(value, variable, tool)
     else:
