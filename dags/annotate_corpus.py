@@ -2,7 +2,8 @@
 
 **How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what
 its preset says: the paper's number, that of the demo for a small model, or, to only look, the paper's for 20
-documents without finetuning. Parameters that the form does not have are keys of its "Configuration JSON"
+documents without finetuning; a preview is 20 documents with a small model's numbers, without placebos and
+without finetuning. Parameters that the form does not have are keys of its "Configuration JSON"
 (`toolformer-ops parameters`). A run that cannot start is red at its first task within seconds, and its note
 says why: a field that is not known, a threshold below what is pruned, suites without data, an address with
 nothing behind it (a path only if stages run on this machine). The corpus is ingested if it was not before.

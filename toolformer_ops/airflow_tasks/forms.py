@@ -59,8 +59,13 @@ above what is in view. So the run's first task checks them.
 
 MAX_ADDRESS_LENGTH = 2000
 
-PRESET_NAMES = {"paper": "the paper", "small_model": "a small model", "only_look": "only look"}
-WITH_PRESET = {"small_model": "for a small model", "only_look": "to only look"}
+PRESET_NAMES = {
+    "paper": "the paper",
+    "small_model": "a small model",
+    "only_look": "only look",
+    "preview": "a preview",
+}
+WITH_PRESET = {"small_model": "for a small model", "only_look": "to only look", "preview": "for a preview"}
 """How a field says which preset a value is of."""
 
 FINETUNING_PARAMETERS = "{{ dict(params.items() | rejectattr(0, 'eq', 'release')) | tojson }}"
@@ -185,11 +190,19 @@ def description_of(name: str) -> str:
     """
     description, usual = PROPERTIES[name]["description"], PROPERTIES[name].get("usual", usual_of(name))
     values = [
-        f"{shown(values[name])} {WITH_PRESET[preset]}" for preset, values in PRESETS.items() if name in values
+        f"{shown(values[name])} {WITH_PRESET[preset]}"
+        for preset, values in PRESETS.items()
+        if name in values and not _is_another_presets(preset, name)
     ]
     if not values and "usual" not in PROPERTIES[name]:
         return str(description)
     return f"{description.removesuffix('.')} ({'; '.join((shown(usual), *values))})."
+
+
+def _is_another_presets(preset: str, name: str) -> bool:
+    """Whether a preview has the value of another preset, which a field says once."""
+    others = (values.get(name) for other, values in PRESETS.items() if other != "preview")
+    return preset == "preview" and PRESETS[preset][name] in others
 
 
 def usual_of(name: str) -> Any:

@@ -44,6 +44,7 @@ MOST_REASONS = 3
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SMALL_WEIGHTS = 1e9
 """Models with fewer weights need the numbers of the preset `small_model`; larger ones those of the paper."""
+SMALL_PRESETS = ("small_model", "preview")
 GIB = 2**30
 
 State = Literal["ok", "mind", "wrong"]
@@ -232,7 +233,7 @@ def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
             return Observation("ok", "model", detail)
         seen.append(weights_of(folder))
         size = f"{seen[0] / 1e6:,.0f} million weights"
-        is_small, has_small_numbers = seen[0] < SMALL_WEIGHTS, choices.preset == "small_model"
+        is_small, has_small_numbers = seen[0] < SMALL_WEIGHTS, choices.preset in SMALL_PRESETS
         if choices.preset != "only_look" and is_small != has_small_numbers:
             better = "small_model" if is_small else "paper"
             chosen = f'--parameters \'{{"preset": "{better}"}}\''

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.runs.choices import PRESETS, RunChoices, typed_values
+from toolformer_ops.runs.choices import PRESETS, RunChoices, SamplingChoices, typed_values
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
@@ -69,6 +69,19 @@ def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
     assert not RunChoices.parse(
         {**LEAST, "preset": "only_look", "finetune": True}
     ).finetune  # a switch is never empty
+
+
+def test_a_preview_samples_as_a_small_model_does_without_placebos() -> None:
+    preview, small = (RunChoices.parse({**LEAST, "preset": preset}) for preset in ("preview", "small_model"))
+    assert preview.part(SamplingChoices) == small.part(SamplingChoices)
+    assert (preview.wants_placebos, preview.keep_rule, preview.finetune) == (False, "paper", False)
+
+
+def test_no_placebos_are_no_contradiction_to_a_preset() -> None:
+    chosen = RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0})
+    assert chosen.keep_rule == "paper"
+    with pytest.raises(UsageError, match="keep_rule information needs placebos of at least 1"):
+        RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0, "keep_rule": "information"})
 
 
 def test_a_tools_number_fills_what_was_not_chosen() -> None:
