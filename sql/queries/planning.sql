@@ -30,6 +30,23 @@ select unscored.documents, unscored.tokens,
        (select sum(seconds_per_token order by stage) from lately having min(stage) = 2) as seconds_per_token
 from unscored
 
+-- name: seconds_of_model
+-- As seconds_per_token of remaining_work, but of this tool with this model under any recipe, among the newest 10,000 micro-batches.
+with newest as (
+    select batch_id, run_id, tool, stage, tokens, seconds from micro_batches order by batch_id desc limit 10000
+),
+of_model as (
+    select newest.stage, newest.tokens, newest.seconds, row_number() over (partition by newest.stage order by newest.batch_id desc) as place
+    from newest
+    join annotation_runs run using (run_id)
+    where newest.tool = :tool and newest.stage in ('sample', 'execute', 'score') and newest.tokens > 0
+      and run.model_identity = :model_identity
+),
+lately as (
+    select stage, sum(seconds) / sum(tokens) as seconds_per_token from of_model where place <= 50 group by stage
+)
+select (select sum(seconds_per_token order by stage) from lately having bool_or(stage = 'sample')) as seconds_per_token
+
 -- name: tools_checked
 -- The tools for which another run passed the checks of the same rows: of the same recipe, threshold and bounds, at the same version.
 select asked.tool

@@ -5,7 +5,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.stages.planning import filter_shard_count, tools_to_do
+from toolformer_ops.stages.planning import filter_shard_count, plan_shards, tools_to_do
 
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
 AGAIN = """
@@ -83,6 +83,37 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
     # twice the work.
     assert filter_shard_count([240.0, 240.0], 60.0, start_up_seconds=0.1) == 4
     assert filter_shard_count([10**6] * 5, 60.0) == 64
+
+
+def shards_of_twenty_texts(settings: Settings, measured_by: str) -> int:
+    """Into how many shards 20 unscored texts are split, after 10 s a text were measured in another recipe of a model."""
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    texts = [run.add_text(f"Out of 1400 people, {number}00 passed.") for number in range(20)]
+    decision = {
+        "filter_recipe_id": recipe_id("filter", "Calculator"),
+        "paragraph": 0,
+        "start_char": 0,
+        "kept": True,
+    }
+    run.write(
+        "filter_decisions", *({**decision, "document_id": text.document_id, "end_char": 40} for text in texts)
+    )
+    run.change(
+        "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) "
+        "values ('run-1', :tool, 'sample', 'of-another-prompt', 20, 200, 20, 200)",
+        tool=measured_by,
+    )
+    return len(plan_shards(settings.model_copy(update={"start_up_seconds": 0.0}), "run-1", "Calculator"))
+
+
+def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_and_model(
+    settings: Settings,
+) -> None:
+    assert shards_of_twenty_texts(settings, measured_by="Calculator") == 3  # 200 s, 60 s a shard or more
+
+
+def test_times_of_another_tool_plan_nothing(settings: Settings) -> None:
+    assert shards_of_twenty_texts(settings, measured_by="QA") == 1  # 40 s by the setting
 
 
 def test_filters_are_planned_by_what_a_document_and_the_newest_starts_took_lately(settings: Settings) -> None:

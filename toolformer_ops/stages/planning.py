@@ -1,10 +1,10 @@
 """Which tools of a run have work, and the shards that a tool's work is split into, so that a mapped task has enough to do.
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents
-that are not yet scored, times the seconds that a token took lately (a setting, seconds a document, until
-there are measured times). A shard holds `shard_seconds` of it, or more where starting a process would take
-more than a twentieth of that, by what the newest processes took (a setting, until then); there are at most
-64 shards, and no more than documents.
+that are not yet scored, times the seconds that a token took lately: under the same recipes, else in the same
+tool with the same model, else a setting, seconds a document. A shard holds `shard_seconds` of it, or more
+where starting a process would take more than a twentieth of that, by what the newest processes took (a
+setting, until then); there are at most 64 shards, and no more than documents.
 """
 
 import logging
@@ -58,7 +58,15 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             members=members_beyond_finished(connection, run, run.scoring_recipe_id),
         )
         start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
-    measured = work.seconds_per_token
+        measured = work.seconds_per_token
+        if measured is None:  # nothing was done under its recipes yet
+            [of_model] = database.fetch_all(
+                connection,
+                queries.planning.seconds_of_model,
+                tool=run.tool,
+                model_identity=run.model_identity,
+            )
+            measured = of_model.seconds_per_token
     seconds = work.documents * settings.seconds_per_document if measured is None else work.tokens * measured
     count = shard_count(work.documents, seconds, max(settings.shard_seconds, start_up / START_UP_SHARE))
     logger.info(
