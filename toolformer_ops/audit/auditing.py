@@ -21,6 +21,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
+from toolformer_ops.storage.history_files import OF_STAGE
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.storage.queries import Statement
 
@@ -117,6 +118,16 @@ class Auditing:
     audit_id: int
     orphans_after: timedelta = ORPHANS_AFTER
     page_documents: int = PAGE_DOCUMENTS
+
+    def in_history_alone(self) -> set[str]:
+        """The recipes whose calls, losses or placebos retention has dropped, as the history has them."""
+        rows = database.fetch_all(
+            self.engine,
+            queries.audited_rows.in_history_alone,
+            recipe_ids=self.subjects.recipe_ids(OF_STAGE),
+            table_of_stage=dict(OF_STAGE),
+        )
+        return {row.recipe_id for row in rows}
 
 
 @dataclass(frozen=True)

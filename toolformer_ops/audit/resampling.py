@@ -64,8 +64,13 @@ def resampling_check(calls: int, seed: str) -> Check:
 
 
 def _newest(auditing: Auditing) -> dict[str, Row[Any]]:
-    """By scoring recipe, the tool in the newest run with it."""
-    return {tool.scoring_recipe_id: tool for tool in auditing.subjects.tools}
+    """By scoring recipe, the tool in the newest run with it, if Postgres has its rows."""
+    in_history = auditing.in_history_alone()
+    return {
+        tool.scoring_recipe_id: tool
+        for tool in auditing.subjects.tools
+        if in_history.isdisjoint((tool.sampling_recipe_id, tool.scoring_recipe_id, tool.placebo_recipe_id))
+    }
 
 
 def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) -> Page:

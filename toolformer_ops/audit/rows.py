@@ -18,7 +18,6 @@ from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.stages.ingestion import REFUSED_ROWS
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.history_files import OF_STAGE
 from toolformer_ops.storage.queries import Statement
 
 
@@ -89,7 +88,7 @@ def stage_rows(stage: str) -> Check:
             return []
         # The ledger of rows that are in the history alone stays; `audit/history.py` looks at their files. Which inputs
         # an execution has asked is in the calls.
-        in_history = _in_history_alone(auditing)
+        in_history = auditing.in_history_alone()
         tools = (
             tool
             for tool in auditing.subjects.tools
@@ -99,17 +98,6 @@ def stage_rows(stage: str) -> Check:
         return [recipe_id for recipe_id in recipe_ids if recipe_id and recipe_id not in in_history]
 
     return Check(f"{stage} rows", recipes, page)
-
-
-def _in_history_alone(auditing: Auditing) -> set[str]:
-    """The recipes whose calls, losses or placebos retention has dropped, as the history has them."""
-    rows = database.fetch_all(
-        auditing.engine,
-        queries.audited_rows.in_history_alone,
-        recipe_ids=auditing.subjects.recipe_ids(OF_STAGE),
-        table_of_stage=dict(OF_STAGE),
-    )
-    return {row.recipe_id for row in rows}
 
 
 def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
