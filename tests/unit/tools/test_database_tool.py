@@ -1,9 +1,11 @@
 """The tool file of a database: what names its version, what is compared when it is opened, and what a wrong one says."""
 
+import json
 import os
 import signal
 import sqlite3
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.records import Document
+from toolformer_ops.tools.databases.database_file import DatabasePart, postgres_address
 from toolformer_ops.tools.databases.database_tool import DatabaseRunner, DatabaseTool, rows_text
 from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
 
@@ -124,6 +127,37 @@ def test_a_file_of_sqlite_that_may_not_be_read_is_refused(
     shop.write_text(shop.read_text().replace("sqlite:///shop.db", "sqlite:////etc/shop.db"))
     with pytest.raises(ToolError, match=r"expected files that may be read, found /etc/shop\.db"):
         opened(shop)
+
+
+EXTRA = '{"sslmode": "verify-full", "options": "-c x=1", "nested": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "postgres://u:p%40%20%2Fx%7BA%7D@h:5432/shop?sslmode=verify-full&cursor=dict",
+        f"postgres://u:p%40%20%2Fx%7BA%7D@h:5432/shop?__extra__={quote(EXTRA)}",
+        f'{{"conn_type": "postgres", "login": "u", "password": "p@ /x{{A}}", "host": "h", "port": 5432, "schema": "shop", '
+        f'"extra": {EXTRA}}}',
+        f'{{"conn_type": "postgres", "login": "u", "password": "p@ /x{{A}}", "host": "h", "port": "5432", "schema": "shop", '
+        f'"extra": {json.dumps(EXTRA)}}}',
+    ],
+    ids=["parameters", "extra", "JSON", "JSON with extra as text"],
+)
+def test_a_connection_has_its_address_and_what_libpq_needs_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_THE_SHOP", value)
+    address, secrets = postgres_address(DatabasePart(connection="the_shop"), "Shop")
+    assert address == {
+        "host": "h",
+        "port": "5432",
+        "user": "u",
+        "password": "p@ /x{A}",
+        "dbname": "shop",
+        "sslmode": "verify-full",
+    }
+    assert "p@ /x{A}" in secrets.values()
 
 
 def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import re
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, model_validator
 
@@ -182,7 +182,8 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
             f"{', '.join(sorted(unknown))}. Remove it."
         )
     filled = {
-        key: _PLACE.sub(lambda place: secrets[place[1]], value) for key, value in (parameters | more).items()
+        key: _PLACE.sub(lambda place: secrets.get(place[1], place[0]), value)
+        for key, value in (parameters | more).items()
     }
     return {key: value for key, value in filled.items() if value}
 
@@ -204,20 +205,25 @@ def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str
                 f"tool {tool}: expected the Connection {connection} of a Postgres, found another."
             )
         whole, _, query = value.partition("?")
-        # Airflow writes what else a Connection holds into its address, too.
-        of_libpq = [(key, item) for key, item in parse_qsl(query) if key in _PARAMETERS]
-        address = _of_url(f"{whole}?{urlencode(of_libpq)}", {}, tool)
+        more = dict(parse_qsl(query))
+        # Airflow writes what else a Connection holds into its address, as JSON if a part of it is no text.
+        more |= _of_libpq(more.pop("__extra__", "{}"))
+        address = _of_url(whole, {}, tool) | {key: item for key, item in more.items() if key in _PARAMETERS}
     return address, {variable: value, f"{variable}'s password": address.get("password") or value}
+
+
+def _of_libpq(extra: Any) -> dict[str, str]:
+    """The parameters of libpq among what else a Connection holds, an object or the JSON of one."""
+    values = json.loads(extra) if isinstance(extra, str) else extra
+    return {key: str(item) for key, item in values.items() if key in _PARAMETERS}
 
 
 def _of_json(value: str, variable: str, tool: str) -> dict[str, str]:
     try:
         connection: dict[str, Any] = json.loads(value)
-        extra = connection.get("extra") or {}
-        extra = json.loads(extra) if isinstance(extra, str) else extra
         named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
         parameters = {key: str(connection.get(name) or "") for key, name in named.items()}
-        parameters |= {key: str(item) for key, item in extra.items() if key in _PARAMETERS}
+        parameters |= _of_libpq(connection.get("extra") or {})
     except (ValueError, AttributeError) as error:
         raise ToolError(
             f"tool {tool}: expected a Connection as JSON in {variable}, found other text."
