@@ -160,6 +160,21 @@ def test_a_connection_has_its_address_and_what_libpq_needs_of_the_rest(
     assert "p@ /x{A}" in secrets.values()
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["mysql://u:secret@h/shop", "secret", '{"login": "secret"', "postgres://u:secret@h/shop?__extra__=[1]"],
+)
+def test_what_is_no_connection_of_a_postgres_is_refused_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_THE_SHOP", value)
+    with pytest.raises(
+        ToolError, match="expected the address of a Postgres in AIRFLOW_CONN_THE_SHOP"
+    ) as refused:
+        postgres_address(DatabasePart(connection="the_shop"), "Shop")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None:
     shop.write_text(shop.read_text().replace('url = "sqlite:///shop.db"', 'connection = "the_shop"'))
     with pytest.raises(

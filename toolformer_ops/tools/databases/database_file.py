@@ -197,19 +197,24 @@ def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str
             f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, found nothing. A "
             "stage that Airflow starts on its worker gets it from Airflow; commands and pods need it in their environment."
         )
-    if value.lstrip().startswith("{"):
-        address = _of_json(value, variable, tool)
-    else:
-        if urlsplit(value).scheme.partition("+")[0] not in {"postgres", "postgresql"}:
-            raise ToolError(
-                f"tool {tool}: expected the Connection {connection} of a Postgres, found another."
-            )
-        whole, _, query = value.partition("?")
-        more = dict(parse_qsl(query))
-        # Airflow writes what else a Connection holds into its address, as JSON if a part of it is no text.
-        more |= _of_libpq(more.pop("__extra__", "{}"))
-        address = _of_url(whole, {}, tool) | {key: item for key, item in more.items() if key in _PARAMETERS}
+    try:
+        address = _of_json(value) if value.lstrip().startswith("{") else _of_uri(value, tool)
+    except (ValueError, AttributeError) as error:
+        raise ToolError(
+            f"tool {tool}: expected the address of a Postgres in {variable}, a URI or JSON as Airflow writes it, found other text."
+        ) from error
     return address, {variable: value, f"{variable}'s password": address.get("password") or value}
+
+
+def _of_uri(value: str, tool: str) -> dict[str, str]:
+    """The parameters of libpq in the URI of a Connection; a ValueError says that it is none of a Postgres."""
+    if urlsplit(value).scheme.partition("+")[0] not in {"postgres", "postgresql"}:
+        raise ValueError("no address of a Postgres")
+    whole, _, query = value.partition("?")
+    more = dict(parse_qsl(query))
+    # Airflow writes what else a Connection holds into its address, as JSON if a part of it is no text.
+    more |= _of_libpq(more.pop("__extra__", "{}"))
+    return _of_url(whole, {}, tool) | {key: item for key, item in more.items() if key in _PARAMETERS}
 
 
 def _of_libpq(extra: Any) -> dict[str, str]:
@@ -218,14 +223,10 @@ def _of_libpq(extra: Any) -> dict[str, str]:
     return {key: str(item) for key, item in values.items() if key in _PARAMETERS}
 
 
-def _of_json(value: str, variable: str, tool: str) -> dict[str, str]:
-    try:
-        connection: dict[str, Any] = json.loads(value)
-        named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
-        parameters = {key: str(connection.get(name) or "") for key, name in named.items()}
-        parameters |= _of_libpq(connection.get("extra") or {})
-    except (ValueError, AttributeError) as error:
-        raise ToolError(
-            f"tool {tool}: expected a Connection as JSON in {variable}, found other text."
-        ) from error
+def _of_json(value: str) -> dict[str, str]:
+    """The parameters of libpq in a Connection as JSON; a ValueError or an AttributeError says that it is none."""
+    connection: dict[str, Any] = json.loads(value)
+    named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
+    parameters = {key: str(connection.get(name) or "") for key, name in named.items()}
+    parameters |= _of_libpq(connection.get("extra") or {})
     return {key: text for key, text in parameters.items() if text}
