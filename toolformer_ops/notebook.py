@@ -44,10 +44,10 @@ def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Paramet
         try:
             return function(*args, **kwargs)
         except ModuleNotFoundError as error:
-            known = lacking_package(error)
-            if known is None:
+            with_remedy = lacking_package(error)
+            if with_remedy is None:
                 raise
-            raise known from error
+            raise with_remedy from error
 
     return with_remedies
 
@@ -79,8 +79,8 @@ _OF_KEPT_CALL = {"kept": True, "not_kept": None, "input_only_after": False, "kee
 def _shown_row(values: Mapping[Any, Any]) -> dict[str, Any] | None:
     """A row as `calls_page` shows it; None if columns are lacking."""
     # pandas has nan where a number is missing
-    known = {str(name): None if value != value else value for name, value in values.items()}  # noqa: PLR0124
-    row = {**_OF_KEPT_CALL, **known}
+    present = {str(name): None if value != value else value for name, value in values.items()}  # noqa: PLR0124
+    row = {**_OF_KEPT_CALL, **present}
     for name, in_view in _OF_VIEW.items():
         if name not in row and in_view in row:
             row[name] = row[in_view]

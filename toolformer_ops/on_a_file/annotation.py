@@ -92,7 +92,7 @@ def saved_nats(row: Row) -> float:
 
 
 @dataclass(frozen=True)
-class _AskedDocument:
+class _DocumentToAnnotate:
     """A document that at least one tool is asked about."""
 
     name: str
@@ -147,7 +147,7 @@ class Annotation:
 
         Raises as `read_corpus`, and as the model and the tools do.
         """
-        self.count_asked()
+        self.count_texts()
         if not self.choices.wants_placebos:
             for text in self.texts(partial):
                 yield from text.rows
@@ -158,7 +158,7 @@ class Annotation:
                 yield from text.rows
         self.progress.ended()
 
-    def count_asked(self) -> None:
+    def count_texts(self) -> None:
         """Ask the filters about all documents, and count what they say, so that it is known how much there is to do.
 
         Raises before that if an index or a model of a tool is not there.
@@ -175,9 +175,9 @@ class Annotation:
     def texts(self, partial: PartialFile) -> Iterator[AnnotatedText]:
         """What each tool finds in each text that it is asked about, in order; none is annotated before its turn comes."""
         self.progress.begins("loading the model")
-        asked = self._asked()
+        documents = self._documents_to_annotate()
         together = 1
-        while batch := self._batch(asked, together):
+        while batch := self._batch(documents, together):
             for annotator in self.annotators:
                 self.recipe_id(annotator)  # loads the model, which is no part of a batch's time
             started = time.perf_counter()
@@ -192,31 +192,31 @@ class Annotation:
     def _decisions(self, annotator: Annotator, document: Document) -> list[FilterDecision]:
         return filter_document(annotator.tool, document, self.choices, chains=self.choices.chains)
 
-    def _asked(self) -> Iterator[_AskedDocument]:
+    def _documents_to_annotate(self) -> Iterator[_DocumentToAnnotate]:
         for name, document in self.documents():
             paragraphs = {
                 annotator.tool.spec.name: kept_paragraphs(document, self._decisions(annotator, document))
                 for annotator in self.annotators
             }
             if any(paragraphs.values()):
-                yield _AskedDocument(name, document, paragraphs)
+                yield _DocumentToAnnotate(name, document, paragraphs)
 
-    def _batch(self, asked: Iterator[_AskedDocument], together: int) -> list[_AskedDocument]:
+    def _batch(self, documents: Iterator[_DocumentToAnnotate], together: int) -> list[_DocumentToAnnotate]:
         """The next documents, at most so many, and no more tokens than a micro-batch has but for one document."""
         most = (
             self.settings.micro_batch_tokens
             or BATCH_SIZES[device_kind(self.settings.device)].micro_batch_tokens
         )
-        batch: list[_AskedDocument] = []
+        batch: list[_DocumentToAnnotate] = []
         tokens = 0.0
-        for item in itertools.islice(asked, together):
+        for item in itertools.islice(documents, together):
             batch.append(item)
             tokens += float(tokens_before(item.document.text)[-1])
             if tokens >= most:
                 break
         return batch
 
-    def _annotated(self, batch: Sequence[_AskedDocument], partial: PartialFile) -> list[AnnotatedText]:
+    def _annotated(self, batch: Sequence[_DocumentToAnnotate], partial: PartialFile) -> list[AnnotatedText]:
         """The texts of a batch, each tool's computed together unless an earlier try has finished them."""
         by_tool = {
             annotator.tool.spec.name: self._annotated_by(annotator, batch, partial)
@@ -230,18 +230,18 @@ class Annotation:
         ]
 
     def _annotated_by(
-        self, annotator: Annotator, batch: Sequence[_AskedDocument], partial: PartialFile
+        self, annotator: Annotator, batch: Sequence[_DocumentToAnnotate], partial: PartialFile
     ) -> dict[uuid.UUID, AnnotatedText]:
         """By id, the documents of a batch that the tool is asked about."""
         tool = annotator.tool.spec.name
-        asked = [item for item in batch if item.paragraphs[tool]]
-        if not asked:
+        items = [item for item in batch if item.paragraphs[tool]]
+        if not items:
             return {}
         recipe_id = self.recipe_id(annotator)
         threshold = self.choices.keep_threshold(annotator.tool.spec)
         texts: dict[uuid.UUID, AnnotatedText] = {}
         # 1. What an earlier try has finished.
-        for item in asked:
+        for item in items:
             line = partial.line(_key(annotator, recipe_id, item.document))
             if line is not None:
                 rows = [with_verdict(row, threshold) for row in line["rows"]]
@@ -249,7 +249,7 @@ class Annotation:
                 texts[item.document.document_id] = text
                 self.progress.finished(text, is_new=False)
         # 2. The others, together.
-        new = [item for item in asked if item.document.document_id not in texts]
+        new = [item for item in items if item.document.document_id not in texts]
         self.progress.begins(f"annotating with {tool}")
         annotated = annotator.annotate([paragraph for item in new for paragraph in item.paragraphs[tool]])
         for item in new:
@@ -342,7 +342,7 @@ def _batches(texts: Sequence[TextOfCalls]) -> Iterator[Sequence[TextOfCalls]]:
 
 
 def _text_of(
-    item: _AskedDocument, tool: str, counts: Counter[str], without_result: Counter[str], rows: list[Row]
+    item: _DocumentToAnnotate, tool: str, counts: Counter[str], without_result: Counter[str], rows: list[Row]
 ) -> AnnotatedText:
     """The text with its rows, each of which begins with the name of its record."""
     named = [{"id": item.name, **row} for row in rows]

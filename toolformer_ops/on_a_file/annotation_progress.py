@@ -37,9 +37,9 @@ MOST_REASONS = 4
 class ToolProgress:
     """What one tool has done so far."""
 
-    asked: int = 0
-    """Texts of which its filter keeps something."""
-    not_asked: Counter[str] = field(default_factory=Counter)
+    items: int = 0
+    """Texts of which its filter keeps something; calls that others proposed."""
+    filtered_out: Counter[str] = field(default_factory=Counter)
     """The other texts, by the filter's reason."""
     done: int = 0
     """Texts that are annotated."""
@@ -115,10 +115,10 @@ class AnnotationProgress:
     def filtered(self, tool: str, decisions: Sequence[FilterDecision]) -> None:
         """A tool's filter has judged a document."""
         if any(decision.kept for decision in decisions):
-            self.tools[tool].asked += 1
+            self.tools[tool].items += 1
         else:
             reasons = Counter(decision.reason for decision in decisions)
-            self.tools[tool].not_asked[reasons.most_common(1)[0][0] if reasons else "empty_text"] += 1
+            self.tools[tool].filtered_out[reasons.most_common(1)[0][0] if reasons else "empty_text"] += 1
 
     def finished(self, text: "AnnotatedText", *, is_new: bool) -> None:
         """A text is annotated by a tool, now or by an earlier try."""
@@ -200,7 +200,7 @@ class AnnotationProgress:
         done, total = self.placebo_texts
         if total:
             return None if not done else (self.clock() - self._placebos_since) / done * (total - done)
-        left = sum(tool.asked for tool in self.tools.values()) - self.done
+        left = sum(tool.items for tool in self.tools.values()) - self.done
         if self._annotating_since is None or not self._new or not left:
             return None
         return (self.clock() - self._annotating_since) / self._new * left
@@ -209,11 +209,11 @@ class AnnotationProgress:
     def line(self) -> str:
         """In one line: what is done now, and how much of it."""
         tools = self.tools.values()
-        asked = sum(tool.asked for tool in tools)
+        items = sum(tool.items for tool in tools)
         if self.phase.startswith("reading"):
             return f"{self.phase}: {self.texts:,}"
         what = self.noun if len(self.tools) == 1 or self.noun != "texts" else "pairs of a text and a tool"
-        parts = [f"{self.phase}: {self.done:,} of {asked:,} {what}"]
+        parts = [f"{self.phase}: {self.done:,} of {items:,} {what}"]
         if self.placebo_texts[1]:
             parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"]
         if self.noun == "texts":
@@ -241,7 +241,7 @@ class AnnotationProgress:
         self._fill(
             table,
             {
-                f"{self.noun} asked" if self.noun == "texts" else self.noun: lambda tool: tool.asked,
+                f"{self.noun} asked" if self.noun == "texts" else self.noun: lambda tool: tool.items,
                 "done": lambda tool: tool.done,
                 **({"samples": lambda tool: tool.samples} if self.noun == "texts" else {}),
                 "scored": lambda tool: tool.scored,
@@ -276,14 +276,14 @@ class AnnotationProgress:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
         of_texts: Mapping[str, Callable[[ToolProgress], int]] = {
-            "texts asked": lambda tool: tool.asked,
+            "texts asked": lambda tool: tool.items,
             "samples": lambda tool: tool.samples,
             "scored": lambda tool: tool.scored,
             "kept calls": lambda tool: tool.kept,
             "in texts": lambda tool: tool.kept_texts,
         }
         of_calls: Mapping[str, Callable[[ToolProgress], int]] = {
-            "calls": lambda tool: tool.asked,
+            "calls": lambda tool: tool.items,
             "with a result": lambda tool: tool.calls,
             "scored": lambda tool: tool.scored,
             "kept": lambda tool: tool.kept,
@@ -297,7 +297,7 @@ class AnnotationProgress:
         lines += [
             Text(f"{name}, {what}: {reasons_in_words(counts)}")
             for name, tool in self.tools.items()
-            for what, counts in (("not asked", tool.not_asked), (self._nothing, tool.nothing))
+            for what, counts in (("not asked", tool.filtered_out), (self._nothing, tool.nothing))
             if counts
         ]
         return Group(table, *lines)

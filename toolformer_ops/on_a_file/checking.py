@@ -150,8 +150,8 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
     refused = ", ".join(f"{count:,} {title(reason)}" for reason, count in most_common)
     first = look.first_refusal
     if not look.documents:
-        found = refused or "the file is empty"
-        yield Observation("wrong", "corpus", f"no usable record: {found}. {_remedy(look)}")
+        reasons = refused or "the file is empty"
+        yield Observation("wrong", "corpus", f"no usable record: {reasons}. {_remedy(look)}")
         return
     characters = sum(len(document.text) for _, document in look.documents) / len(look.documents)
     texts = f"{len(look.documents):,} texts"
@@ -199,12 +199,12 @@ def of_tool(
     tool = get_tool(name)
     if is_here:
         tool.version(settings, "")  # raises if an index or a model is not there
-    asked = 0
+    kept_texts = 0
     reasons: Counter[str] = Counter()
     for _, document in look.documents:
         decisions = filter_document(tool, document, choices, chains=choices.chains)
         if any(decision.kept for decision in decisions):
-            asked += 1
+            kept_texts += 1
         elif decisions:
             reasons[decisions[0].reason] += 1
     why = "; ".join(f"{count:,} {title(reason)}" for reason, count in reasons.most_common(MOST_REASONS))
@@ -213,16 +213,16 @@ def of_tool(
     cost = (
         f"at most {places} x {samples} samples a text, kept from {choices.keep_threshold(tool.spec):g} nats"
     )
-    asked_of = f"asked in {asked:,} of {len(look.documents):,} texts"
-    if not asked:
-        return Observation("mind", name, f"{asked_of}, so it does nothing here: {why}")
-    return Observation("ok", name, f"{asked_of}{f' (not: {why})' if why else ''}; {cost}")
+    share = f"asked in {kept_texts:,} of {len(look.documents):,} texts"
+    if not kept_texts:
+        return Observation("mind", name, f"{share}, so it does nothing here: {why}")
+    return Observation("ok", name, f"{share}{f' (not: {why})' if why else ''}; {cost}")
 
 
 def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
     """Whether the model is there and can annotate, and whether its weights fit into memory."""
     name, revision = split_revision(choices.model)
-    seen: list[int] = []
+    weights: list[int] = []
 
     def look() -> Observation:
         identity = model_identity(name, revision, annotates=True, settings=settings)
@@ -231,9 +231,9 @@ def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
         if folder is None:
             detail = f"{identity}, {architecture}; its size is known once it is fetched"
             return Observation("ok", "model", detail)
-        seen.append(weights_of(folder))
-        size = f"{seen[0] / 1e6:,.0f} million weights"
-        is_small, has_small_numbers = seen[0] < SMALL_WEIGHTS, choices.preset in SMALL_PRESETS
+        weights.append(weights_of(folder))
+        size = f"{weights[0] / 1e6:,.0f} million weights"
+        is_small, has_small_numbers = weights[0] < SMALL_WEIGHTS, choices.preset in SMALL_PRESETS
         if choices.preset != "only_look" and is_small != has_small_numbers:
             better = "small_model" if is_small else "paper"
             chosen = f'--parameters \'{{"preset": "{better}"}}\''
@@ -242,8 +242,8 @@ def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
         return Observation("ok", "model", f"{identity}, {architecture}, {size}; preset {choices.preset}")
 
     yield observed("model", look)
-    if seen:
-        needed = seen[0] * NUMBER_BYTES[settings.dtype]
+    if weights:
+        needed = weights[0] * NUMBER_BYTES[settings.dtype]
         free = _free_bytes(settings)
         detail = (
             f"{needed / GIB:.1f} GiB for the weights in {settings.dtype}, {free / GIB:.1f} GiB free on "
@@ -266,12 +266,12 @@ def of_proposer(settings: Settings, choices: RunChoices) -> Observation:
 
 def weights_of(folder: Path) -> int:
     """How many weights the safetensors of a folder hold, by their headers."""
-    found = 0
+    weights = 0
     for path in folder.glob("*.safetensors"):
         with path.open("rb") as file:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        found += sum(math.prod(item["shape"]) for key, item in header.items() if key != "__metadata__")
-    return found
+        weights += sum(math.prod(item["shape"]) for key, item in header.items() if key != "__metadata__")
+    return weights
 
 
 def _free_bytes(settings: Settings) -> int:

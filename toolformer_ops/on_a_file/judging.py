@@ -82,7 +82,7 @@ class Judging:
         for item in self._proposals():
             self.progress.texts += 1
             if isinstance(item, ProposedCall):
-                self.progress.tools.setdefault(item.call.tool, ToolProgress()).asked += 1
+                self.progress.tools.setdefault(item.call.tool, ToolProgress()).items += 1
         self.progress.begins("loading the model")
         scored = self._scored(partial)
         if not self.choices.wants_placebos:
@@ -111,7 +111,7 @@ class Judging:
                         _PlacedProposal(number, item, token_at(starts, item.document.text, item.at))
                     )
                 except UsageError:
-                    self.progress.tools[item.call.tool].asked -= 1
+                    self.progress.tools[item.call.tool].items -= 1
                     rows[number] = self._refusal(item.record_id, "place_not_at_a_token")
             # 2. The others, unless an earlier try has finished them.
             unfinished: dict[str, list[_PlacedProposal]] = defaultdict(list)
@@ -155,7 +155,7 @@ class Judging:
         threshold = self._keep_threshold(tool_name)
         scored = score_texts(self._model, self.choices, threshold, texts)
         rows = []
-        for call, [found] in zip(calls, scored, strict=True):
+        for call, [scored_call] in zip(calls, scored, strict=True):
             proposal = call.proposal
             text, at = proposal.document.text, proposal.at
             only_after = tool is not None and tool.input_only_after(proposal.call.input, text[:at], text[at:])
@@ -169,11 +169,11 @@ class Judging:
                 "position_token": call.token,
                 "before": text[max(0, at - 60) : at],
                 "call": str(proposal.call),
-                "result": found.result,
+                "result": scored_call.result,
                 "result_is_given": proposal.result is not None,
                 "after": text[at : at + 60],
                 "input_only_after": only_after,
-                **scored_fields(found),
+                **scored_fields(scored_call),
             }
             rows.append(with_verdict(row, threshold))
         return rows
@@ -187,11 +187,11 @@ class Judging:
             if proposal.result is not None or tool is None:
                 outputs[call.number] = ToolOutput.of(str(proposal.result))
                 continue
-            asked = tool.effective_input(proposal.call.input, tool.spec.as_read(proposal.document))
-            if asked is None:
+            effective_input = tool.effective_input(proposal.call.input, tool.spec.as_read(proposal.document))
+            if effective_input is None:
                 outputs[call.number] = ToolOutput.none("document_cannot_answer")
             else:
-                inputs[call.number] = asked
+                inputs[call.number] = effective_input
         if inputs and tool is not None:
             if tool.spec.name not in self._runners:
                 self._runners[tool.spec.name] = tool.open(self.settings, self._model)

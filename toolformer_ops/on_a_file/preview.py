@@ -38,7 +38,7 @@ class PreviewedText:
     text: str
     annotated: Sequence[AnnotatedText]
     """By each tool that was asked."""
-    not_asked: Sequence[tuple[str, str]]
+    refusals: Sequence[tuple[str, str]]
     """The other tools, each with its filter's reason."""
 
     @property
@@ -50,7 +50,7 @@ class PreviewedText:
     def article(self) -> str:
         """The text with its calls as HTML."""
         nothing = [(text.tool, text.why_nothing or "") for text in self.annotated if not text.rows]
-        return calls_page.article(self.name, self.text, self.rows, [*nothing, *self.not_asked])
+        return calls_page.article(self.name, self.text, self.rows, [*nothing, *self.refusals])
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Preview:
         preview = cls(settings, choices, [], Counter())
         chosen: list[tuple[str, Document]] = []
         for name, document in look.documents:
-            reasons = [preview.why_not_asked(tool, document) for tool in choices.tools]
+            reasons = [preview.why_refusals(tool, document) for tool in choices.tools]
             if None in reasons:
                 chosen.append((name, document))
             else:
@@ -85,7 +85,7 @@ class Preview:
         preview.documents = chosen
         return preview
 
-    def why_not_asked(self, tool: str, document: Document) -> str | None:
+    def why_refusals(self, tool: str, document: Document) -> str | None:
         """The reason of the tool's filter; None if the tool is asked about the document."""
         decisions = filter_document(get_tool(tool), document, self.choices, chains=self.choices.chains)
         if any(decision.kept for decision in decisions):
@@ -116,9 +116,9 @@ class Preview:
         by_document = itertools.groupby(annotated, key=lambda text: text.document)
         for document, texts in by_document:
             own = list(texts)
-            reasons = [(tool, self.why_not_asked(tool, document)) for tool in self.choices.tools]
-            not_asked = [(tool, reason) for tool, reason in reasons if reason is not None]
-            self._shown.append(PreviewedText(own[0].name, document.text, own, not_asked))
+            reasons = [(tool, self.why_refusals(tool, document)) for tool in self.choices.tools]
+            refusals = [(tool, reason) for tool, reason in reasons if reason is not None]
+            self._shown.append(PreviewedText(own[0].name, document.text, own, refusals))
             yield self._shown[-1]
 
 
@@ -141,7 +141,7 @@ def shown_text(previewed: PreviewedText) -> list[Text]:
         if (others := len(text.rows) - MOST_CALLS) > 0:
             lines.append(Text(f"    and {others} more of {text.tool} that save less"))
     lines += [
-        Text(f"  - {tool}: not asked; {title(reason)}", style="dim") for tool, reason in previewed.not_asked
+        Text(f"  - {tool}: not asked; {title(reason)}", style="dim") for tool, reason in previewed.refusals
     ]
     return lines
 

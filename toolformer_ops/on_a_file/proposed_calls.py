@@ -143,8 +143,8 @@ def proposals_of(
     record: Mapping[str, Any], place: str, names: ProposalFields
 ) -> Iterator[ProposedCall | RefusedProposal]:
     """The calls of a record, with a refusal for each that cannot be judged."""
-    named = field_in(record, names.id)
-    record_id = str(named) if isinstance(named, str | int) and not isinstance(named, bool) else place
+    own_id = field_in(record, names.id)
+    record_id = str(own_id) if isinstance(own_id, str | int) and not isinstance(own_id, bool) else place
     try:
         yield from _proposals_of(record, record_id, names)
     except RejectedInputError as error:
@@ -175,8 +175,8 @@ def _proposals_of(
         result = field_in(record, names.result)
         if result is not None and not isinstance(result, str | int | float):
             raise RejectedInputError("result_not_text")
-        given = None if result is None or not str(result).strip() else str(result)
-        yield _proposed(record_id, Document.of(text, url, day), at, call, given)
+        own_result = None if result is None or not str(result).strip() else str(result)
+        yield _proposed(record_id, Document.of(text, url, day), at, call, own_result)
         return
     # 2. Calls that the text holds.
     plain, calls = calls_in(text)
@@ -223,13 +223,13 @@ def _proposed(record_id: str, document: Document, at: int, call: Call, result: s
 
 def calls_in(text: str) -> tuple[str, list[WovenCall]]:
     """The text without the calls that it holds, and these with their places in it and their results, empty if there is none."""
-    known = {name.lower(): name for name in tool_names()}
+    tools = {name.lower() for name in tool_names()}
     pieces: list[str] = []
     names: set[str] = set()
     end = 0
     for match in _MARKED.finditer(text):
         name, call_input, arrow, result = match.groups()
-        if not arrow and name.lower() not in known:
+        if not arrow and name.lower() not in tools:
             continue
         try:
             call = parse_call(f"{name}({call_input})")

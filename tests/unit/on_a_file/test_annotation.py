@@ -107,13 +107,13 @@ def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path: Path, load
     assert loaded.model.added == [SUM]
 
 
-def test_the_filter_and_the_samples_say_why_texts_gave_nothing(tmp_path: Path, loaded: Loaded) -> None:
+def test_each_text_that_gave_nothing_has_a_reason(tmp_path: Path, loaded: Loaded) -> None:
     loaded.model.script = ("Calculator(2 / 0)",)
     work = annotation(corpus_of(tmp_path, {"text": SUM}, {"text": NO_SUM}))
     with PartialFile.beside(None) as partial:
         assert list(work.rows(partial)) == []
     counted = work.progress.tools["Calculator"]
-    assert (dict(counted.not_asked), dict(counted.nothing)) == (
+    assert (dict(counted.filtered_out), dict(counted.nothing)) == (
         {"fewer_than_three_numbers": 1},
         {"division_by_zero": 1},
     )

@@ -123,7 +123,7 @@ def test_a_call_that_is_not_kept_is_not_marked() -> None:
     assert calls_page.marked_text("makes 5.", [row(kept=False, not_kept="below_threshold")]) == "makes 5."
 
 
-def test_a_table_escapes_names_texts_and_calls() -> None:
+def test_a_table_escapes_what_people_wrote() -> None:
     hostile = row(id="<i>", before="<b>", call="QA(<u>)", after='"&')
     shown = calls_page.table([hostile, row(kept=False, not_kept="below_threshold", result="<s>")], 9)
     assert not {"<i>&lt;", "<b>", "<u>", "<s>"} & set(shown.split())
