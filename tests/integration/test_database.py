@@ -610,3 +610,10 @@ def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(
     finding = locks_finding(settings)
     assert finding.state == "missing"
     assert "Set max_locks_per_transaction to" in finding.detail
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_another_number_of_rows_than_the_one_that_is_expected_is_an_error(engine: Engine, rows: int) -> None:
+    statement = queries.Statement("numbers", "select * from generate_series(1, :rows)")
+    with pytest.raises(DatabaseError, match=f"numbers: expected one row, found {rows}"):
+        database.fetch_one(engine, statement, rows=rows)

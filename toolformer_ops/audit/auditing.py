@@ -224,7 +224,7 @@ def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
     """Close the audit; what it looked at and found."""
     with database.transaction(auditing.engine) as connection:
         rows = database.fetch_all(connection, queries.audits.sums, audit_id=auditing.audit_id)
-        [count] = database.fetch_all(connection, queries.audits.count, audit_id=auditing.audit_id)
+        count = database.fetch_one(connection, queries.audits.count, audit_id=auditing.audit_id)
         database.execute(connection, queries.audits.close, audit_id=auditing.audit_id)
     sums = {row.name: row for row in rows}
     looked_at = tuple(sums[check.name] for check in checks if check.name in sums)
@@ -243,5 +243,5 @@ def findings_of(engine: Engine, audit_id: int) -> Iterator[Row[Any]]:
 
 def statement_page(auditing: Auditing, statement: Statement, **parameters: object) -> Page:
     """The page that a statement returns: one row with `position`, `items`, `unprovable` and `found`."""
-    [row] = database.fetch_all(auditing.engine, statement, most_findings=MOST_FINDINGS, **parameters)
+    row = database.fetch_one(auditing.engine, statement, most_findings=MOST_FINDINGS, **parameters)
     return Page(row.items, row.unprovable, [Finding(**found) for found in row.found], row.position)

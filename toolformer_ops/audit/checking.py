@@ -210,7 +210,7 @@ def write_rows_of_release(
     """Write the temporary tables of the scope `files` from a release's files; else as `write_rows_of_tool`."""
     with database.transaction(engine) as connection:
         database.execute(connection, queries.checks.tables_of_release)
-        [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+        run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
         chained = run.chained_release_id is not None
         texts = (
             (str(text.document_id), len(text.calls), text.gives_text_back(run.tools, chained=chained))
@@ -219,7 +219,7 @@ def write_rows_of_release(
         database.copy_insert(
             connection, "checked_texts", ("document_id", "call_count", "gives_text_back"), texts
         )
-        [release] = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
+        release = database.fetch_one(connection, queries.releases.of_run, run_id=run_id)
         calls = released_calls(connection, release.definition, folder)
         columns = ("text_length", "difference", *CALL_COLUMNS)
         database.copy_insert(connection, "checked_calls", columns, calls)

@@ -167,7 +167,7 @@ def releases(auditing: Auditing, release_id: str, _: str) -> Page:
     if manifest is None or page.findings:  # they explain what else is missing
         return page
     page.items += content.calls
-    [registered] = database.fetch_all(
+    registered = database.fetch_one(
         auditing.engine, queries.audited_rows.release_calls, release_id=release_id
     )
     if registered.calls > content.calls and not content.findings():

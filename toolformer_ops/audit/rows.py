@@ -144,7 +144,7 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     If all runs of the corpus are looked at, those before are proven by now, and what changed since them is
     counted.
     """
-    [found] = database.fetch_all(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
+    found = database.fetch_one(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
     if found.in_rows:
         return Page(items=1, unprovable=1)
     with auditing.engine.connect() as connection:

@@ -78,9 +78,7 @@ def audit(
         engine = database.connect(settings)
         with database.transaction(engine) as connection:
             subjects = subjects_of(connection, scope, scope_id)
-            [row] = database.fetch_all(
-                connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id
-            )
+            row = database.fetch_one(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
         if row.is_continued:
             logger.info(
                 "audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id

@@ -71,7 +71,7 @@ class KeptCounts:
 def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
     """The counts of a tool in a run: those of the newest passed check, and what joined and left the corpus since."""
     parameters = what_to_count(connection, run.run_id, run.tool, "checked_yields")
-    [counted] = database.fetch_all(connection, queries.choosing.kept_counts, **parameters)
+    counted = database.fetch_one(connection, queries.choosing.kept_counts, **parameters)
     return KeptCounts(**counted._asdict())
 
 

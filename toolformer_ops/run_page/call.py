@@ -21,7 +21,7 @@ from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import ShownRun, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.database import fetch_all, fetch_one
 
 router = APIRouter()
 
@@ -83,7 +83,7 @@ async def show(
         # 2. The text, or the part around the call.
         is_cut = documents[0].characters > TEXT_CHARACTERS
         first = max(call["position_char"] - TEXT_CHARACTERS // 2, 0) if is_cut else 0
-        [document] = fetch_all(
+        document = fetch_one(
             connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS
         )
         # 3. Where its numbers come from, and the same call in other runs.

@@ -24,7 +24,7 @@ from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run, numb
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices
 from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
 from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.database import fetch_all, fetch_one
 from toolformer_ops.tools.registry import tool_names
 
 router = APIRouter()
@@ -158,7 +158,7 @@ def _of_tool(
     counts: Counts | None,
 ) -> ToolThreshold:
     # 1. The places of the slider: from the first one at which all calls were computed.
-    [found] = fetch_all(connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id)
+    found = fetch_one(connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id)
     tau = tool.keep_threshold
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below

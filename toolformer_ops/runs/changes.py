@@ -155,7 +155,7 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
     now, before = runs[-1], runs[0] if len(runs) > 1 else None
     pair = {"run_id": now.run_id, "before_run_id": before.run_id if before else None}
     database.execute(connection, queries.changes.find, **pair)
-    [texts] = database.fetch_all(connection, queries.changes.texts, **pair)
+    texts = database.fetch_one(connection, queries.changes.texts, **pair)
     return ReleaseChanges(
         before=before,
         now=now,

@@ -54,7 +54,7 @@ class Claims:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Keep claims within the block; those that are left are given back after it."""
-        [claimer] = database.fetch_all(
+        claimer = database.fetch_one(
             self.engine,
             queries.claims.begin,
             run_id=self.run.run_id,

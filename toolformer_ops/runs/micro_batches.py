@@ -473,7 +473,7 @@ def write_ledger(
     document_ids = [outcome.document_id for outcome in outcomes]
     tokens = kept_tokens(connection, run, document_ids)
     key = {"stage": stage, "recipe_id": run.recipe_of(stage)}
-    [batch] = database.fetch_all(
+    batch = database.fetch_one(
         connection,
         queries.micro_batches.insert,
         **run.ids,

@@ -32,7 +32,7 @@ def what_to_count(
     Beside them `run_id`, `tool`, `base_run_id` (None if nothing is counted that the numbers of this kind
     follow from) and the `thresholds` of the tool.
     """
-    [row] = database.fetch_all(connection, queries.numbers.counted, run_id=run_id, tool=tool, kind=kind)
+    row = database.fetch_one(connection, queries.numbers.counted, run_id=run_id, tool=tool, kind=kind)
     return {"run_id": run_id, "tool": tool, **row._asdict()}
 
 

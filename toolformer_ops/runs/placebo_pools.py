@@ -101,7 +101,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     database.execute(
         connection, queries.locks.name, name=f"placebo pool {run.scoring_recipe_id} {run.corpus_id}"
     )
-    [now] = database.fetch_all(connection, queries.runs.tool, run_id=run.run_id, tool=run.tool)
+    now = database.fetch_one(connection, queries.runs.tool, run_id=run.run_id, tool=run.tool)
     if now.placebo_recipe_id is not None:
         return str(now.placebo_recipe_id)
     unfiltered, unscored, _ = unfinished_documents(connection, run)
@@ -114,7 +114,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         return known
     # 1. The pool, and the share of the calls that is sampled.
     of_run = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
-    [size] = database.fetch_all(connection, queries.placebo_pools.size, **of_run)
+    size = database.fetch_one(connection, queries.placebo_pools.size, **of_run)
     share = sample_share(choices, size.calls)
     rows = database.fetch_all(connection, queries.placebo_pools.draw, **of_run, calls=POOL_CALLS)
     drawn = [PooledResult(source, **row._asdict()) for source, row in enumerate(rows)]
@@ -149,7 +149,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
 
 def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:
     """The pool of a recipe."""
-    [pool] = database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=placebo_recipe_id)
+    pool = database.fetch_one(connection, queries.placebo_pools.by_id, placebo_recipe_id=placebo_recipe_id)
     rows = database.fetch_all(connection, queries.placebo_pools.results, placebo_recipe_id=placebo_recipe_id)
     return Pool(
         placebos=pool.placebos,

@@ -157,8 +157,8 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     of_tool["placebo_recipe_id"] = run.placebo_recipe_id
     thresholds = of_tool["thresholds"]
     database.execute(connection, queries.placebos.add_counts, **of_tool, at_least=thresholds[0])
-    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
-    [pool] = database.fetch_all(
+    sample = database.fetch_one(connection, queries.placebos.sample_size, **of_tool)
+    pool = database.fetch_one(
         connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
     )
     # 2. The rates.
@@ -253,8 +253,8 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         return HeldThreshold(run.tool, None, why_not="no placebos: toolformer-ops placebo scores them")
     of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
     of_tool |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
-    [sample] = database.fetch_all(connection, queries.placebos.sample_size, **of_tool)
-    [pool] = database.fetch_all(
+    sample = database.fetch_one(connection, queries.placebos.sample_size, **of_tool)
+    pool = database.fetch_one(
         connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
     )
     if not sample.scored:

@@ -217,7 +217,7 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
 
     The last is 0 for a run without a recipe of placebos.
     """
-    [found] = database.fetch_all(
+    found = database.fetch_one(
         connection,
         queries.undone.unfinished,
         **run.ids,

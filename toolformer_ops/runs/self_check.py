@@ -84,7 +84,7 @@ def _locks(settings: Settings) -> str:
     from toolformer_ops.storage import database, queries
 
     engine = database.connect(settings)
-    [seen] = database.fetch_all(engine, queries.schema.lock_room, tables=list(database.PARTITIONED_TABLES))
+    seen = database.fetch_one(engine, queries.schema.lock_room, tables=list(database.PARTITIONED_TABLES))
     engine.dispose()
     sessions = seen.slots // max(1, seen.locks_of_a_question)
     described = f"{seen.slots:,} locks; a question about all runs takes {seen.locks_of_a_question:,}"
@@ -105,7 +105,7 @@ def _memory(settings: Settings) -> str:
     from toolformer_ops.storage import database, queries
 
     engine = database.connect(settings)
-    [seen] = database.fetch_all(engine, queries.schema.memory)
+    seen = database.fetch_one(engine, queries.schema.memory)
     engine.dispose()
     memory = psutil.virtual_memory().total if seen.is_here else None
     described = (

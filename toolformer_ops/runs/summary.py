@@ -118,7 +118,7 @@ class TakenDocuments:
 
 def documents_taken(connection: Connection, run_id: str) -> TakenDocuments:
     """How many documents a registered run takes."""
-    [row] = database.fetch_all(connection, queries.summary.documents, run_id=run_id)
+    row = database.fetch_one(connection, queries.summary.documents, run_id=run_id)
     return TakenDocuments(**row._asdict())
 
 
@@ -405,7 +405,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     # 1. The corpus, compared with the run before; the first run has all its documents anew.
     moved = Counter[str]()
     if before is not None:
-        [counted] = database.fetch_all(
+        counted = database.fetch_one(
             connection,
             queries.summary.corpus_changes,
             corpus_id=run.corpus_id,
@@ -471,7 +471,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
 
 
 def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
-    [kept] = database.fetch_all(connection, queries.summary.kept_nothing, run_id=run_id)
+    kept = database.fetch_one(connection, queries.summary.kept_nothing, run_id=run_id)
     counts = database.fetch_all(connection, queries.summary.scored_by_tool, run_id=run_id)
     nearest = database.fetch_all(connection, queries.summary.nearest_calls, run_id=run_id, at_most=BEST_CALLS)
     lower = database.fetch_all(connection, queries.summary.lower_thresholds, run_id=run_id)

@@ -160,7 +160,7 @@ class Tries:
 
         After the block it is deleted by `end`, in the transaction that commits the work.
         """
-        [begun] = database.fetch_all(
+        begun = database.fetch_one(
             self.engine,
             queries.tries.begin,
             **self.run.ids,

@@ -146,7 +146,7 @@ def ingest_corpus(
     with database.session(engine) as session:
         lock = f"ingestion of {uri}"
         with database.transaction(session) as connection:
-            [attempt] = database.fetch_all(connection, queries.locks.try_session, name=lock)
+            attempt = database.fetch_one(connection, queries.locks.try_session, name=lock)
         if not attempt.locked:
             logger.info("another ingestion of %s is at work: waiting for its end", uri)
             with database.transaction(session) as connection:
@@ -587,11 +587,11 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         database.execute(
             connection, queries.ingestion.compare, corpus_id=corpus_id, share=reading.near_duplicates
         )
-        [counts] = database.fetch_all(connection, queries.ingestion.counts, corpus_id=corpus_id)
+        counts = database.fetch_one(connection, queries.ingestion.counts, corpus_id=corpus_id)
         database.execute(
             connection, queries.ingestion.apply, corpus_id=corpus_id, version=version, read_as=READING_VERSION
         )
-    [sums] = database.fetch_all(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
+    sums = database.fetch_one(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
     if newest is None or reading.read_files:
         # 2. Documents that were forgotten since the newest version are no longer in the tables, and have
         #    left, too.
@@ -625,7 +625,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
             database.execute(
                 connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version
             )
-    [near] = database.fetch_all(connection, queries.ingestion.near_duplicates, corpus_id=corpus_id)
+    near = database.fetch_one(connection, queries.ingestion.near_duplicates, corpus_id=corpus_id)
     reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
         corpus_id=corpus_id,

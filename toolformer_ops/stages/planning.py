@@ -51,7 +51,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     """
     engine, run = open_run_tool(settings, run_id, tool_name)
     with database.transaction(engine) as connection:
-        [work] = database.fetch_all(
+        work = database.fetch_one(
             connection,
             queries.planning.remaining_work,
             **run.ids,
@@ -95,7 +95,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             pool_is_missing = run.placebo_recipe_id is None and run.choices.wants_placebos
             if tool in checked and not any((unfiltered, unscored, without_placebos, pool_is_missing)):
                 continue
-            [lately] = database.fetch_all(
+            lately = database.fetch_one(
                 connection, queries.planning.filter_seconds, filter_recipe_id=run.filter_recipe_id
             )
             tools.append(tool)
@@ -136,7 +136,5 @@ def filter_shard_count(
 
 def _start_up_seconds(connection: Connection, guess: float, model_identity: str | None = None) -> float:
     """What a process takes to start that loads this model, or that filters: the median of the newest, or the guess."""
-    [lately] = database.fetch_all(
-        connection, queries.planning.start_up_seconds, model_identity=model_identity
-    )
+    lately = database.fetch_one(connection, queries.planning.start_up_seconds, model_identity=model_identity)
     return guess if lately.seconds is None else float(lately.seconds)

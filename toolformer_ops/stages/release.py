@@ -251,7 +251,7 @@ def set_release(
     )
     database.execute(connection, queries.releases.set_overlaps, run_id=run_id, earlier_run_id=earlier_run_id)
     database.copy_insert(connection, "run_overlaps", OVERLAP_COLUMNS, overlaps)
-    [changed] = database.fetch_all(connection, queries.releases.changed_examples, run_id=run_id)
+    changed = database.fetch_one(connection, queries.releases.changed_examples, run_id=run_id)
     return int(changed.examples)
 
 
@@ -275,7 +275,7 @@ def unchanged_release(
     """
     if (before := previous_run(connection, run_id)) is None:
         return None
-    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+    run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
     definition = json.loads(
         json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data))
@@ -389,7 +389,7 @@ def write_release(
         NoKeptCallError: no call was kept.
         NoResultError: a text does not come back when its calls are taken out.
     """
-    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+    run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
     choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
     definition = release_definition(tools, choices, run.chained_release_id, evaluation_data)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))

@@ -192,10 +192,7 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
             f"expected at least one usable record in {uri}, found none; the first was refused as {corpora[0].first_reason}: "
             f"{corpora[0].first_detail}. The table rejected_documents says why each was."
         )
-    [newest] = database.fetch_all(
-        connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1
-    )
-    return newest
+    return database.fetch_one(connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1)
 
 
 def _register_tool(
@@ -369,7 +366,7 @@ def _register_run(
         **columns,
     )
     database.execute(connection, queries.runs.started_after_all, run_id=run_id)
-    [run] = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
+    run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
     if dag_run and not dag_run.owns(run):
         raise ConfigurationError(
             f"expected a run id of its own, found {run_id}, which belongs to {owner_of(run)}, of {run.started_at:%Y-%m-%d %H:%M} "

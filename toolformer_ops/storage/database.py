@@ -333,6 +333,20 @@ def fetch_all(on: Engine | Connection, statement: Statement, /, **parameters: ob
         return list(on.execute(statement.clause, _bound(parameters)).all())
 
 
+def fetch_one(on: Engine | Connection, statement: Statement, /, **parameters: object) -> Row[Any]:
+    """The one row that the statement returns, as `fetch_all`.
+
+    Raises:
+        DatabaseError: it returns none, or several.
+    """
+    rows = fetch_all(on, statement, **parameters)
+    if len(rows) != 1:
+        raise DatabaseError(
+            f"{statement.name}: expected one row, found {len(rows)}. Was a table changed by hand? `toolformer-ops audit` looks."
+        )
+    return rows[0]
+
+
 def execute(on: Engine | Connection, statement: Statement, /, **parameters: object) -> int:
     """Run the statement with these parameters, as `fetch_all`, and return the number of rows it wrote."""
     if isinstance(on, Engine):

@@ -260,7 +260,7 @@ def _find(
     else:
         database.execute(connection, queries.forgetting.all_forgotten_texts)
     database.execute(connection, queries.forgetting.add_variants)
-    [at_hand] = database.fetch_all(
+    at_hand = database.fetch_one(
         connection, queries.forgetting.texts_at_hand, document_ids=list(document_ids)
     )
     if at_hand.missing:

@@ -150,7 +150,7 @@ def lacks_of_recipe(settings: Settings, engine: Engine, stage: str, recipe_id: s
     """
     objects = Objects(settings)
     files = [row for row in database.fetch_all(engine, queries.history.files) if row.owner_id == recipe_id]
-    [stored] = database.fetch_all(engine, queries.history.rows_of_recipe, stage=stage, recipe_id=recipe_id)
+    stored = database.fetch_one(engine, queries.history.rows_of_recipe, stage=stage, recipe_id=recipe_id)
     rows = sum(row.rows for row in files if row.state == "whole")
     if stored.unwritten or rows != stored.rows or any(row.state != "whole" for row in files):
         return f"expected the {stored.rows:,} rows of Postgres in whole files, found {rows:,}"
@@ -177,7 +177,7 @@ def writing(engine: Engine, *, waits: bool = True) -> Iterator[None]:
     """
     with database.session(engine) as session:
         with database.transaction(session) as connection:
-            [attempt] = database.fetch_all(connection, queries.locks.try_session, name=LOCK)
+            attempt = database.fetch_one(connection, queries.locks.try_session, name=LOCK)
         if not attempt.locked:
             if not waits:
                 raise BusyError("expected no other process that writes the history, found one.")

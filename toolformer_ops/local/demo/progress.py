@@ -75,7 +75,7 @@ class Snapshot:
 def read_progress(connection: Connection, run_id: str) -> Snapshot:
     """Return the run's progress as the ledger has it; no tools before the run is registered."""
     tools = by_tool(database.fetch_all(connection, queries.page.progress, run_id=run_id))
-    [counted] = database.fetch_all(connection, queries.demo.calls_so_far, run_id=run_id)
+    counted = database.fetch_one(connection, queries.demo.calls_so_far, run_id=run_id)
     return Snapshot(tools, counted.calls if tools else None)
 
 
