@@ -266,6 +266,17 @@ def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitio
     assert run_sql(without_partitions, new.format("filter_decisions")) == [("filter_decisions_f9",)]
 
 
+def test_a_view_of_people_on_the_ledger_reads_its_partitions(without_partitions: Engine) -> None:
+    run_sql(without_partitions, "create schema own")
+    run_sql(
+        without_partitions, "create view own.done as select stage, count(*) from stage_ledger group by stage"
+    )
+    before = sorted(run_sql(without_partitions, "select * from own.done"))
+    schema.migrate(without_partitions)
+    assert sorted(run_sql(without_partitions, "select * from own.done")) == before
+    assert len(before) == 4
+
+
 KILLED_IN_THE_MIDDLE = """
 create function kill_own_session() returns boolean language sql as 'select pg_terminate_backend(pg_backend_pid())';
 alter table filter_decisions add constraint kill check (filter_recipe_id <> 'f2' or kill_own_session()) not valid
