@@ -165,9 +165,9 @@ def _show_new_tool(settings: "Settings", new: "NewTool") -> None:
     typer.echo(f"calls: {call_form(new.tool)}", err=True)
     proposal = making.propose_result(settings, new)
     if proposal is not None:
-        calls = sum(len(example.calls) for example in new.examples)
         typer.echo(
-            f"result = {proposal[0]}: what {proposal[1]} of {calls} texts go on with; see the file", err=True
+            f"result = {proposal[0]}: what {proposal[1]} of {len(new.calls)} texts go on with; see the file",
+            err=True,
         )
     for call_input, output in making.run_examples(settings, new):
         typer.echo(f"[{chosen}({call_input}) -> {output.results[0] if output.results else output.reason}]")

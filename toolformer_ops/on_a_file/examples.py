@@ -11,7 +11,7 @@ from toolformer_ops.errors import CallSyntaxError, RejectedInputError, UsageErro
 from toolformer_ops.tools.files.file_tool import FileTool
 
 SHOWN_VALUES = 10
-"""Of an argument that is one of several values, in an error."""
+"""Values of an argument that an error names."""
 WORDS_OF_TYPES = {
     "string": "text in double quotes",
     "integer": "whole number",

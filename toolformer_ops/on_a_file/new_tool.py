@@ -11,6 +11,7 @@ Does not choose thresholds or a filter: what is written holds the paper's number
 """
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -31,7 +32,7 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.on_a_file.annotator import Annotator
-from toolformer_ops.on_a_file.examples import Example, read_examples
+from toolformer_ops.on_a_file.examples import Example, ExampleCall, read_examples
 from toolformer_ops.on_a_file.result_proposal import proposed_result
 from toolformer_ops.on_a_file.tool_file_texts import (
     NO_RESULT,
@@ -76,6 +77,11 @@ class NewTool:
     warnings: tuple[str, ...] = ()
     """What its user should know, a sentence each."""
 
+    @property
+    def calls(self) -> list[ExampleCall]:
+        """The calls of the examples, in order."""
+        return list(itertools.chain.from_iterable(example.calls for example in self.examples))
+
 
 def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
     """The table `[server]` that the options of `new-tool` ask for, one of `mcp` and `openapi`.
@@ -88,16 +94,16 @@ def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret:
         if ":" not in item:
             raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
     headers = dict(item.partition(":")[::2] for item in header)
-    given: dict[str, Any] = (
+    keys: dict[str, Any] = (
         {"url": url, "openapi": openapi}
         if openapi
         else {"url": mcp}
         if "://" in mcp
         else {"command": shlex.split(mcp)}
     )
-    given |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
+    keys |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
     try:
-        return ServerPart.model_validate({key: value for key, value in given.items() if value})
+        return ServerPart.model_validate({key: value for key, value in keys.items() if value})
     except ValidationError as error:
         said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
@@ -193,7 +199,7 @@ def write_server_tool(
             document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
             shutil.copyfile(server.openapi, document)
             server = server.model_copy(update={"openapi": document.name})
-        asked = ServerToolFile(
+        draft = ServerToolFile(
             name=name,
             purpose=name,
             prompt=files.prompt_path.name,
@@ -202,14 +208,14 @@ def write_server_tool(
             allow_writes=choice.allow_writes,
             fixed=dict(choice.fixed),
         )
-        described = ask_server(asked, files.path.parent)
+        described = ask_server(draft, files.path.parent)
         if described.recorded.read_only is False and not choice.allow_writes:
             raise ToolError(
                 f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as one that writes. "
                 "If texts of a language model may decide what it writes, say so: --allow-writes."
             )
         warnings = (SILENT,) if described.recorded.read_only is None else ()
-        text = server_file_text(asked, described)
+        text = server_file_text(draft, described)
         return files.write(text, described.description, examples, warnings=warnings, others=others)
 
 
@@ -221,11 +227,11 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
         ToolError, InfrastructureError: the database cannot be used, or does not answer.
     """
     with new_files(settings, name) as files:
-        asked = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
-        opened = look_at_database(asked, files.path.parent)
-        text = database_file_text(asked, opened)
+        draft = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
+        opened = look_at_database(draft, files.path.parent)
+        text = database_file_text(draft, opened)
         warnings = [*opened.warnings]
-        if len(tables_text(recorded_tables(asked, opened))) > TABLES_CHARACTERS:
+        if len(tables_text(recorded_tables(draft, opened))) > TABLES_CHARACTERS:
             warnings.append(
                 f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns, and {len(opened.tables)} tables "
                 "have more. Name those that texts need: --table."
@@ -249,9 +255,9 @@ def write_function_tool(
         except OSError as error:
             raise ToolError(f"--python: expected a file of Python, found {error}.") from error
         part = FunctionPart(file=copied.name, name=function, secrets=tuple(secrets))
-        asked = FunctionToolFile(name=name, purpose=name, prompt=files.prompt_path.name, function=part)
-        described = look_at_function(asked, files.path.parent)
-        return files.write(function_file_text(asked, described), described.description, examples)
+        draft = FunctionToolFile(name=name, purpose=name, prompt=files.prompt_path.name, function=part)
+        described = look_at_function(draft, files.path.parent)
+        return files.write(function_file_text(draft, described), described.description, examples)
 
 
 @dataclass(frozen=True)
@@ -300,23 +306,23 @@ def new_files(settings: Settings, name: str) -> Iterator[NewFiles]:
     Raises:
         UsageError: the name is taken, or a file is there.
     """
-    if name.lower() in {known.lower() for known in tool_names()}:
+    if name.lower() in {tool.lower() for tool in tool_names()}:
         raise UsageError(
             f"--name: expected a new name, found {name}, which is a tool already. Choose another."
         )
     folder = settings.tools_folder
     stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     files = NewFiles(folder / f"{stem}.toml", folder / f"{stem}.txt", [])
-    if found := [str(file) for file in (files.path, files.prompt_path) if file.exists()]:
+    if left := [str(file) for file in (files.path, files.prompt_path) if file.exists()]:
         raise UsageError(
-            f"expected no file {' and '.join(found)}, found one. Remove it, or choose another --name."
+            f"expected no file {' and '.join(left)}, found one. Remove it, or choose another --name."
         )
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield files
     except BaseException:
-        for left in (files.path, files.prompt_path, *files.others):
-            left.unlink(missing_ok=True)
+        for file in (files.path, files.prompt_path, *files.others):
+            file.unlink(missing_ok=True)
         raise
     forget_tools()
 
@@ -333,7 +339,7 @@ def propose_result(settings: Settings, new: NewTool) -> tuple[str, int] | None:
     text = new.path.read_text(encoding="utf-8")
     if not isinstance(new.tool, ServedTool) or NO_RESULT not in text:
         return None
-    calls = [call for example in new.examples for call in example.calls]
+    calls = new.calls
     runner = new.tool.with_whole_answers().open_server()
     outputs = run_tool(runner, [call.input for call in calls], settings.tool_time_limit_seconds)
     runner.close()
@@ -351,7 +357,7 @@ def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput
     Raises:
         ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
     """
-    calls = [call.input for example in new.examples for call in example.calls]
+    calls = [call.input for call in new.calls]
     runner = tool_of_file(new.path).open(settings, lambda: load_model(settings, ""))
     return list(zip(calls, run_tool(runner, calls, settings.tool_time_limit_seconds), strict=True))
 

@@ -15,7 +15,7 @@ from toolformer_ops.on_a_file.examples import ExampleCall
 from toolformer_ops.tools.servers.call_texts import pattern_of, picked_text
 
 LEAST_CHARACTERS = 2
-"""Of a part of a field: fewer agree with anything."""
+"""Shortest part of a field that is proposed: a shorter one agrees with anything."""
 CONTEXTS = (24, 12, 6, 3)
 """Characters before the place that a regular expression holds, tried in this order."""
 _NUMBER = re.compile(r"-?\d[\d.,]*\d|-?\d")

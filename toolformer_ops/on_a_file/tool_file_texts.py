@@ -24,9 +24,9 @@ NO_RESULT = (
 """In the file of a server's tool, where nothing says what of an answer a text needs."""
 DESCRIPTION_CHARACTERS = 300
 TABLES_CHARACTERS = 1000
-"""Of the tables of a database, which queries need whole."""
+"""Room of a prompt for the tables of a database, which queries need whole."""
 VALUE_CHARACTERS = 40
-"""Of a value of a row that a prompt shows."""
+"""Longest value of a row that a prompt shows."""
 
 
 def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -> str:
@@ -47,9 +47,11 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -
     )
 
 
-def server_file_text(file: ServerToolFile, found: ServerTool) -> str:
+def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
     """The text of a server's tool file with the keys that are most often changed; docs/mcp_tools.md lists all."""
-    purpose = re.split(r"(?<=[.!?])\s", one_line(found.description) or f"Asks {file.tool}.", maxsplit=1)[0]
+    purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {file.tool}.", maxsplit=1)[
+        0
+    ]
     server = file.server.model_dump(exclude_defaults=True)
     return "\n".join(
         [
@@ -67,7 +69,7 @@ def server_file_text(file: ServerToolFile, found: ServerTool) -> str:
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
             "\n[numbers]\nkeep_threshold = 1.0",
             "\n[limits]\nseconds = 30\nconcurrency = 4\n# calls_per_second = 5\n",
-            recorded_table(found.recorded),
+            recorded_table(described.recorded),
         ]
     )
 

@@ -204,8 +204,12 @@ class DatabaseRunner:
 
     def _told(self, error: Exception, remedy: str) -> str:
         """An error message: the tool, what was expected and found, the remedy; no secret is in it."""
-        found = without_secrets(str(error).rstrip("."), self._secrets)
-        said = found if found.startswith("expected") else f"expected a database that answers, found: {found}"
+        message = without_secrets(str(error).rstrip("."), self._secrets)
+        said = (
+            message
+            if message.startswith("expected")
+            else f"expected a database that answers, found: {message}"
+        )
         return f"tool {self._file.name}: {said}. {remedy}{'' if remedy.endswith('?') else '.'}"
 
 
@@ -217,7 +221,7 @@ def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
     """
     if not rows:
         raise RejectedInputError(reasons.NO_ROWS)
-    lines = [", ".join(value for value in row if value) for row in rows]
+    lines = [", ".join(filter(None, row)) for row in rows]
     line = escape_control_characters(" ".join("; ".join(filter(None, lines)).split()))[0]
     if not line:
         raise RejectedInputError(reasons.NO_VALUE)

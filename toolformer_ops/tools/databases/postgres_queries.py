@@ -45,7 +45,7 @@ FUNCTIONS = frozenset(_FUNCTIONS.split())
 """What a query may call: what computes a value from its arguments alone, and is no factor of its size."""
 CONNECT_SECONDS = 10
 SHOWN_ROWS = 2
-"""Of each table, for a prompt."""
+"""Rows of each table that a prompt may show."""
 MOST_TABLES = 200
 """Of a database whose tables are not named."""
 
@@ -152,12 +152,12 @@ class PostgresQueries:
             columns = {name: self._rows(_COLUMNS, _quoted(name)) for name in self._tables}
             [(role, is_superuser, reads_files)] = self._rows(_ROLE)
         tables = []
-        for name, of_table in columns.items():
+        for name, listed in columns.items():
             try:
                 rows = self.answer(f"select * from {_quoted(name)} limit {SHOWN_ROWS}")  # noqa: S608 - no parameter can be a name
             except RejectedInputError:  # a value that is too long
                 rows = []
-            described = tuple((column or "", kind or "") for column, kind in of_table)
+            described = tuple((column or "", kind or "") for column, kind in listed)
             tables.append(Table(name, described, tuple(map(tuple, rows))))
         may = [
             *(["is a superuser"] if is_superuser == "t" else []),

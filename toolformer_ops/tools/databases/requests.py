@@ -11,7 +11,7 @@ class Opening:
     engine: str
     """`sqlite` or `postgresql`."""
     address: dict[str, str]
-    """Of SQLite `path`; of Postgres the parameters of libpq."""
+    """The `path` of an SQLite file, or the parameters of libpq for a Postgres."""
     tables: tuple[str, ...]
     """Tables and views that queries may name; none: all that the database has."""
     seconds: float

@@ -8,6 +8,7 @@ process (`worker.py`). Sources: https://www.sqlite.org/security.html, https://ww
 import contextlib
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,7 +37,7 @@ FUNCTIONS = frozenset(_FUNCTIONS.split())
 """What a query may call: what computes a value from its arguments alone, and reads or loads nothing."""
 TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 MOST_BYTES_A_VALUE = 1_000_000
-"""Of a text or blob, also one that is only a step to the answer."""
+"""Longest text or blob, also where it is only a step to the answer."""
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: MOST_BYTES_A_VALUE,
     sqlite3.SQLITE_LIMIT_SQL_LENGTH: 20_000,
@@ -52,7 +53,7 @@ LIMITS = {
 STEPS_A_LOOK = 1000
 """Steps of SQLite's machine between two looks at the clock."""
 SHOWN_ROWS = 2
-"""Of each table, for a prompt."""
+"""Rows of each table that a prompt may show."""
 
 _WRITING = frozenset(
     getattr(sqlite3, name)
@@ -161,8 +162,8 @@ class SqliteQueries:
             raise self._what_happened(error) from error
         if len(rows) > self._opening.rows:
             raise RejectedInputError(reasons.MANY_ROWS)
-        shown = [[_text(value) for value in row] for row in rows]
-        if sum(len((value or "").encode()) for row in shown for value in row) > self._opening.bytes:
+        shown = [_texts(row) for row in rows]
+        if sum(map(_bytes, shown)) > self._opening.bytes:
             raise RejectedInputError(reasons.TOO_LARGE)
         return shown
 
@@ -246,6 +247,15 @@ class SqliteQueries:
         """Tables that are in no file, such as dbstat."""
         modules = self._connection.execute("select name from pragma_module_list")
         return {name.lower() for (name,) in modules} - TABLE_FUNCTIONS
+
+
+def _texts(row: Sequence[object]) -> list[str | None]:
+    """The values of a row as a text says them."""
+    return [_text(value) for value in row]
+
+
+def _bytes(row: Sequence[str | None]) -> int:
+    return sum(len((value or "").encode()) for value in row)
 
 
 def _text(value: object) -> str | None:

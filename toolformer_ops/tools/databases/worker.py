@@ -22,7 +22,7 @@ MOST_MEMORY_BYTES = 2**30
 ALARM_SECONDS = 60.0
 """Given to a query beyond its limit, and to the start; the parent ends the process long before."""
 MOST_FILE_BYTES = 2**20
-"""Of a file that it writes: SQLite's index of a write-ahead log, and nothing else."""
+"""Longest file that it may write: SQLite's index of a write-ahead log, and nothing else."""
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ class FunctionPart(FilePart):
     file: str
     """A file of Python, relative to the tool file's folder."""
     name: str
-    """Of the function there."""
+    """What the function is called there."""
     secrets: tuple[str, ...] = Field(default=(), strict=False)
     """Environment variables of the stage that the function gets."""
 

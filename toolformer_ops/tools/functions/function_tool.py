@@ -236,9 +236,9 @@ class FunctionProcess:
         """End it."""
         self._process.close()
 
-    def _told(self, found: str) -> ToolError:
+    def _told(self, what: str) -> ToolError:
         return ToolError(
-            f"tool {self._file.name}: {without_secrets(found.rstrip('.'), self._secrets)}. Mend it."
+            f"tool {self._file.name}: {without_secrets(what.rstrip('.'), self._secrets)}. Mend it."
         )
 
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 ALARM_SECONDS = 60.0
 """Given to a call beyond its limit, and to the import; the parent ends the process long before."""
 MESSAGE_CHARACTERS = 300
-"""Of an error of the function."""
+"""Longest error of the function that is told."""
 
 
 class WrongFunctionError(Exception):
