@@ -11,6 +11,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.local.demo.mountains import FILES, write_mountains
+from toolformer_ops.local.demo.report import FRESH_MOUNTAIN
 from toolformer_ops.records import Document
 from toolformer_ops.tools.files.kinds import tool_of_file
 
@@ -73,3 +74,11 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / FILES[-1]).write_text("a person's own")
     write_mountains(tmp_path)
     assert (tmp_path / FILES[-1]).read_text() == "a person's own"
+
+
+def test_the_prompt_for_the_new_model_is_about_a_mountain_that_no_text_has(
+    mountains: sqlite3.Connection,
+) -> None:
+    names = [name for (name,) in mountains.execute("select name from mountains")]
+    [named] = [name for name in names if name in FRESH_MOUNTAIN]
+    assert [text for text in (*TEXTS, *EXAMPLES) if named in text] == []

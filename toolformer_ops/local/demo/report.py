@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.call_syntax import Call, call_with_result
 from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
+from toolformer_ops.local.demo.mountains import MOUNTAINS
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.summary import LowerThresholds
 from toolformer_ops.shown_text import visible
@@ -31,7 +32,9 @@ EXAMPLES = SHIPPED / "sql" / "examples"
 NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 """The example that the report ends with."""
 FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
-"""A prompt to try the new model with; no text of the demo corpus is like it."""
+"""A prompt to try a new model with; no text of the demo corpus is like it."""
+FRESH_MOUNTAIN = "From our tent we saw Makalu, which is"
+"""The prompt for a model that learned to ask the demo's database, which has this mountain; no text of the corpus has it."""
 
 
 def print_report(
@@ -76,7 +79,8 @@ def print_report(
 
     # 4. where the release, the model and the user interface are
     console.print()
-    print_outputs(console, rows(queries.demo.outputs))
+    asks_mountains = any(row.tool == MOUNTAINS for row in new_work)
+    print_outputs(console, rows(queries.demo.outputs), FRESH_MOUNTAIN if asks_mountains else FRESH_SUM)
     say(console, f"Run      {run_url}")
     variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
@@ -129,8 +133,8 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
         say(console, f"Try one: toolformer-ops run CORPUS {words}")
 
 
-def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
-    """Print where the release and the model are, or why there is none."""
+def print_outputs(console: Console, rows: Sequence[Row[Any]], prompt: str) -> None:
+    """Print where the release and the model are, with a prompt to try it, or why there is none."""
     for row in rows:
         if row.release_uri:
             say(
@@ -146,7 +150,7 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
                 "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
             )
             say(console, f"Model    {row.model_uri}{loss}")
-            say(console, f'         toolformer-ops generate --model {row.model_uri} "{FRESH_SUM}"')
+            say(console, f'         toolformer-ops generate --model {row.model_uri} "{prompt}"')
         else:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
 
