@@ -76,9 +76,10 @@ def losses_without_call(
 ) -> list[list[float]]:
     """L_i(nothing) under the full context at each of a text's tokens, in nats; one pass a window of the text for all of them."""
     passes = _Passes(model, tokenization)
-    found = [(passes.of(text), tokens) for text, tokens in texts]
-    _run(model, ((of_text, of_text.full_pass(token), token) for of_text, tokens in found for token in tokens))
-    return [[of_text.loss(of_text.full_pass(token), token) for token in tokens] for of_text, tokens in found]
+    planned = [(passes.of(text), tokens) for text, tokens in texts]
+    wanted = [(text, text.full_pass(token), token) for text, tokens in planned for token in tokens]
+    _run(model, wanted)
+    return [[text.loss(text.full_pass(token), token) for token in tokens] for text, tokens in planned]
 
 
 def score_texts(
@@ -97,7 +98,7 @@ def score_texts(
     `rounding_nats`.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
-    fitting = [call for of_text in planned for call in of_text if call is not None]
+    fitting = [call for calls_of_text in planned for call in calls_of_text if call is not None]
 
     def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
@@ -108,21 +109,22 @@ def score_texts(
         ]
 
     if prune_below > 0:
-        _run(
-            model, ((call.text, given, call.token) for call in fitting for given in (call.full, call.nothing))
-        )
+        _run(model, ((call.text, one, call.token) for call in fitting for one in (call.full, call.nothing)))
         _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
         _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
     else:
         _run(
             model,
             (
-                (call.text, given, call.token)
+                (call.text, one, call.token)
                 for call in fitting
-                for given in (call.full, call.nothing, call.without_result, call.with_result)
+                for one in (call.full, call.nothing, call.without_result, call.with_result)
             ),
         )
-    return [[_NO_LOSSES if call is None else call.losses(model) for call in of_text] for of_text in planned]
+    return [
+        [_NO_LOSSES if call is None else call.losses(model) for call in calls_of_text]
+        for calls_of_text in planned
+    ]
 
 
 def losses_with_result(
@@ -140,14 +142,14 @@ def losses_with_result(
         model,
         (
             (call.text, call.with_result, call.token)
-            for of_text in planned
-            for call in of_text
+            for calls_of_text in planned
+            for call in calls_of_text
             if call is not None
         ),
     )
     return [
-        [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in of_text]
-        for of_text in planned
+        [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in calls_of_text]
+        for calls_of_text in planned
     ]
 
 
@@ -161,7 +163,7 @@ class _TextPasses:
         self.tokenization = tokenization
         self.text = text
         self._room = model.window_tokens - len(tokenization.start_ids)  # tokens beside the start token
-        self.found: dict[tuple[_Pass, int], float] = {}
+        self.computed: dict[tuple[_Pass, int], float] = {}
         """Natural log probability of a token of the text in a pass."""
 
     def full_pass(self, token: int) -> _Pass:
@@ -201,7 +203,7 @@ class _TextPasses:
 
     def log_probabilities(self, one: _Pass, token: int) -> tuple[float, ...]:
         """Natural log probabilities of up to five tokens from `token` on, of a pass that was run."""
-        return tuple(self.found[one, scored] for scored in self.scored(token))
+        return tuple(self.computed[one, scored] for scored in self.scored(token))
 
     def loss(self, one: _Pass, token: int) -> float:
         """The weighted loss in a pass that was run, nats."""
@@ -209,7 +211,7 @@ class _TextPasses:
 
     def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
         """The log probabilities if all five were run; passes with calls nearby may have run some of them, or all."""
-        if all((one, scored) in self.found for scored in self.scored(token)):
+        if all((one, scored) in self.computed for scored in self.scored(token)):
             return self.log_probabilities(one, token)
         return None
 
@@ -274,8 +276,8 @@ def _planned(
     passes = _Passes(model, tokenization)
     planned = []
     for text, calls in texts:
-        of_text = passes.of(text)
-        planned.append([of_text.planned(call, context_tokens) for call in calls])
+        text_passes = passes.of(text)
+        planned.append([text_passes.planned(call, context_tokens) for call in calls])
     return planned
 
 
@@ -284,30 +286,30 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
 
     The order in which they are given does not matter: a text's passes are sorted by their start and prefix.
     """
-    asked: dict[_TextPasses, dict[_Pass, set[int]]] = {}
-    for of_text, given, first in wanted:
-        tokens = [token for token in of_text.scored(first) if (given, token) not in of_text.found]
+    missing: dict[_TextPasses, dict[_Pass, set[int]]] = {}
+    for text_passes, one, first in wanted:
+        tokens = [token for token in text_passes.scored(first) if (one, token) not in text_passes.computed]
         if tokens:
-            asked.setdefault(of_text, {}).setdefault(given, set()).update(tokens)
+            missing.setdefault(text_passes, {}).setdefault(one, set()).update(tokens)
     passes = [
-        (of_text, given, sorted(asked[of_text][given]))
-        for of_text in asked
-        for given in sorted(asked[of_text])
+        (text_passes, one, sorted(missing[text_passes][one]))
+        for text_passes in missing
+        for one in sorted(missing[text_passes])
     ]
     at_once = model.sizes.scored_passes
     for begin in range(0, len(passes), at_once):
-        some = passes[begin : begin + at_once]
+        batch = passes[begin : begin + at_once]
         sequences, rows = [], []
-        for of_text, given, tokens in some:
-            before = (*of_text.tokenization.start_ids, *given.prefix)
+        for text_passes, one, tokens in batch:
+            before = (*text_passes.tokenization.start_ids, *one.prefix)
             # The last of the tokens is predicted and not put in; each is predicted by the one before it.
-            sequences.append([*before, *of_text.text.ids[given.text_start : tokens[-1]]])
-            rows.append([len(before) + token - given.text_start - 1 for token in tokens])
+            sequences.append([*before, *text_passes.text.ids[one.text_start : tokens[-1]]])
+            rows.append([len(before) + token - one.text_start - 1 for token in tokens])
         hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
-        targets = [of_text.text.ids[token] for of_text, _, tokens in some for token in tokens]
+        targets = [text_passes.text.ids[token] for text_passes, _, tokens in batch for token in tokens]
         values = iter(model.token_log_probabilities(hidden, targets))
-        for of_text, given, tokens in some:
-            of_text.found.update({(given, token): next(values) for token in tokens})
+        for text_passes, one, tokens in batch:
+            text_passes.computed.update({(one, token): next(values) for token in tokens})
 
 
 def _loss_of(log_probabilities: tuple[float, ...] | None) -> float | None:
