@@ -246,37 +246,43 @@ def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path: Path) ->
 
 
 TEXTS = 40
-SLOW_MODEL = """
-import time
-from tests.fake_language_model import FakeLanguageModel, StoppedError
+HANGING_MODEL = """
+import os, time
+from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.__main__ import main
 
-class Slow(FakeLanguageModel):
+class Hanging(FakeLanguageModel):
     def _see(self, text):
-        time.sleep(0.01)
+        super()._see(text)
+        if len(self.seen) == int(os.environ.get("HANGS_AFTER", -1)):
+            time.sleep(120)
 
 import toolformer_ops.on_a_file.annotator as annotator
-annotator.load_scoring_model = lambda *_: Slow(tuple(f"Calculator({n} + 1)" for n in range(2, 6)))
+annotator.load_scoring_model = lambda *_: Hanging(tuple(f"Calculator({n} + 1)" for n in range(2, 6)))
 main()
 """
-"""The command line with a model that takes its time."""
+"""The command line with a model that stops to answer after so many texts."""
 
 
-@pytest.mark.parametrize(("killed_in", "lines"), [("annotation", 4), ("placebos", TEXTS + 2)])
+# The model sees 80 texts by the end of the annotation, and 128 until the first 16 texts have their placebos.
+@pytest.mark.parametrize(
+    ("killed_in", "hangs_after", "lines"), [("annotation", 20, 4), ("placebos", 136, TEXTS + 2)]
+)
 def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
-    tmp_path: Path, killed_in: str, lines: int
+    tmp_path: Path, killed_in: str, hangs_after: int, lines: int
 ) -> None:
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, TEXTS + 2)]
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
     words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--all"]
     words += ["--parameters", '{"max_positions": 9, "samples_per_position": 4}']
-    program = [sys.executable, "-c", SLOW_MODEL, *words]
+    program = [sys.executable, "-c", HANGING_MODEL, *words]
     # 1. Killed as soon as the partial file has so many lines; half a line is put behind them.
     killed, partial = tmp_path / "killed.jsonl", tmp_path / "killed.jsonl.partial"
-    with subprocess.Popen([*program, "--out", str(killed)], cwd=REPOSITORY) as process:
+    hanging = {**os.environ, "HANGS_AFTER": str(hangs_after)}
+    with subprocess.Popen([*program, "--out", str(killed)], cwd=REPOSITORY, env=hanging) as process:
         while not (partial.exists() and partial.read_bytes().count(b"\n") >= lines):
             assert process.poll() is None
-            time.sleep(0.002)
+            time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not killed.exists()
