@@ -16,6 +16,8 @@ REFUSED = {
     "": "query_not_a_select",
     "( ( ": "query_not_a_select",
     '"select" 1': "query_not_a_select",
+    "+ select 1": "query_not_a_select",
+    "0 select 1": "query_not_a_select",
     "delete from products": "query_not_a_select",
     ";": "query_not_a_select",
     "select 1; select 2": "query_of_several_statements",
@@ -82,6 +84,7 @@ LET_THROUGH = (
     "select exists (select 1), not (true), case when (true) then (1) else (2) end",
     "select ue'a', u + 1",
     "select - -1 * (2)",
+    'select "." lower(name) from products',
 )
 
 

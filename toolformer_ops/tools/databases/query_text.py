@@ -9,13 +9,11 @@ transaction that only reads (`postgres_queries.py`).
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases.reasons import FUNCTION, INVALID, NOT_A_SELECT, SEVERAL, TABLE
 
-_COMMENT_OR_SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*\*/)*")
-_FIRST_WORD = re.compile(r"[A-Za-z]+")
+_FIRST_WORD = re.compile(r"(?>\s|--[^\n]*+|/\*(?>[^*]|\*(?!/))*+\*/)*+([A-Za-z]+)")
 _SPACE = re.compile(r"[ \t\n\r\f\v]+|--[^\n\r]*")
 _NUMBER = re.compile(r"\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?")
 _WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*")
@@ -55,9 +53,8 @@ class Token:
 
 def first_word(query: str) -> str:
     """The first word of a query behind comments, in small letters; empty if it begins with something else."""
-    start = _COMMENT_OR_SPACE.match(query)
-    word = _FIRST_WORD.match(query, start.end() if start else 0)
-    return word.group().lower() if word else ""
+    word = _FIRST_WORD.match(query)
+    return word[1].lower() if word else ""
 
 
 def postgres_tokens(query: str) -> list[Token]:
@@ -127,11 +124,13 @@ def check_postgres_query(query: str, names: Names) -> None:
         raise RejectedInputError(SEVERAL)
     if not tokens or not _begins_a_select(tokens):
         raise RejectedInputError(NOT_A_SELECT)
-    for number, (token, following) in enumerate(pairwise([*tokens, Token("")])):
+    padded = [Token(""), *tokens, Token("")]
+    for number, token in enumerate(tokens):
         if not token.names:
             continue
+        before, following = padded[number], padded[number + 2]
         is_called = following.text == "(" and not following.names
-        is_qualified = number > 0 and tokens[number - 1].text == "."
+        is_qualified = before.text == "." and not before.names
         # The plain name of a built-in function means that function, before any of the same name.
         is_allowed = not is_qualified and (token.text in names.functions or _calls_nothing(tokens, number))
         if is_called and not is_allowed:
