@@ -253,10 +253,14 @@ def rows(settings: Settings, query: str, **values: object) -> list[tuple[Any, ..
 
 
 @contextlib.contextmanager
-def held_stages(settings: Settings) -> Iterator[None]:
-    """In the block, a stage that has finished a document waits before it says so."""
+def held_stages(settings: Settings, table: str = "stage_ledger") -> Iterator[None]:
+    """In the block, a stage that has finished a document waits before it says so.
+
+    A run that begins in the block adds partitions to the ledger, for which it would wait; then `micro_batches`
+    is the table, of which a stage writes a row in the same transaction.
+    """
     with database.transaction(database.connect(settings)) as connection:
-        connection.execute(sql("lock table stage_ledger in share mode"))
+        connection.execute(sql(f"lock table {table} in share mode"))
         yield
 
 

@@ -149,7 +149,7 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: Tol
         "the schedule", lambda: DAG_ID in {dag["dag_id"] for dag in airflow.get("/dags", limit=100)["dags"]}
     )
     night_falls(services, airflow)
-    with held_stages(services):
+    with held_stages(services, "micro_batches"):
         # A try waits with its first text until Airflow knows the edited file, however slow the dag processor
         # is.
         run_id = f"{DAG_ID}.{runs(airflow)[0]['dag_run_id']}"
