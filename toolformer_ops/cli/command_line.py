@@ -12,7 +12,7 @@ from toolformer_ops.cli import (
     evaluation,
     history,
     housekeeping,
-    near_duplicates,
+    on_a_file,
     people,
     placebos,
     publishing,
@@ -85,8 +85,8 @@ app.registered_commands = sorted(
     (
         command
         for part in (
+            on_a_file,
             people,
-            near_duplicates,
             placebos,
             tools,
             decoding,

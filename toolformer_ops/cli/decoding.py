@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.cli.people import ToolsOption, model_name
+from toolformer_ops.cli.options import ToolsOption, model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.shown_text import json_to_show

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.cli.people import FieldOption, ToolsOption, print_observations
+from toolformer_ops.cli.options import FieldOption, ToolsOption, print_observations
 
 app = typer.Typer()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolformer_ops.cli.people import ToolsOption
+from toolformer_ops.cli.options import ToolsOption
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import EXIT_FAILED, UsageError
 from toolformer_ops.shown_text import json_to_show

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from toolformer_ops.cli.people import FieldOption, corpus_address
+from toolformer_ops.cli.options import FieldOption, corpus_address
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import NoKeptCallError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.cli.people import FieldOption, model_name, with_fields
+from toolformer_ops.cli.options import FieldOption, model_name, with_fields
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 

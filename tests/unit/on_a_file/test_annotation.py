@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel, StoppedError
-from toolformer_ops.cli.people import app
+from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotation import Annotation

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
 from tests.openai_server import MODEL, continues, openai_server, write_proposer_file
-from toolformer_ops.cli.people import app
+from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file import checking
 from toolformer_ops.on_a_file.checking import CorpusLook, observations, weights_of

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.cli.people import app
+from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.on_a_file import annotator
 from toolformer_ops.on_a_file.annotator import Models

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.cli.people import app
+from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotation import annotate_file

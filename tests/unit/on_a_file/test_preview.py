@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops.cli.people import app
+from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.on_a_file import calls_page
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."

@@ -1,0 +1,450 @@
+"""Subcommands that need no service: call a tool, look at a file and annotate it, judge and explain calls, estimate a run.
+
+Results go to stdout, what is said about them to stderr.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
+from toolformer_ops.shown_text import json_to_show, visible
+from toolformer_ops.tools.base import FilterRule
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress
+    from toolformer_ops.on_a_file.partial_file import PartialFile
+
+from toolformer_ops.cli.options import (
+    Corpus,
+    FieldOption,
+    Model,
+    RunParametersJson,
+    ToolOption,
+    ToolsOption,
+    corpus_address,
+    model_name,
+    print_observations,
+    run_choices,
+    with_fields,
+)
+
+app = typer.Typer()
+
+
+# An input may begin with a minus sign, which must not be read as an option.
+@app.command("call", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def call(
+    tool: Annotated[str, typer.Argument(help="Name of a tool, such as Calculator.")],
+    call_input: Annotated[str, typer.Argument(help="What is between the brackets of the call.")] = "",
+    date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
+    model: Model = "",
+) -> None:
+    """Run a tool on one input and print its result; exit 3 if there is none.
+
+    Example: toolformer-ops call Calculator "27 + 4 * 2"
+    """
+    if re.match("--[a-z]", call_input):
+        raise UsageError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
+    from toolformer_ops.on_a_file.annotator import run_one
+
+    output = run_one(load_settings(), tool, call_input, date or None, functools.partial(model_name, model))
+    if output.reason is not None:
+        typer.echo(f"no result: {output.reason}", err=True)
+        raise typer.Exit(EXIT_NO_RESULT)
+    typer.echo(visible(output.results[0]))
+
+
+@app.command("filter")
+def filter_file(
+    corpus: Corpus,
+    tool: ToolOption,
+    field: FieldOption = None,
+    filter_rule: Annotated[
+        FilterRule,
+        typer.Option(help="paper, or sharp: only texts in which the Calculator finds a computation."),
+    ] = "paper",
+) -> None:
+    """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.
+
+    Example: toolformer-ops filter --tool Calculator docs.jsonl
+    """
+    from toolformer_ops.on_a_file.annotator import filter_lines
+    from toolformer_ops.runs.choices import FilterChoices
+
+    choices = FilterChoices(filter_rule=filter_rule)
+    for line in filter_lines(load_settings(), tool, corpus_address(corpus, field), choices):
+        typer.echo(json_to_show(line))
+
+
+@app.command("near-duplicates")
+def near_duplicates_command(
+    corpus: Corpus,
+    field: FieldOption = None,
+    share: Annotated[
+        float, typer.Option(min=0.5, max=1.0, help="How much of their passages two texts share.")
+    ] = 0.8,
+    show: Annotated[int, typer.Option(min=0, help="So many of the pairs are printed.")] = 5,
+) -> None:
+    """Count the texts of a corpus that nearly repeat another one; reads the files alone.
+
+    A passage is five words in a row. A run with --field near_duplicates=0.8 leaves these texts out.
+
+    Example: toolformer-ops near-duplicates posts.jsonl --share 0.8
+    """
+    from toolformer_ops.on_a_file.near_duplicates import near_duplicates, sketched_texts
+
+    texts = sketched_texts(load_settings(), corpus_address(corpus, field))
+    repeated = list(near_duplicates(texts, share))
+    part = f" ({100 * len(repeated) / len(texts):.1f} %)" if repeated else ""
+    typer.echo(
+        f"{len(texts):,} different texts; {len(repeated):,}{part} share {share:g} or more with another one."
+    )
+    for pair in repeated[:show]:
+        typer.echo(f"\n{pair.share:.2f}")
+        for kind, text in (("stays   ", pair.original), ("left out", pair.repeats)):
+            beginning = " ".join(visible(text.beginning).split())
+            typer.echo(f"  {kind}  {visible(text.name)}  {beginning}")
+
+
+@app.command("explain")
+def explain(
+    marked_text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT",
+            help="The text with its call in brackets: '400 of 1400 is [Calculator(400 / 1400)] 0.29 of all.'",
+        ),
+    ] = "",
+    text: Annotated[str, typer.Option(help="The text around the call, without calls.")] = "",
+    at: Annotated[
+        int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
+    ] = None,
+    call_text: Annotated[
+        str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")
+    ] = "",
+    date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
+    model: Model = "",
+    context_tokens: Annotated[
+        int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
+    ] = 0,
+    placebos: Annotated[
+        Path | None,
+        typer.Option(
+            help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."
+        ),
+    ] = None,
+    call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
+    document: Annotated[
+        str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
+    ] = "",
+    run: Annotated[
+        str, typer.Option(help="The run of the stored calls; by default the one that was finished last.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
+
+    Example: toolformer-ops explain "400 of 1400 is [Calculator(400 / 1400)] 0.29 of all."
+
+    With the call apart: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
+
+    A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
+    """
+    from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table
+
+    if marked_text:
+        if text or call_text or at is not None:
+            raise UsageError(
+                "expected the call in the brackets of TEXT, or --text, --at and --call, found both."
+            )
+        text, at, call_text = call_in_text(marked_text)
+    if call_id or document or run:
+        if any((text, call_text, date, model, context_tokens, placebos)):
+            raise UsageError(
+                "expected a stored call (--call-id, --run, --document with --at) or one that you write (TEXT), "
+                "found both. Leave out one of them."
+            )
+        from toolformer_ops.runs.explaining import explain_stored
+        from toolformer_ops.storage import database
+
+        with database.transaction(database.connect(load_settings(), writes=False)) as connection:
+            explanations = explain_stored(connection, run, call_id, document, at)
+    elif not text or not call_text or at is None:
+        raise UsageError(
+            "expected a text with its call in brackets, or a stored call: --call-id, or --document with --at. "
+            "--text, --at and --call give the call apart from its text."
+        )
+    else:
+        explanations = [
+            explain_call(
+                load_settings(),
+                text=text,
+                at=at,
+                call_text=call_text,
+                date=date or None,
+                model_name=model_name(model),
+                context_tokens=context_tokens or None,
+                pool_file=placebos,
+            )
+        ]
+    if as_json:
+        typer.echo(json_to_show(explanations if call_id or document else explanations[0], indent=2))
+    else:
+        for explanation in explanations:
+            explanation_table(explanation)
+    if len(explanations) == 1 and explanations[0]["reason"] is not None:
+        raise typer.Exit(EXIT_NO_RESULT)
+
+
+@app.command("check")
+def check(
+    corpus: Corpus,
+    tools: ToolsOption = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    field: FieldOption = None,
+    measure: Annotated[
+        bool,
+        typer.Option(help="Load the model and annotate a few texts a tool, to say how long all take."),
+    ] = True,
+) -> None:
+    """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts nothing.
+
+    Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
+    """
+    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+
+    choices = run_choices(corpus, tools, model, limit, parameters, field)
+    print_observations(observations(load_settings(), choices, CorpusLook(), measures_time=measure))
+
+
+@app.command("preview")
+def preview(
+    corpus: Corpus,
+    tools: ToolsOption = None,
+    texts: Annotated[int, typer.Option("--texts", "-n", help="How many texts.", min=1, max=100)] = 5,
+    model: Model = "",
+    parameters: RunParametersJson = "{}",
+    field: FieldOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--html", help="Write the texts with their calls to this page, too.")
+    ] = None,
+) -> None:
+    """Show the calls that a run would find in the first texts of a corpus, kept or not and by how many nats, or why there is none.
+
+    Takes the first texts that a tool is asked about. Calls are judged by their loss alone, without placebos.
+
+    Example: toolformer-ops preview posts.jsonl --tools Calculator,Calendar -n 5 --html preview.html
+    """
+    from rich.console import Console
+
+    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+
+    if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.parent.is_dir()):
+        raise UsageError(
+            f"--html: expected a name that ends in .html, in a folder that is there, found {out}."
+        )
+    # 1. What there is.
+    choices = run_choices(corpus, tools, model, 0, parameters, field)
+    look = CorpusLook()
+    print_observations(observations(load_settings(), choices, look))
+    # 2. The texts.
+    from toolformer_ops.on_a_file import calls_page
+    from toolformer_ops.on_a_file.preview import Preview, shown_text
+
+    console = Console(soft_wrap=True, highlight=False)
+    chosen = Preview.of(load_settings(), choices, look, texts)
+    articles = []
+    for previewed in chosen.texts():
+        for line in shown_text(previewed):
+            console.print(line)
+        articles.append(previewed.article)
+    # 3. What came of it.
+    console.print(chosen.summary, markup=False)
+    if out is not None:
+        out.write_text(calls_page.page(f"{corpus}, a preview", [chosen.summary], articles), encoding="utf-8")
+        typer.echo(f"{out}")
+
+
+@app.command("annotate")
+def annotate(
+    corpus: Corpus,
+    tools: ToolsOption = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
+    field: FieldOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the calls to this file, as JSON Lines. If this is stopped, the same command continues."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
+    ] = False,
+) -> None:
+    """Do the whole method in this process, with one or several tools, and print the kept calls with their losses.
+
+    How far it is goes to stderr, at the end with the reasons why texts gave nothing. The calls of all texts are
+    the pool of placebos, so that none is printed before the last text is annotated; with
+    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their
+    information. With --out FILE what is done is in FILE.partial meanwhile.
+
+    Example: toolformer-ops annotate docs.jsonl --tools Calculator,Calendar --limit 10
+
+    Example: toolformer-ops annotate docs.jsonl --tool Calculator --out calls.jsonl
+    """
+    from toolformer_ops.runs.choices import typed_values
+    from toolformer_ops.tools.registry import typed_tools
+
+    # 1. What is asked for, said before anything that takes long is imported.
+    settings, name = load_settings(), model_name(model)
+    values = with_fields(typed_values(parameters), field)
+    names = typed_tools(tools or ())
+    if not names:
+        raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
+    typer.echo(
+        f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in {settings.dtype}",
+        err=True,
+    )
+    from toolformer_ops.on_a_file.annotation import Annotation
+
+    # 2. The work, and what came of it.
+    annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
+    _print_rows(annotation, annotation.progress, out, as_json=as_json, only_kept=not all_calls)
+
+
+class _GivesRows(Protocol):
+    def rows(self, partial: "PartialFile") -> "Iterator[dict[str, Any]]": ...
+
+
+def _print_rows(
+    work: _GivesRows, progress: "AnnotationProgress", out: Path | None, *, as_json: bool, only_kept: bool
+) -> None:
+    """Print the rows of a work that is shown meanwhile, or write them to `out`, and then what came of it."""
+    from rich.console import Console
+
+    from toolformer_ops.on_a_file.annotation_progress import shown
+    from toolformer_ops.on_a_file.partial_file import PartialFile, finish
+    from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
+    from toolformer_ops.runs.durations import duration
+
+    console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
+    try:
+        with PartialFile.beside(out) as partial, shown(progress, console):
+            rows = (row for row in work.rows(partial) if row["kept"] or not only_kept)
+            if out is not None:
+                finish(out, map(json_to_show, rows))
+            elif as_json or not stdout.is_terminal:
+                for row in rows:
+                    typer.echo(json_to_show(row))
+            else:
+                for row in rows:
+                    stdout.print(f"{visible(row['id'])}  {verdict(row)}", markup=False, style="dim")
+                    if row.get("result") is not None:
+                        stdout.print(call_in_its_text(row))
+    except BaseException:
+        if out is not None and progress.done:
+            typer.echo(f"stopped; the same command continues, from {out}.partial", err=True)
+        raise
+    speed = "" if progress.tokens_per_second is None else f", {progress.tokens_per_second:,.0f} tokens/s"
+    typer.echo(f"{progress.texts:,} {progress.noun} in {duration(progress.seconds)}{speed}", err=True)
+    console.print(progress.summary())
+
+
+@app.command("judge")
+def judge(
+    calls: Annotated[
+        str,
+        typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with texts and calls in them."),
+    ],
+    model: Model = "",
+    placebos: Annotated[
+        bool, typer.Option("--placebos", help="Score other calls' results in the place of each call, too.")
+    ] = False,
+    parameters: RunParametersJson = "{}",
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="If records name a field otherwise: text=generation; also at=, call=, tool=, input=, result=, id=, url=, date=."
+        ),
+    ] = None,
+    kept: Annotated[bool, typer.Option("--kept", help="Print kept calls alone.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the rows to this file, as JSON Lines. If this is stopped, the same command continues."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
+    ] = False,
+) -> None:
+    """Judge calls that another program or model proposed: what does each one's result save of the loss?
+
+    A record has a text with its calls in brackets, `It is [Calculator(1 + 1) -> 2] 2.`, or a text, the place of the
+    call (`at`, in characters), `tool` and `input`, and perhaps a `result`. Without a result the tool is asked, if
+    it is known. Each call gives a row; a record that cannot be judged gives one with the reason.
+
+    Example: toolformer-ops judge calls.jsonl --field text=generation --placebos
+    """
+    # 1. What is asked for, said before anything that takes long is imported.
+    settings, name = load_settings(), model_name(model)
+    typer.echo(
+        f"judging the calls of {calls}; {Path(name).name} on {settings.device} in {settings.dtype}", err=True
+    )
+    from toolformer_ops.on_a_file.annotation_progress import reasons_in_words
+    from toolformer_ops.on_a_file.judging import Judging
+    from toolformer_ops.on_a_file.proposed_calls import ProposalFields
+    from toolformer_ops.runs.choices import typed_values
+
+    without = {} if placebos else {"placebos": 0, "placebo_sample": 0}
+    values = {"prune_below": 0.0, **without, **typed_values(parameters)}
+    # 2. The work, and what came of it.
+    judging = Judging(settings, calls, name, ProposalFields.of(field or ()), values)
+    _print_rows(judging, judging.progress, out, as_json=as_json, only_kept=kept)
+    if judging.refused:
+        typer.echo(f"refused: {reasons_in_words(judging.refused)}", err=True)
+
+
+@app.command("estimate")
+def estimate(
+    corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
+    tools: ToolsOption = None,
+    model: Model = "",
+    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    parameters: RunParametersJson = "{}",
+    probe: Annotated[
+        int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)
+    ] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    store: Annotated[
+        str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")
+    ] = "",
+    field: FieldOption = None,
+) -> None:
+    """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
+
+    Example: toolformer-ops estimate docs.jsonl --tool Calculator,Calendar --limit 1000
+    """
+    from toolformer_ops.on_a_file import estimation
+
+    settings = load_settings()
+    choices = run_choices(corpus, tools, model, limit, parameters, field)
+    estimates = estimation.estimate_run(settings, choices, probe)
+    if store:
+        estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
+    if as_json:
+        typer.echo(json.dumps(estimation.as_json(settings, estimates), indent=2))
+    else:
+        estimation.print_table(settings, estimates, choices.preset)

@@ -1,0 +1,103 @@
+"""Options and arguments that several subcommands have, and what follows from them."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolformer_ops.config import load_settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.shown_text import visible
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.checking import Observation
+    from toolformer_ops.runs.choices import RunChoices
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help="Folder, id@revision or s3://bucket/models/NAME; demo: the demo's model; empty: the setting default_model.",
+    ),
+]
+ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+ToolsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tool", "--tools", help="Names of tools with commas between them, or given again; none: all."
+    ),
+]
+Corpus = Annotated[
+    str,
+    typer.Argument(help="Path or s3:// address of JSON Lines, also packed, or Parquet, with a field `text`."),
+]
+FieldOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        help="If records name a field otherwise: text=raw_content; also date=, crawled=, url=, title=, id=. Or the corpus, "
+        "whose names are known: c4, ccnet, dolma, fineweb, oscar, the_stack. near_duplicates=0.8 leaves out a text that shares "
+        "four fifths of its passages with another. May be repeated.",
+    ),
+]
+RunParametersJson = Annotated[
+    str,
+    typer.Option(
+        "--parameters",
+        help="Run parameters as JSON, over those of the preset small_model; see `toolformer-ops parameters`.",
+    ),
+]
+
+
+def model_name(model: str) -> str:
+    """The model that was named, or that of the setting; raises as `named_model`."""
+    from toolformer_ops.local.demo.model import named_model
+
+    return named_model(load_settings(), model, "--model")
+
+
+def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
+    """The address of a corpus with the names of its fields; raises `UsageError` if these are no mapping."""
+    from toolformer_ops.storage.corpus_addresses import CorpusAddress
+
+    return str(CorpusAddress.of(corpus, field or ()))
+
+
+def with_fields(values: dict[str, Any], field: Sequence[str] | None) -> dict[str, Any]:
+    """The parameters of a run with the names of fields that were given apart from them."""
+    return {**values, "fields": tuple(field)} if field else values
+
+
+def run_choices(
+    corpus: str,
+    tools: Sequence[str] | None,
+    model: str,
+    limit: int,
+    parameters: str,
+    field: Sequence[str] | None,
+) -> "RunChoices":
+    """The parameters of a run that a command's options ask for; raises `UsageError` if they are none."""
+    from toolformer_ops.runs.choices import RunChoices, typed_values
+    from toolformer_ops.tools.registry import typed_tools
+
+    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": model_name(model)}
+    if names := typed_tools(tools or ()):
+        values["tools"] = names
+    if limit:
+        values["document_limit"] = limit
+    choices = RunChoices.parse(values)
+    choices.kept_from()
+    return choices
+
+
+def print_observations(lines: "Iterable[Observation]", *, err: bool = False) -> None:
+    """Print what `check` sees, line by line; raises `UsageError` if a run would end with one of them."""
+    wrong = []
+    for line in lines:
+        typer.echo(visible(str(line)), err=err)
+        if line.state == "wrong":
+            wrong.append(line.subject)
+    if wrong:
+        raise UsageError(
+            f"expected a corpus, tools and a model that a run can use, found {', '.join(wrong)} wrong."
+        )
