@@ -9,11 +9,9 @@ Rejected calls are in Postgres alone, so the release must be one of this databas
 are in memory.
 """
 
-import itertools
 import json
 import logging
-import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +30,9 @@ from toolformer_ops.release.chat_export import (
     run_of_release,
     write_rows,
 )
-from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.conversations import user_turn
-from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.storage import database, queries
+from toolformer_ops.release.tried_calls import TriedText, tried_texts
+from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -71,25 +68,23 @@ def call_of(call: Row[Any]) -> dict[str, Any]:
     }
 
 
-def tasks_of_text(
-    text: ReleasedText,
-    released: Sequence[Row[Any]],
-    rejected: Sequence[Row[Any]],
-    tools: Sequence[Mapping[str, Any]],
-) -> list[dict[str, Any]]:
+def tasks_of_text(tried: TriedText, tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tasks of one text, by place: one for each released call."""
-    plain, _ = text.all_calls()
-    return [
-        {
-            "prompt": [user_turn(plain[: call.position_char])],
-            "tools": list(tools),
-            "expected": call_of(call),
-            "rejected": [call_of(other) for other in rejected if other.position_char == call.position_char],
-            "document_id": str(text.document_id),
-            "call_id": call.call_id,
-        }
-        for call in released
-    ]
+    plain, _ = tried.text.all_calls()
+    tasks = []
+    for call in tried.released:
+        at_place = [other for other in tried.rejected if other.position_char == call.position_char]
+        tasks.append(
+            {
+                "prompt": [user_turn(plain[: call.position_char])],
+                "tools": list(tools),
+                "expected": call_of(call),
+                "rejected": [call_of(other) for other in at_place],
+                "document_id": str(tried.text.document_id),
+                "call_id": call.call_id,
+            }
+        )
+    return tasks
 
 
 def export_environment(settings: Settings, release: str, out: str, model: str = "") -> EnvironmentExport:
@@ -110,25 +105,13 @@ def export_environment(settings: Settings, release: str, out: str, model: str = 
         release_id, run_id = run_of_release(connection, release)
 
         def rows() -> Iterator[dict[str, Any]]:
-            texts = read_release(opened.folder)
-            while page := list(itertools.islice(texts, PAGE_TEXTS)):
-                calls: dict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
-                for call in database.fetch_all(
-                    connection,
-                    queries.exports.calls_of_texts,
-                    run_id=run_id,
-                    document_ids=[text.document_id for text in page],
-                    released=[call.call_id for text in page for call in text.calls],
-                ):
-                    calls[call.document_id, call.is_released].append(call)
-                for text in page:
-                    if opened.control_tokens.search(text.text) is not None:
-                        found["control_tokens"] += 1
-                        continue
-                    own = calls[text.document_id, True], calls[text.document_id, False]
-                    for task in tasks_of_text(text, *own, opened.tools):
-                        found.update(tasks=1, with_rejected=bool(task["rejected"]))
-                        yield task
+            for tried in tried_texts(connection, opened.folder, run_id):
+                if opened.control_tokens.search(tried.text.text) is not None:
+                    found["control_tokens"] += 1
+                    continue
+                for task in tasks_of_text(tried, opened.tools):
+                    found.update(tasks=1, with_rejected=bool(task["rejected"]))
+                    yield task
 
         def card() -> str:
             if not found["tasks"]:

@@ -20,10 +20,8 @@ are in memory.
 """
 
 import hashlib
-import itertools
 import logging
-import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +43,6 @@ from toolformer_ops.release.chat_export import (
     write_json,
     write_rows,
 )
-from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.conversations import (
     SHAREGPT_PAIRS_INFO,
     call_turn,
@@ -55,8 +52,9 @@ from toolformer_ops.release.conversations import (
     sharegpt_row,
     user_turn,
 )
-from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.storage import database, queries
+from toolformer_ops.release.format import ReleasedText
+from toolformer_ops.release.tried_calls import tried_texts
+from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
 
@@ -230,34 +228,20 @@ def export_preferences(
             )
         release_id, run_id = run_of_release(connection, release)
 
-        def has_control_token(text: ReleasedText) -> bool:
-            has_one = opened.control_tokens.search(text.text) is not None
-            found["control_tokens"] += has_one
-            return has_one
-
         def rows() -> Iterator[dict[str, Any]]:
-            released = read_release(opened.folder)
-            texts = (text for text in released if not has_control_token(text))
-            while page := list(itertools.islice(texts, PAGE_TEXTS)):
-                calls: dict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
-                for call in database.fetch_all(
-                    connection,
-                    queries.exports.calls_of_texts,
-                    run_id=run_id,
-                    document_ids=[text.document_id for text in page],
-                    released=[call.call_id for text in page for call in text.calls],
-                ):
-                    calls[call.document_id, call.is_released].append(call)
-                for text in page:
-                    rejected = calls[text.document_id, False]
-                    pairs = pairs_of_text(calls[text.document_id, True], rejected, seed)
-                    found.update(texts=1, released=len(text.calls), rejected=len(rejected))
-                    found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
-                    for pair in pairs:
-                        row = row_of_pair(text, pair, seed, opened.tools, form)
-                        found[pair.compared if row else "without_row"] += 1
-                        if row:
-                            yield row
+            for tried in tried_texts(connection, opened.folder, run_id):
+                text = tried.text
+                if opened.control_tokens.search(text.text) is not None:
+                    found["control_tokens"] += 1
+                    continue
+                pairs = pairs_of_text(tried.released, tried.rejected, seed)
+                found.update(texts=1, released=len(text.calls), rejected=len(tried.rejected))
+                found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
+                for pair in pairs:
+                    row = row_of_pair(text, pair, seed, opened.tools, form)
+                    found[pair.compared if row else "without_row"] += 1
+                    if row:
+                        yield row
 
         def card() -> str:
             pairs = sum(found[compared] for compared in COMPARED)
