@@ -243,7 +243,7 @@ def test_pairs_are_the_same_again_and_another_seed_draws_another_call(
     uri = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
     first = export_preferences(settings, uri, str(tmp_path / "a"), seed=0)
     assert export_preferences(settings, uri, str(tmp_path / "a"), seed=0).written is False
-    monkeypatch.setattr("toolformer_ops.release.preference_export.PAGE_TEXTS", 1)
+    monkeypatch.setattr("toolformer_ops.release.tried_calls.PAGE_TEXTS", 1)
     assert export_preferences(settings, uri, str(tmp_path / "b"), seed=0).sha256 == first.sha256
     rejected = set()
     for seed in range(6):

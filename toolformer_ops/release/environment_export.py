@@ -5,8 +5,7 @@ its result and the nats that it saves; `rejected` are the calls at this place th
 their results and at most how much each saves. So a reward needs no judge: `environment/call_tasks.py`, which is
 written beside the tasks with what TRL and verifiers need, compares a model's call with these.
 
-Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts
-are in memory.
+Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
 
 import json

@@ -15,8 +15,7 @@ A chosen continuation never goes past the place of another released call without
 two continuations differ: the pair would take back what finetuning on the release teaches. What both begin with
 cancels out of the loss of DPO (Rafailov et al., 2023, equation 7).
 
-Rejected calls are in Postgres alone, so the release must be one of this database. At most `PAGE_TEXTS` texts
-are in memory.
+Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
 
 import hashlib

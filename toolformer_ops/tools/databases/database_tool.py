@@ -34,7 +34,7 @@ from toolformer_ops.tools.databases.query_process import GRACE_SECONDS, START_SE
 from toolformer_ops.tools.databases.requests import AwayError, Opened, Opening, WrongDatabaseError
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.secret_values import without_secrets
-from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
+from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 
 if TYPE_CHECKING:
@@ -60,12 +60,7 @@ class DatabaseTool(FileTool):
             ToolError: the file cannot be used.
         """
         self.file = file = read_tool_file(path, DatabaseToolFile)
-        if file.recorded is None:
-            raise ToolError(
-                f"tool file {path}: expected a table [recorded] with the tables of the database, found none. "
-                f"Write it: toolformer-ops refresh-tool {path}"
-            )
-        self.recorded = file.recorded
+        self.recorded = recorded_part(path, file.recorded, "the tables of the database")
         self.connections = (file.database.connection,) if file.database.connection else ()
         super().__init__(path, file, takes_input=True)
 

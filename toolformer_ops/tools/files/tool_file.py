@@ -11,9 +11,9 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.errors import ToolError, UsageError
@@ -24,6 +24,7 @@ from toolformer_ops.tools.base import ToolSpec
 RECORDED = "[recorded]"
 
 Parsed = TypeVar("Parsed", bound="ToolFile")
+Recorded = TypeVar("Recorded", bound="RecordedTable")
 
 
 class FilePart(BaseModel):
@@ -74,6 +75,39 @@ class RecordedTable(FilePart):
     def words(self) -> str:
         """What it is, in a few words, for people."""
         raise NotImplementedError(f"{type(self).__name__} does not override `words`")
+
+
+def _schema_of_an_object(text: str) -> str:
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise ValueError("expected JSON") from error
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+        raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
+    return text
+
+
+ArgumentsSchema = Annotated[str, AfterValidator(_schema_of_an_object)]
+"""The JSON Schema of a tool's arguments, as JSON."""
+
+
+def schema_hash(schema: str) -> str:
+    """A short name of an `ArgumentsSchema`, however it is spelled."""
+    return short_hash(json.dumps(json.loads(schema), sort_keys=True, separators=(",", ":")))
+
+
+def recorded_part(path: Path, recorded: Recorded | None, content: str) -> Recorded:
+    """The table `[recorded]` of the tool file at `path`; `content` says for the message what it holds.
+
+    Raises:
+        ToolError: the file has none.
+    """
+    if recorded is None:
+        raise ToolError(
+            f"tool file {path}: expected a table [recorded] with {content}, found none. "
+            f"Write it: toolformer-ops refresh-tool {path}"
+        )
+    return recorded
 
 
 class ToolFile(FilePart):

@@ -9,7 +9,13 @@ import json
 from pydantic import Field, field_validator
 
 from toolformer_ops.config import ENV_PREFIX
-from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+from toolformer_ops.tools.files.tool_file import (
+    ArgumentsSchema,
+    FilePart,
+    RecordedTable,
+    ToolFile,
+    schema_hash,
+)
 
 
 class FunctionPart(FilePart):
@@ -43,24 +49,13 @@ class LimitsPart(FilePart):
 class RecordedArguments(RecordedTable):
     """`[recorded]`: the arguments of the function."""
 
-    input_schema: str
+    input_schema: ArgumentsSchema
     """Their JSON Schema, as JSON."""
-
-    @field_validator("input_schema")
-    @classmethod
-    def _is_a_schema(cls, text: str) -> str:
-        try:
-            schema = json.loads(text)
-        except ValueError as error:
-            raise ValueError("expected JSON") from error
-        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
-            raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
-        return text
 
     @property
     def schema_hash(self) -> str:
         """Names the schema, however it is spelled."""
-        return short_hash(json.dumps(json.loads(self.input_schema), sort_keys=True))
+        return schema_hash(self.input_schema)
 
     @property
     def words(self) -> str:

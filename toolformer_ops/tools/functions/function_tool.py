@@ -27,7 +27,7 @@ from toolformer_ops.tools.files.line_process import EndedError, LateError, LineP
 from toolformer_ops.tools.files.named_arguments import NamedArguments
 from toolformer_ops.tools.files.number_text import number_text
 from toolformer_ops.tools.files.secret_values import secret_values, without_secrets
-from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
+from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
 from toolformer_ops.tools.functions.function_file import FunctionToolFile, RecordedArguments
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.servers.call_texts import EMPTY, TOO_LONG, value_line
@@ -66,13 +66,8 @@ class FunctionTool(FileTool):
             ToolError: the file cannot be used.
         """
         self.file = file = read_tool_file(path, FunctionToolFile)
-        if file.recorded is None:
-            raise ToolError(
-                f"tool file {path}: expected a table [recorded] with the arguments of the function, found none. "
-                f"Write it: toolformer-ops refresh-tool {path}"
-            )
-        self.recorded = file.recorded
-        self._arguments = NamedArguments.of(json.loads(file.recorded.input_schema))
+        self.recorded = recorded_part(path, file.recorded, "the arguments of the function")
+        self._arguments = NamedArguments.of(json.loads(self.recorded.input_schema))
         self.input_argument = self._arguments.input_argument
         super().__init__(path, file, takes_input=bool(self._arguments.schema["properties"]))
 

@@ -30,7 +30,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.named_arguments import NamedArguments
-from toolformer_ops.tools.files.tool_file import read_tool_file, short_hash
+from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
 from toolformer_ops.tools.servers.call_texts import (
     check_arguments,
     result_line,
@@ -67,13 +67,8 @@ class ServedTool(FileTool):
             ToolError: the file cannot be used.
         """
         self.file = file = read_tool_file(path, ServerToolFile)
-        if file.recorded is None:
-            raise ToolError(
-                f"tool file {path}: expected a table [recorded] with what the server says of {file.tool}, found none. "
-                f"Write it: toolformer-ops refresh-tool {path}"
-            )
-        self.recorded = file.recorded
-        whole: dict[str, Any] = json.loads(file.recorded.input_schema)
+        self.recorded = recorded_part(path, file.recorded, f"what the server says of {file.tool}")
+        whole: dict[str, Any] = json.loads(self.recorded.input_schema)
         if unknown := set(file.fixed) - set(whole.get("properties", {})):
             raise ToolError(
                 f"tool file {path}: fixed: the tool has no argument {', '.join(sorted(unknown))}. Remove it."

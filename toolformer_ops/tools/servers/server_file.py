@@ -4,14 +4,19 @@ The file holds what the server said of its tool when the file was written (`[rec
 makes a tool of it.
 """
 
-import json
 import re
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from toolformer_ops.config import ENV_PREFIX
-from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
+from toolformer_ops.tools.files.tool_file import (
+    ArgumentsSchema,
+    FilePart,
+    RecordedTable,
+    ToolFile,
+    schema_hash,
+)
 from toolformer_ops.tools.servers.call_texts import pattern_of
 
 SECRET = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
@@ -86,19 +91,8 @@ class RecordedPart(RecordedTable):
     version: str
     read_only: bool | None = None
     """Whether it marks the tool as one that only reads; not there: it does not say."""
-    input_schema: str
+    input_schema: ArgumentsSchema
     """The tool's input schema, as JSON."""
-
-    @field_validator("input_schema")
-    @classmethod
-    def _is_a_schema(cls, text: str) -> str:
-        try:
-            schema = json.loads(text)
-        except ValueError as error:
-            raise ValueError("expected JSON") from error
-        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
-            raise ValueError("expected the JSON Schema of an object")  # noqa: TRY004 - pydantic wants a ValueError
-        return text
 
     @property
     def words(self) -> str:
@@ -108,7 +102,7 @@ class RecordedPart(RecordedTable):
     @property
     def schema_hash(self) -> str:
         """Names the input schema, however it is spelled."""
-        return short_hash(json.dumps(json.loads(self.input_schema), sort_keys=True, separators=(",", ":")))
+        return schema_hash(self.input_schema)
 
 
 class ServerToolFile(ToolFile):
