@@ -1,6 +1,7 @@
 """Placebos of the calls of a file, whose results are the pool: what the stage of placebos does, without a database."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import uuid
@@ -40,7 +41,12 @@ class TextOfCalls:
     text_id: str
     text: str
     lines: Sequence[dict[str, Any]]
-    """Of calls with losses, or with those that prove that they save too little."""
+    """Calls with losses, or with those that prove that they save too little."""
+
+    @functools.cached_property
+    def calls(self) -> list[JudgedCall]:
+        """The calls of the lines, in their order."""
+        return [judged_call_of(line) for line in self.lines]
 
 
 def judge_by_placebos(
@@ -61,44 +67,56 @@ def judge_by_placebos(
     `report` is told how many texts a batch had.
     """
     # 1. The pool, and the recipe that names it.
-    every = [judged_call_of(line) for text in texts for line in text.lines]
-    results = [(call.call_id, call.document_id, str(call.scored.result)) for call in every]
-    pool = Pool.of_calls(results, choices.part(PlaceboChoices))
+    results = []
+    for text in texts:
+        results += [(call.call_id, call.document_id, str(call.scored.result)) for call in text.calls]
+    placebo_choices = choices.part(PlaceboChoices)
+    pool = Pool.of_calls(results, placebo_choices)
     content = json.dumps([[str(item.call_id), str(item.document_id), item.result] for item in pool.results])
     pool_hash = hashlib.sha256(content.encode("ascii")).hexdigest()
-    placebo_choices = choices.part(PlaceboChoices)
     recipe = placebo_recipe(scoring_recipe_id, tool, placebo_choices, pool.sample_share, pool_hash)
     # 2. The losses, and what they say of each call.
-    draw = PlaceboDraw(pool)
+    scoring = PlaceboScoring(load_model, choices, PlaceboDraw(pool), recipe.recipe_id, partial)
     tau = choices.least_information
     with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
     for batch in batches:
-        unscored = [text for text in batch if partial.line(_key(recipe.recipe_id, text)) is None]
-        calls_of = {text.text_id: [judged_call_of(line) for line in text.lines] for text in batch}
-        scored = score_placebos(
-            load_model, choices, [(text.text, calls_of[text.text_id]) for text in unscored], draw
-        )
-        losses_of = {text.text_id: losses for text, losses in zip(unscored, scored, strict=True)}
-        for text in unscored:
-            losses = [[dataclasses.asdict(one) for one in of_call] for of_call in losses_of[text.text_id]]
-            partial.add(_key(recipe.recipe_id, text), {"placebos": losses})
-        for text in batch:
-            finished = partial.line(_key(recipe.recipe_id, text))
-            if finished is not None:
-                losses_of[text.text_id] = [
-                    [PlaceboLoss(**one) for one in of_call] for of_call in finished["placebos"]
-                ]
-            calls = zip(calls_of[text.text_id], text.lines, losses_of[text.text_id], strict=True)
-            for call, line, placebos in calls:
-                with_placebos.append((call, placebos))
+        for text, losses in zip(batch, scoring.losses(batch), strict=True):
+            with_placebos += zip(text.calls, losses, strict=True)
+            for line, placebos in zip(text.lines, losses, strict=True):
                 _judge(line, placebos, tau)
         report(len(batch))
     # 3. What they say of all.
     return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold, tau)
 
 
-def _key(recipe_id: str, text: TextOfCalls) -> tuple[str, ...]:
-    return ("placebos", recipe_id, text.text_id)
+@dataclass(frozen=True)
+class PlaceboScoring:
+    """Losses of the placebos of texts: those that the partial file has, and others computed."""
+
+    load_model: "Callable[[], LanguageModel]"
+    choices: RunChoices
+    draw: PlaceboDraw
+    recipe_id: str
+    partial: PartialFile
+
+    def losses(self, batch: Sequence[TextOfCalls]) -> list[list[list[PlaceboLoss]]]:
+        """The losses by text, call and placebo; what was computed is in the partial file then."""
+        unscored = [text for text in batch if self.partial.line(self._key(text)) is None]
+        computed = score_placebos(
+            self.load_model, self.choices, [(text.text, text.calls) for text in unscored], self.draw
+        )
+        losses_of = {text.text_id: losses for text, losses in zip(unscored, computed, strict=True)}
+        for text in unscored:
+            fields = [list(map(dataclasses.asdict, placebos)) for placebos in losses_of[text.text_id]]
+            self.partial.add(self._key(text), {"placebos": fields})
+        return [losses_of.get(text.text_id) or self._stored(text) for text in batch]
+
+    def _stored(self, text: TextOfCalls) -> list[list[PlaceboLoss]]:
+        line = self.partial.line(self._key(text)) or {"placebos": []}
+        return [[PlaceboLoss(**fields) for fields in placebos] for placebos in line["placebos"]]
+
+    def _key(self, text: TextOfCalls) -> tuple[str, ...]:
+        return ("placebos", self.recipe_id, text.text_id)
 
 
 def _judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], tau: float | None) -> None:
@@ -128,10 +146,9 @@ def false_discovery_rate(
         )
     sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
     scored = sum(placebo.has_losses for placebo in sampled)
-    documents = Counter(
-        (by_chance[document], kept[document]) for document in {call.document_id for call, _ in calls}
-    )
-    counted = [
-        CountedDocuments(placebos, of_calls, number) for (placebos, of_calls), number in documents.items()
-    ]
+    document_ids = {call.document_id for call, _ in calls}
+    documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)
+    counted = []
+    for (kept_placebos, kept_calls), number in documents.items():
+        counted.append(CountedDocuments(kept_placebos, kept_calls, number))
     return rate_of(counted, len(sampled) / sample_share, scored)
