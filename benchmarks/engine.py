@@ -23,7 +23,7 @@ from transformers import AutoTokenizer
 
 from benchmarks.reference import PlainReference
 from benchmarks.works import Job, place_calls
-from toolformer_ops.annotation.candidates import TextToSample, sample_texts
+from toolformer_ops.annotation.text_sampling import TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel

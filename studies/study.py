@@ -276,13 +276,8 @@ def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[
     By the end: samples, those in which the model writes a result itself, those that are calls, and CPU
     seconds.
     """
-    from toolformer_ops.annotation.candidates import (
-        TextToSample,
-        annotation_prompt,
-        given_call_start,
-        read_call,
-        sample_texts,
-    )
+    from toolformer_ops.annotation.candidates import annotation_prompt, given_call_start, read_call
+    from toolformer_ops.annotation.text_sampling import TextToSample, sample_texts
 
     tool = get_tool(plan.tool)
     texts = [TextToSample(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]

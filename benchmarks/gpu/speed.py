@@ -21,7 +21,8 @@ from benchmarks.gpu.sizes import Work
 from benchmarks.predictions import NEAR_A_THRESHOLD, NEAR_IN_TF32
 from benchmarks.random_models import prompt_tokenizer, text_of_tokens
 from benchmarks.works import sampling_choices
-from toolformer_ops.annotation.candidates import SampledText, TextToSample, annotation_prompt, sample_texts
+from toolformer_ops.annotation.candidates import annotation_prompt
+from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel

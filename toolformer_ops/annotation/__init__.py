@@ -1,1 +1,4 @@
-"""The method as pure functions on records, without a database: `filtering.py`, `candidates.py`, `scoring.py`, in this order."""
+"""The method as pure functions on records, without a database.
+
+In this order: `filtering.py`, `candidates.py` (which samples with `text_sampling.py`), `scoring.py`.
+"""

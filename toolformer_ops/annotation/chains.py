@@ -61,7 +61,7 @@ class EarlierCalls:
         )
 
     def parent_of(self, call_input: str, char: int) -> int | None:
-        """The number, from 0, of the last call before `char` whose result the input holds; None if there is none.
+        """The number, from 0, of the last call before `char` whose result the input holds; None without any.
 
         A piece that the text before `char` holds outside of calls, or that is in the input of that call, says
         nothing: the model may have it from there.
@@ -74,9 +74,9 @@ class EarlierCalls:
         for call, end in zip(before, [*(call.start_char for call in before[1:]), char], strict=True):
             written += ("", *_words(self.text[call.end_char : end]))
         for number in reversed(range(len(before))):
-            asked = _words(before[number].call.input)
+            earlier_input = _words(before[number].call.input)
             for piece in _pieces(before[number].result):
-                if _holds(words, piece) and not _holds(written, piece) and not _holds(asked, piece):
+                if _holds(words, piece) and not _holds(written, piece) and not _holds(earlier_input, piece):
                     return number
         return None
 

@@ -90,10 +90,11 @@ def _judged_pieces(
 ) -> list[FilterDecision]:
     """A decision on each piece of a kept paragraph that has more than `choices.max_text_tokens` tokens.
 
-    The filter judges each piece as a document of its own, with the url and date of the whole. A piece of which
-    it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a long
-    text costs only where its filter asks for it. The first piece has the paragraph's number, the others have
-    numbers from `next_number` on, behind those of all paragraphs, so that the other paragraphs keep theirs.
+    The filter judges each piece as a document of its own, with the url and date of the whole. A piece of
+    which it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a
+    long text costs only where its filter asks for it. The first piece has the paragraph's number, the others
+    have numbers from `next_number` on, behind those of all paragraphs, so that the other paragraphs keep
+    theirs.
     """
     spans = cut(document.text, (decision.start_char, decision.end_char), choices.max_text_tokens, unbroken)
     numbers = [decision.paragraph, *range(next_number, next_number + len(spans) - 1)]
@@ -115,7 +116,9 @@ def _judged_pieces(
 
 
 def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> list[Span]:
-    """Pieces of a part of a text, each of at most `most` tokens, in order; the white space between two is in neither.
+    """Pieces of a part of a text, each of at most `most` tokens, in order.
+
+    The white space between two pieces is in neither.
 
     The work on a text grows faster than its length, since a call near its end is sampled with all that comes
     before it. So a long text is cut at a blank line or else at the end of a paragraph
@@ -134,7 +137,7 @@ def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> li
         latest = max(start + 1, int(np.searchsorted(before, before[start] + most, side="right")) - 1)
         at = latest
         for places in _breaks(text, (earliest, latest + 1), paragraph_ends):
-            allowed = [place for place in places if not any(first < place < last for first, last in unbroken)]
+            allowed = [place for place in places if not _is_within(place, unbroken)]
             if allowed:
                 at = min(allowed, key=lambda place: abs(before[place] - before[start] - even))
                 break
@@ -145,8 +148,16 @@ def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> li
     return [*pieces, (start, end)] if start < end else pieces
 
 
+def _is_within(place: int, spans: Sequence[Span]) -> bool:
+    """Whether a place of a text lies inside one of the spans, at neither of its ends."""
+    return any(first < place < last for first, last in spans)
+
+
 def _breaks(text: str, part: Span, paragraph_ends: Sequence[int]) -> Iterator[list[int]]:
-    """Places in a part of a text at which to cut it, those of the best kind first; `paragraph_ends` ascend."""
+    """Places in a part of a text at which to cut it, those of the best kind first.
+
+    `paragraph_ends` ascend.
+    """
     yield [match.start() for match in _BLANK_LINE.finditer(text, *part)]
     first, end = (bisect.bisect_left(paragraph_ends, char) for char in part)
     yield list(paragraph_ends[first:end])

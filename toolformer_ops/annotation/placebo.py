@@ -1,4 +1,6 @@
-"""Placebos: results of other calls in a call's place, so that it is known whether this result helps, or any result of its kind.
+"""Placebos: results of other calls in a call's place.
+
+They tell whether this result helps, or any result of its kind.
 
 1. A call's placebos are drawn from a pool (`runs/placebo_pools.py`): results of calls in other documents,
    each another text than the call's own result and than the placebos before it. The order of the draw is a
@@ -19,6 +21,7 @@ bound.
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +67,10 @@ class JudgedCall:
 
     @property
     def has_losses(self) -> bool:
-        """Whether it has a result and losses, or those that prove that it saves too little: such calls are a pool."""
+        """Whether it has a result, and its losses or those that prove that it saves too little.
+
+        Such calls are a pool.
+        """
         return self.scored.result is not None and self.scored.reason in (None, PRUNED)
 
     @property
@@ -91,7 +97,7 @@ class PlaceboLoss:
     information: float | None = None
     """L(e(c, r')) minus L(e(c, r)), nats; None beyond the first K."""
     placebo_information: float | None = None
-    """For a sampled placebo that reaches `prune_below`, the information that it would have as a result, nats."""
+    """The information that a sampled placebo that reaches `prune_below` would have as a result, nats."""
 
     @property
     def has_losses(self) -> bool:
@@ -138,7 +144,10 @@ class PlaceboDraw:
         )
 
     def of_call(self, call: JudgedCall, count: int) -> "list[PooledResult]":
-        """The first `count` placebos of a call; fewer if the pool has no more other results of other documents."""
+        """The first `count` placebos of a call.
+
+        They are fewer if the pool has no more other results of other documents.
+        """
         place = hashlib.sha256(
             call.document_id.bytes + call_without_result(call.call).encode("utf-8")
         ).digest()
@@ -156,21 +165,20 @@ def score_placebos(
     texts: Sequence[tuple[str, Sequence[JudgedCall]]],
     draw: PlaceboDraw,
 ) -> list[list[list[PlaceboLoss]]]:
-    """By text, the placebos of each call, in order; none for a call that is neither sampled nor reaches `prune_below`.
+    """By text, the placebos of each call, in order.
 
-    The texts are computed together. The model is loaded only if a call has placebos.
+    A call that is neither sampled nor reaches `prune_below` has none. The texts are computed together. The
+    model is loaded only if a call has placebos.
     """
     # 1. Which results are drawn for each call, and which of these are wanted.
-    drawn = [
-        _DrawnCall.of(number, call, draw, choices.prune_below)
-        for number, (_, of_text) in enumerate(texts)
-        for call in of_text
-    ]
-    wanted = [
-        (index, number) for index, of_call in enumerate(drawn) for number in of_call.wanted(draw.placebos)
-    ]
+    drawn: list[_DrawnCall] = []
+    for number, (_, calls) in enumerate(texts):
+        drawn += [_DrawnCall.of(number, call, draw, choices.prune_below) for call in calls]
+    wanted: list[Key] = []
+    for index, drawn_call in enumerate(drawn):
+        wanted += [(index, number) for number in drawn_call.wanted(draw.placebos)]
     # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are measured against.
-    found: dict[Key, PlaceboLoss] = {}
+    losses: dict[Key, PlaceboLoss] = {}
     for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
         scorer = _Scorer(
             model=load_model(),
@@ -180,19 +188,18 @@ def score_placebos(
             drawn=drawn,
             placebos=draw.placebos,
         )
-        found |= scorer.rows(keys)
-        found |= scorer.compared(found, keys)
+        losses |= scorer.rows(keys)
+        losses |= scorer.compared(losses, keys)
     # 3. The rows.
     rows: list[list[list[PlaceboLoss]]] = [[] for _ in texts]
-    for index, of_call in enumerate(drawn):
-        of_text = [
-            found[index, number] for number in range(1, len(of_call.results) + 1) if (index, number) in found
-        ]
-        if not of_call.results and (of_call.reaches or of_call.is_sampled):
-            of_text = [PlaceboLoss(1, None, is_sampled=of_call.is_sampled, reason=NO_OTHER_RESULT)]
-        elif of_text:
-            of_text[0] = dataclasses.replace(of_text[0], is_sampled=of_call.is_sampled)
-        rows[of_call.text].append(of_text)
+    for index, drawn_call in enumerate(drawn):
+        keys = [(index, number) for number in range(1, len(drawn_call.results) + 1)]
+        placebos = [losses[key] for key in keys if key in losses]
+        if not drawn_call.results and (drawn_call.reaches or drawn_call.is_sampled):
+            placebos = [PlaceboLoss(1, None, is_sampled=drawn_call.is_sampled, reason=NO_OTHER_RESULT)]
+        elif placebos:
+            placebos[0] = dataclasses.replace(placebos[0], is_sampled=drawn_call.is_sampled)
+        rows[drawn_call.text].append(placebos)
     return rows
 
 
@@ -202,15 +209,21 @@ def information(placebos: Sequence[PlaceboLoss]) -> float | None:
 
 
 def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
-    """The mean reduction of the placebos that a call's information is measured against, nats; None without any."""
+    """The mean reduction, in nats, of the placebos that a call's information is measured against.
+
+    It is None without any.
+    """
     compared = [placebo for placebo in placebos if placebo.information is not None and placebo.reason is None]
     return _mean([placebo.reduction_bound for placebo in compared if placebo.reduction_bound is not None])
 
 
 def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:
-    """Whether a call carries at least `tau_information`; every call if that is None, and no call without placebos."""
-    found = information(placebos)
-    return tau_information is None or (found is not None and found >= tau_information)
+    """Whether a call carries at least `tau_information`.
+
+    Every call does if that is None; otherwise no call without placebos does.
+    """
+    nats = information(placebos)
+    return tau_information is None or (nats is not None and nats >= tau_information)
 
 
 _64_BITS = 2**64 - 1
@@ -253,7 +266,10 @@ class _DrawnCall:
         return cls(text, call, reaches, is_sampled, results)
 
     def wanted(self, placebos: int) -> range:
-        """The numbers of the placebos that are scored first: K of a call that reaches `prune_below`, else that of the sample."""
+        """The numbers of the placebos that are scored first.
+
+        A call that reaches `prune_below` has K, another call of the sample one.
+        """
         most = placebos if self.reaches else int(self.is_sampled)
         return range(1, min(len(self.results), most) + 1)
 
@@ -261,11 +277,11 @@ class _DrawnCall:
 def _by_format(
     model: "LanguageModel", choices: ScoringChoices, drawn: Sequence[_DrawnCall], wanted: Sequence[Key]
 ) -> list[tuple[str, list[Key]]]:
-    """The placebos by the number format that they are computed in: that of the call's own losses, float32 first.
+    """The placebos by the number format that they are computed in, float32 first.
 
-    One format is done before the next begins, since weights may take each other's place. If the model does
-    not verify, all are in its own format: beside a call that another device has verified, information differs
-    by rounding.
+    It is the number format of the call's own losses. One format is done before the next begins, since weights
+    may take each other's place. If the model does not verify, all are in its own format: beside a call that
+    another device has verified, information differs by rounding.
     """
     own = model.number_format
     if own == FLOAT32 or not model.verifies(choices.verify_in_float32):
@@ -312,52 +328,55 @@ class _Scorer:
         # 3. The rows.
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
 
-    def compared(self, found: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
-        """Return the rows with information of the sampled placebos that reach `prune_below`, and those it is measured against."""
+    def compared(self, losses: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
+        """Return the rows, with information, of the sampled placebos that reach `prune_below`.
+
+        The rows of the placebos that it is measured against are among them, if `losses` lack them.
+        """
         others: dict[int, list[Key]] = {}
         for index, number in keys:
             if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled:
-                first = found[index, 1]
+                first = losses[index, 1]
                 if first.is_kept(self.choices.prune_below, None):
                     others[index] = [(index, other) for other in range(2, len(self.drawn[index].results) + 1)]
-        more = [key for of_call in others.values() for key in of_call if key not in found]
-        rows = self.rows(more) if more else {}
-        for index, of_call in others.items():
-            first = found[index, 1]
-            losses = [(rows.get(key) or found[key]).loss_with_result for key in of_call]
+        missing = [key for key in itertools.chain.from_iterable(others.values()) if key not in losses]
+        rows = self.rows(missing) if missing else {}
+        for index, other_keys in others.items():
+            first = losses[index, 1]
+            nats_of_others = [(rows.get(key) or losses[key]).loss_with_result for key in other_keys]
             saved = [
-                loss - first.loss_with_result
-                for loss in losses
-                if loss is not None and first.loss_with_result is not None
+                nats - first.loss_with_result
+                for nats in nats_of_others
+                if nats is not None and first.loss_with_result is not None
             ]
             rows[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
         return rows
 
     def _losses(self, keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
         """L(e(c, r)) with these results, of all texts together."""
-        of_texts: list[list[Key]] = [[] for _ in self.texts]
+        keys_by_text: list[list[Key]] = [[] for _ in self.texts]
         for key in keys:
-            of_texts[self.drawn[key[0]].text].append(key)
-        if not any(of_texts):
+            keys_by_text[self.drawn[key[0]].text].append(key)
+        if not any(keys_by_text):
             return {}
-        given = [
-            (
-                text,
-                [PlacedCall(self._call(key).token, self._call(key).call, result_of(key)) for key in of_text],
-            )
-            for text, of_text in zip(self.texts, of_texts, strict=True)
-        ]
+        placed_calls = []
+        for text, text_keys in zip(self.texts, keys_by_text, strict=True):
+            placed_calls.append((text, [self._placed(key, result_of(key)) for key in text_keys]))
         computed = self.model.losses_with_result(
-            given, context_tokens=self.choices.scoring_context_tokens, number_format=self.number_format
+            placed_calls, context_tokens=self.choices.scoring_context_tokens, number_format=self.number_format
         )
-        return {
-            key: loss
-            for of_text, values in zip(of_texts, computed, strict=True)
-            for key, loss in zip(of_text, values, strict=True)
-        }
+        losses: dict[Key, float] = {}
+        for text_keys, text_losses in zip(keys_by_text, computed, strict=True):
+            losses.update(zip(text_keys, text_losses, strict=True))
+        return losses
+
+    def _placed(self, key: Key, result: str) -> PlacedCall:
+        """The call of a key with this result."""
+        call = self._call(key)
+        return PlacedCall(call.token, call.call, result)
 
     def _row(self, key: Key, loss: float | None, without: float | None) -> PlaceboLoss:
-        """A placebo with L(e(c, r')), unless it was pruned, and with L(e(c, "")) if that was computed for it."""
+        """A placebo with L(e(c, r')), unless it was pruned, and with L(e(c, "")) if it was computed."""
         call, number, bound = self._call(key), key[1], self._bound(key)
         row = PlaceboLoss(number, self._result(key).source, is_sampled=False)
         if loss is None:

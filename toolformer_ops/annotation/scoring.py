@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.call_syntax import Call, clean_result
 from toolformer_ops.language_model import losses
-from toolformer_ops.records import Document, PlacedCall, TokenLogProbabilities
+from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.retrieval.own_text import OwnText
@@ -96,12 +96,15 @@ class ScoredCall:
 
 
 def own_text_of(tool: Tool, document: Document) -> OwnText | None:
-    """The text that a result of the tool must not repeat; None for a tool whose results may repeat the document."""
+    """The text that a result of the tool must not repeat; None if the results may repeat the document."""
     return OwnText(document.text) if tool.spec.pass_over_own_text else None
 
 
 def choose_result(results: Sequence[str] | None, reason: str | None, own_text: OwnText | None) -> ScoredCall:
-    """The first of the ranked results that is neither empty nor a repetition of `own_text`, without losses; or the reason."""
+    """The first of the ranked results that is neither empty nor a repetition of `own_text`; or the reason.
+
+    The call has no losses yet.
+    """
     if reason is not None:
         return ScoredCall(reason=reason)
     if results is None:
@@ -132,24 +135,14 @@ def score_texts(
     float32.
     """
     # 1. Results; of calls that no release takes only if they are scored as well.
-    scored = [
-        [
-            ScoredCall(reason=INPUT_ONLY_AFTER)
-            if call.input_only_after and call.reason is None and not choices.score_unreleasable
-            else choose_result(call.results, call.reason, text.own_text)
-            for call in text.calls
-        ]
-        for text in texts
-    ]
-    placed = {
-        number: {
-            index: PlacedCall(call.token, call.call, chosen.result)
-            for index, (call, chosen) in enumerate(zip(text.calls, scored[number], strict=True))
-            if chosen.result is not None
-        }
-        for number, text in enumerate(texts)
-    }
-    placed = {number: calls for number, calls in placed.items() if calls}
+    scored: list[list[ScoredCall]] = []
+    placed: dict[int, dict[int, PlacedCall]] = {}
+    for number, text in enumerate(texts):
+        chosen_results = [_with_result(call, text, choices) for call in text.calls]
+        scored.append(chosen_results)
+        calls_with_result = _placed_calls(text.calls, chosen_results)
+        if calls_with_result:
+            placed[number] = calls_with_result
     if not placed:
         return scored
     # 2. Losses.
@@ -162,23 +155,41 @@ def score_texts(
     )
     # 3. What they say of each call, or the reason why it has no loss reduction.
     for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
-        for index, found in zip(calls, losses_of_text, strict=True):
-            chosen = dataclasses.replace(
-                scored[number][index],
-                number_format=found.number_format,
-                within_rounding=found.within_rounding,
-            )
-            if math.isnan(found.reduction_bound):
-                scored[number][index] = dataclasses.replace(chosen, reason=NOT_FINITE)
-                continue
-            scored[number][index] = dataclasses.replace(
-                chosen,
-                reason=PRUNED if found.pruned else None,
-                loss_without_call=found.without_call,
-                loss_without_result=found.without_result,
-                loss_with_result=found.with_result,
-                loss_without_call_full_context=found.without_call_full_context,
-                token_log_probabilities=found.token_log_probabilities,
-                reduction_bound=found.reduction_bound,
-            )
+        for index, call_losses in zip(calls, losses_of_text, strict=True):
+            scored[number][index] = _with_losses(scored[number][index], call_losses)
     return scored
+
+
+def _with_result(call: ExecutedCall, text: ExecutedText, choices: ScoringChoices) -> ScoredCall:
+    """A call with its result, or with the reason why it is not scored."""
+    if call.input_only_after and call.reason is None and not choices.score_unreleasable:
+        return ScoredCall(reason=INPUT_ONLY_AFTER)
+    return choose_result(call.results, call.reason, text.own_text)
+
+
+def _placed_calls(calls: Sequence[ExecutedCall], chosen: Sequence[ScoredCall]) -> dict[int, PlacedCall]:
+    """The calls of a text that have a result, by their index among all."""
+    placed = {}
+    for index, (call, choice) in enumerate(zip(calls, chosen, strict=True)):
+        if choice.result is not None:
+            placed[index] = PlacedCall(call.token, call.call, choice.result)
+    return placed
+
+
+def _with_losses(chosen: ScoredCall, call_losses: CallLosses) -> ScoredCall:
+    """A call with its losses, or with the reason why it has no loss reduction."""
+    computed = dataclasses.replace(
+        chosen, number_format=call_losses.number_format, within_rounding=call_losses.within_rounding
+    )
+    if math.isnan(call_losses.reduction_bound):
+        return dataclasses.replace(computed, reason=NOT_FINITE)
+    return dataclasses.replace(
+        computed,
+        reason=PRUNED if call_losses.pruned else None,
+        loss_without_call=call_losses.without_call,
+        loss_without_result=call_losses.without_result,
+        loss_with_result=call_losses.with_result,
+        loss_without_call_full_context=call_losses.without_call_full_context,
+        token_log_probabilities=call_losses.token_log_probabilities,
+        reduction_bound=call_losses.reduction_bound,
+    )

@@ -9,14 +9,8 @@ from unittest import mock
 import pytest
 
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel
-from toolformer_ops.annotation.candidates import (
-    SampledText,
-    TextToSample,
-    candidates_at,
-    read_call,
-    sample_paragraphs,
-    sample_texts,
-)
+from toolformer_ops.annotation.candidates import candidates_at, read_call, sample_paragraphs
+from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
