@@ -32,7 +32,7 @@ from toolformer_ops.local.object_store import (
     weed_command,
     write_identities,
 )
-from toolformer_ops.local.ports import LOOPBACK, choose_ports
+from toolformer_ops.local.ports import LOOPBACK, USUAL_PORTS, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -290,6 +290,17 @@ def start_object_store(
 
 def free_port() -> int:
     return choose_ports("postgres")["postgres"]
+
+
+def free_port_variables() -> dict[str, str]:
+    """`TOOLFORMER_<SERVICE>_PORT` of each embedded service, with ports of which none is taken or another's."""
+    variables: dict[str, str] = {}
+    taken: list[int] = []
+    for name in USUAL_PORTS:
+        ports = choose_ports(name, avoid=taken)
+        taken += ports.values()
+        variables[f"TOOLFORMER_{name.upper()}_PORT"] = str(ports[name])
+    return variables
 
 
 def flip_a_byte(store: ObjectStore, key: str) -> None:

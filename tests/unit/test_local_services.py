@@ -13,7 +13,15 @@ from tests.servers import free_port
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
-from toolformer_ops.local.ports import choose_ports, is_free, ports_of, recalled_ports, settle_ports
+from toolformer_ops.local.ports import (
+    USUAL_PORTS,
+    candidate_ports,
+    choose_ports,
+    is_free,
+    ports_of,
+    recalled_ports,
+    settle_ports,
+)
 from toolformer_ops.local.postgres import Cluster
 from toolformer_ops.local.state_folder import (
     SERVICES,
@@ -54,6 +62,13 @@ def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) 
         chosen = choose_ports("s3", taken_port - place)
         assert taken_port not in chosen.values()
         assert all(map(is_free, chosen.values()))
+
+
+@pytest.mark.parametrize("name", USUAL_PORTS)
+def test_all_ports_of_a_chosen_service_are_below_those_of_outgoing_connections(name: str) -> None:
+    """Linux takes the local ends of outgoing connections from 32768 on."""
+    highest_ports = ports_of(name, candidate_ports(name)[-1])
+    assert max(highest_ports.values()) == 31_999
 
 
 def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(

@@ -33,9 +33,9 @@ _ADMIN_GRPC_OFFSET = 10_000
 """The worker inside `weed` looks for the admin server's gRPC port here, also when `-admin.port.grpc` names
 another."""
 
-# Below 32768, where Linux takes the local ends of outgoing connections, so that no client can sit on a chosen
-# port.
 _FREE_PORTS = range(20_000, 32_000)
+"""Where the highest port of a service lies that gets free ones: below 32768, where Linux takes the local ends of
+outgoing connections, so that no client can sit on a port between its choice and the start of the service."""
 _ATTEMPTS = 200
 
 
@@ -58,18 +58,26 @@ def ports_of(name: str, port: int) -> dict[str, int]:
     return ports | {"admin_grpc": ports["admin"] + _ADMIN_GRPC_OFFSET}
 
 
+def candidate_ports(name: str) -> range:
+    """Return the ports that the address of a service may get, so that all its ports end where `_FREE_PORTS` ends."""
+    distance = max(ports_of(name, 0).values())
+    return range(_FREE_PORTS.start - distance, _FREE_PORTS.stop - distance)
+
+
 def choose_ports(name: str, *wanted: int, avoid: Collection[int] = ()) -> dict[str, int]:
     """Return all ports of a service that does not run: with the first `wanted` port whose all are free, else a random one.
 
     Raises:
         ServiceError: 200 random tries found none.
     """
-    for port in (*wanted, *random.SystemRandom().sample(_FREE_PORTS, _ATTEMPTS)):
+    candidates = candidate_ports(name)
+    random_ports = random.SystemRandom().sample(candidates, _ATTEMPTS)
+    for port in (*wanted, *random_ports):
         ports = ports_of(name, port)
         if not set(avoid) & set(ports.values()) and all(map(is_free, ports.values())):
             return ports
     raise ServiceError(
-        f"expected free ports between {_FREE_PORTS.start} and {_FREE_PORTS.stop} on {LOOPBACK} for {name}, found none in "
+        f"expected free ports between {candidates.start} and {_FREE_PORTS.stop} on {LOOPBACK} for {name}, found none in "
         f"{_ATTEMPTS} tries. Stop some of the servers that `ss -ltn` shows."
     )
 
@@ -82,25 +90,25 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
     return ports
 
 
-def settle_ports(paths: StatePaths, asked: Mapping[str, int]) -> dict[str, int]:
+def settle_ports(paths: StatePaths, wanted_ports: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `asked` names, else the one of the last time, else the usual one, or a free one
+    A service gets the port that `wanted_ports` names, else the one of the last time, else the usual one, or a free one
     if that is taken.
 
     Raises:
-        ServiceError: a port that `asked` names is itself taken: who set it waits for the service there. If
+        ServiceError: a port that `wanted_ports` names is itself taken: who set it waits for the service there. If
             another port of the service is taken, it moves with a warning.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}
     for name, usual in USUAL_PORTS.items():
-        wanted, *others = filter(None, (asked.get(name), recalled.get(name), usual))
-        settled |= choose_ports(name, wanted, *others, avoid=settled.values())
-        if settled[name] != wanted:
-            inner = ports_of(name, wanted).values()
-            taken = next((port for port in inner if port in settled.values() or not is_free(port)), wanted)
-            if name in asked and taken == wanted:
+        preferred, *others = filter(None, (wanted_ports.get(name), recalled.get(name), usual))
+        settled |= choose_ports(name, preferred, *others, avoid=settled.values())
+        if settled[name] != preferred:
+            inner = ports_of(name, preferred).values()
+            taken = next((port for port in inner if port in settled.values() or not is_free(port)), preferred)
+            if name in wanted_ports and taken == preferred:
                 raise ServiceError(
                     f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT says, found that another "
                     "program listens there (`ss -ltnp` shows which). End that program, or set another port."
