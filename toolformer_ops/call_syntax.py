@@ -30,7 +30,8 @@ CALL_END = "]"
 ARROW = "->"
 TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 NOT_IN_A_CALL = r"[\[\]\n\r]"
-"""Matches a character that no written call holds between its brackets; in Python's and in Postgres's syntax."""
+"""Matches a character that no written call holds between its brackets; in Python's and in Postgres's
+syntax."""
 _CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
 _OPEN_CALL = re.compile(r"[^()]*\((?:[^()]|\([^()]*\))*")
 """A call whose last round bracket is lacking; its input may hold pairs of them."""
@@ -151,7 +152,10 @@ def weave(text: str, calls: Iterable[WovenCall]) -> str:
 
 
 def has_space_before(text: str, char: int) -> bool:
-    """Whether the space that a call at offset `char` of `text` brings is before the call; else it is behind it."""
+    """Whether the space that a call at offset `char` of `text` brings is before the call.
+
+    Else it is behind it.
+    """
     is_word_after_space = char < len(text) and not text[char].isspace() and text[char - 1 : char].isspace()
     return char > 0 and not is_word_after_space
 

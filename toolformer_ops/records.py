@@ -14,7 +14,8 @@ from typing import Literal
 from toolformer_ops.call_syntax import Call, call_with_result, call_without_result
 
 CHARACTERS_A_TOKEN = 4
-"""A token of English prose has about so many: what a text counts for if no tokenizer is loaded; in SQL `about_tokens`."""
+"""A token of English prose has about so many: what a text counts for if no tokenizer is loaded; in SQL
+`about_tokens`."""
 FLOAT32 = "float32"
 """The number format whose losses decide."""
 TF32 = "tf32"
@@ -63,7 +64,10 @@ class Document:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A part of a document's text that a tool's filter kept; the whole text for a filter that judges documents."""
+    """A part of a document's text that a tool's filter kept.
+
+    The whole text for a filter that judges documents.
+    """
 
     document: Document
     number: int = 0
@@ -178,9 +182,10 @@ class CallLosses:
 
     @property
     def reduction_bound(self) -> float:
-        """L- minus L+, or, if a loss was not computed, a number that it does not exceed; nan if a loss is not finite.
+        """L- minus L+, or, if a loss was not computed, a number that it does not exceed.
 
-        L- is a minimum, so a term that is missing can only lower it; L+ is not negative.
+        Nan if a loss is not finite. L- is a minimum, so a term that is missing can only lower it; L+ is not
+        negative.
         """
         terms = [self.without_call, self.without_result, self.without_call_full_context]
         known = [term for term in terms if term is not None]

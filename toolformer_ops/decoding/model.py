@@ -85,8 +85,8 @@ class WritingModel:
         """Load a model: a folder, a hub id with its commit as id@revision, or a published model as s3://bucket/models/ID.
 
         `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it
-        is first called. Device, number format and threads are those of the settings. `start` says which tokens
-        come before every text.
+        is first called. Device, number format and threads are those of the settings. `start` says which
+        tokens come before every text.
 
         Raises:
             ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot
@@ -236,7 +236,8 @@ class WritingModel:
         for name, value in GREEDY.items():
             if getattr(config, name, None) not in {None, value}:
                 raise UsageError(
-                    f"{name}: expected {value}, since decoding with tools is greedy, found {getattr(config, name)}."
+                    f"{name}: expected {value}, since decoding with tools is greedy, found "
+                    f"{getattr(config, name)}."
                 )
         if asked := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
             raise UsageError(

@@ -157,13 +157,13 @@ class Together:
         for number, ids in enumerate(encoded, start=1):
             if not ids:
                 raise ModelError(
-                    f"prompt {number} of {len(encoded)}: expected a text, found an empty one. This model has no start token from "
-                    "which it could write: give a text, or leave the prompt out."
+                    f"prompt {number} of {len(encoded)}: expected a text, found an empty one. This model has "
+                    "no start token from which it could write: give a text, or leave the prompt out."
                 )
             if len(ids) >= window:
                 raise ModelError(
-                    f"prompt {number} of {len(encoded)}: expected 1 to {window - 1} tokens, found {len(ids)}. "
-                    "Shorten it, or choose a model with a longer window."
+                    f"prompt {number} of {len(encoded)}: expected 1 to {window - 1} tokens, found "
+                    f"{len(ids)}. Shorten it, or choose a model with a longer window."
                 )
         self._queue = deque(enumerate(zip(prompts, encoded, strict=True)))
         self._decoding, self._listener = decoding, listener
@@ -231,9 +231,10 @@ class Together:
             cache.join(list(joining.values()), list(joining))
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[list[int]]:
-        """The numbers of each row's `writer.Choice`, (rows * 4,); behind them all tokens in order, for the rows that ask for it.
+        """The numbers of each row's `writer.Choice`, (rows * 4,).
 
-        The numbers of these rows are the placement.
+        Behind them are all tokens in order, for the rows that ask for it. The numbers of these rows are the
+        placement.
         """
         logits = self._model.log_probabilities(hidden)  # (rows, vocabulary)
         brackets = torch.tensor(sorted(self._tokenization.bracket_ids), device=logits.device)

@@ -63,10 +63,10 @@ class Continuation:
         self._fed = min(self._fed, length)
 
     def feed(self) -> tuple[int, tuple[int, ...]]:
-        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks; counts them as fed.
+        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks.
 
-        At least one token is lacking, from which the next one is computed: the last one, after a cut. It is
-        the prompt's, and -1 tokens are valid, if the continuation is empty.
+        It counts them as fed. At least one token is lacking, from which the next one is computed: the last one,
+        after a cut. It is the prompt's, and -1 tokens are valid, if the continuation is empty.
         """
         valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
         return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]
@@ -118,13 +118,15 @@ class _OpenBracket:
     """Index at which the text continues if the call is forgotten: `start`, unless the marker " [" is several
     tokens."""
     fallback: int
-    """The token that comes there then: what greedy decoding writes; if that is the bracket itself, `plain`."""
+    """The token that comes there then: what greedy decoding writes; if that is the bracket itself,
+    `plain`."""
     plain: int
     """The most likely token there that has no bracket."""
     spaced: bool
     """Whether it begins with a space."""
     greedy: bool
-    """Whether greedy decoding has written all of it, so that it is kept as text unless a tool's name follows."""
+    """Whether greedy decoding has written all of it, so that it is kept as text unless a tool's name
+    follows."""
     callable: bool
     """Whether a call may be made of it; otherwise it is text, or is forgotten."""
     counted: bool = False
@@ -425,7 +427,10 @@ class Writer:
             self._give_up(opened, "not_a_call")
 
     def _end_call(self, opened: _OpenBracket, text: str) -> None:
-        """Wait for the tool if `text`, which has an arrow, is a call that may be made; else none comes of it."""
+        """Wait for the tool if `text`, which has an arrow, is a call that may be made.
+
+        Else none comes of it.
+        """
         try:
             call = parse_call(text)
         except CallSyntaxError:
@@ -465,7 +470,10 @@ class Writer:
             self._abandon(opened, reason)
 
     def _keep_as_text(self, opened: _OpenBracket) -> bool:
-        """Let the bracket and what follows it be text, within the limits of a text; returns whether the text continues."""
+        """Let the bracket and what follows it be text, within the limits of a text.
+
+        Returns whether the text continues.
+        """
         self._open = None
         for end in range(opened.resume + 1, len(self.written) + 1):
             if self._text_tokens >= self.settings.max_new_tokens:

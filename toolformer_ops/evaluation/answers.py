@@ -117,7 +117,10 @@ def pieces(text: str) -> tuple[str, ...]:
 
 
 def stands_among_first_words(text: str, answers: Sequence[str], count: int) -> bool:
-    """Whether one of `answers` is within the first `count` words of `text`; an answer without pieces never is."""
+    """Whether one of `answers` is within the first `count` words of `text`.
+
+    An answer without pieces never is.
+    """
     written = pieces(first_words(text, count))
     for answer in map(pieces, answers):
         named = answer[1:] if len(answer) > 1 and answer[0] in _ARTICLES else answer
@@ -138,7 +141,10 @@ def first_number(text: str) -> Fraction | None:
 
 
 def first_number_is_right(text: str, answers: Sequence[str]) -> bool:
-    """Whether the number that the text predicts is that of one of `answers`; an answer without a number is never right."""
+    """Whether the number that the text predicts is that of one of `answers`.
+
+    An answer without a number is never right.
+    """
     written = first_number(text)
     rights = [right for right in (_first(_plain(answer)) for answer in answers) if right is not None]
     return written is not None and any(

@@ -57,7 +57,10 @@ class Record:
         return value
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A field that is a list of texts; those that are blank are left out, and at least one must be left."""
+        """A field that is a list of texts.
+
+        Those that are blank are left out, and at least one must be left.
+        """
         value = self.values.get(field)
         texts = (
             [item for item in value if isinstance(item, str) and item.strip()]
@@ -153,8 +156,8 @@ class DataFolder:
         """
         if not self.address.startswith("s3://") and not self._local_folder.is_dir():
             raise EvaluationDataError(
-                f"--data: expected a folder with a folder for each data set, found nothing at {self._local_folder}. "
-                "docs/evaluation.md says which."
+                "--data: expected a folder with a folder for each data set, found nothing at "
+                f"{self._local_folder}. docs/evaluation.md says which."
             )
 
     @functools.cached_property

@@ -161,10 +161,11 @@ def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
 
 
 def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
-    """Every judgement of a release as JSON Lines, the newest last; the name to write them under, and the content.
+    """Every judgement of a release as JSON Lines, the newest last.
 
-    The name holds the release, the time of the newest judgement and the hash of the content: equal judgements
-    have one name, and nothing that was published before is changed.
+    Returns the name to write them under, and the content. The name holds the release, the time of the newest
+    judgement and the hash of the content: equal judgements have one name, and nothing that was published
+    before is changed.
 
     Raises:
         UsageError: there is no such release, or it has no judgements.
@@ -176,7 +177,8 @@ def export(connection: Connection, release_id: str) -> tuple[str, bytes]:
     rows = database.fetch_all(connection, queries.reviewing.export, release_id=release_id)
     if not rows:
         raise UsageError(
-            f"release {release_id}: expected judgements to export, found none. The page Review in Airflow takes them."
+            f"release {release_id}: expected judgements to export, found none. The page Review in Airflow "
+            "takes them."
         )
     lines = [row._asdict() | {"judged_at": row.judged_at.isoformat()} for row in rows]
     texts = (json.dumps(line, default=str, ensure_ascii=False, sort_keys=True) for line in lines)

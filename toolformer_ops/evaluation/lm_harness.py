@@ -151,8 +151,8 @@ class ToolformerLM(TemplateLM):
             asked = normalize_gen_kwargs(request.args[1], MAX_GEN_TOKENS)
             if asked["do_sample"] or not asked.keys() <= GREEDY:
                 raise UsageError(
-                    f"generation_kwargs: expected {', '.join(sorted(GREEDY))}, and greedy decoding, found {request.args[1]}. "
-                    "Change them with --gen_kwargs, such as do_sample=False."
+                    f"generation_kwargs: expected {', '.join(sorted(GREEDY))}, and greedy decoding, found "
+                    f"{request.args[1]}. Change them with --gen_kwargs, such as do_sample=False."
                 )
             stops = tuple(stop for stop in asked["until"] if stop)
             as_asked = dataclasses.replace(self._decoding, max_new_tokens=asked["max_gen_toks"], stops=stops)
@@ -182,7 +182,8 @@ class ToolformerLM(TemplateLM):
         """The natural log probability of each request's text, read in windows as the harness cuts them: each token once."""
         found = []
         for request in requests:
-            # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the prefix.
+            # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the
+            # prefix.
             ids = self.tok_encode(request.args[0], add_special_tokens=self._text_has_start)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self._model.window, context_len=1)
             pairs = [make_disjoint_window(window) for window in windows]

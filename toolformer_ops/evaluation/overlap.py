@@ -94,8 +94,9 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
             found.append(QuestionSet(suite, data_set.name, sha256, texts))
     if not found:
         raise EvaluationDataError(
-            f"decontaminate: expected at least one data set of a suite in {address}, found none. docs/evaluation.md says which "
-            f"files belong there; {ENV_PREFIX}EVALUATION_DATA, or evaluation_data of the run, names the folder."
+            f"decontaminate: expected at least one data set of a suite in {address}, found none. "
+            f"docs/evaluation.md says which files belong there; {ENV_PREFIX}EVALUATION_DATA, or "
+            "evaluation_data of the run, names the folder."
         )
     logger.info(
         "evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found)
@@ -121,8 +122,8 @@ _MARKS = _Marks()
 def words_of(text: str) -> list[str]:
     """Return the words of a text in the form in which they are compared, as the module says.
 
-    White space separates them. The case is folded between two normalisations, since folding may undo the first
-    (The Unicode Standard, section 3.13, definition D146).
+    White space separates them. The case is folded between two normalisations, since folding may undo the
+    first (The Unicode Standard, section 3.13, definition D146).
     """
     if text.isascii():
         return text.lower().translate(_MARKS).split()
@@ -148,7 +149,8 @@ class EvaluationNgrams:
         self._question_of: dict[str, int] = {}
         """By n-gram, its words with spaces between them, the number of the first question that holds it."""
         self._heads: set[str] = set()
-        """The first `LEAST_WORDS` words of every n-gram: a word of text is looked up once, for all lengths."""
+        """The first `LEAST_WORDS` words of every n-gram: a word of text is looked up once, for all
+        lengths."""
         lengths: set[int] = set()
         self.definition: list[dict[str, Any]] = []
         """What a release is compared with, a data set each: part of its id, and shown on its card."""

@@ -1,6 +1,6 @@
-"""Ask a model in one of the paper's variants the questions of a data set, and judge what it writes; measure texts' perplexity.
+"""Ask a model in one of the paper's variants the questions of a data set, and judge what it writes.
 
-Sections 4.2 and 5 of the paper; perplexity: section 4.3.
+It also measures texts' perplexity. Sections 4.2 and 5 of the paper; perplexity: section 4.3.
 
 Variants are decoding: M, M finetuned without calls and Toolformer (disabled) are asked with calls disabled (k
 = 0), Toolformer with its k, and at most one call an input. What is judged is the continuation without its
@@ -211,7 +211,9 @@ def fits(model: "WritingModel", prompt: str) -> bool:
 
 
 def require_working_tools(scored: str, calls: Iterable[MadeCall]) -> None:
-    """Do nothing if every tool that was called worked; `scored` says what the calls were made for, such as "suite math".
+    """Do nothing if every tool that was called worked.
+
+    `scored` says what the calls were made for, such as "suite math".
 
     Raises:
         ToolError: a tool was down; names what is not scored.
@@ -228,8 +230,8 @@ def require_working_tools(scored: str, calls: Iterable[MadeCall]) -> None:
                 f"{count} {reason}" for reason, count in Counter(call.reason for call in made).items()
             )
             raise ToolError(
-                f"{scored} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has the "
-                f"reasons; `toolformer-ops call {tool} ...` tries it alone."
+                f"{scored} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has "
+                f"the reasons; `toolformer-ops call {tool} ...` tries it alone."
             )
 
 

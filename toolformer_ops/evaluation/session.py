@@ -70,7 +70,9 @@ class Outcome:
 def load_suites(
     folder: DataFolder, names: Sequence[str], limit: int | None, outcome: Outcome
 ) -> LoadedSuites:
-    """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`; a failure is written into `outcome`.
+    """The data of suites, named as `math` or, one data set alone, as `math:gsm8k`.
+
+    A failure is written into `outcome`.
 
     Raises:
         UsageError: there is no such suite or data set.

@@ -1,9 +1,9 @@
-"""Scores in Postgres (`evaluation_scores`); on S3 in `reports/RUN/` the run's page and every evaluated input as JSON Lines.
+"""Scores in Postgres (`evaluation_scores`).
 
-The inputs are `inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation
-replaces it. Each row of a score names its file with its hash. Files are written before rows, so that no row
-names what is not there. What writes or reads raises ObjectStoreError or DatabaseError if S3 or Postgres
-refuse.
+On S3, `reports/RUN/` holds the run's page and every evaluated input as JSON Lines. The inputs are
+`inputs/SUITE/VARIANT-kK.jsonl` there, a file for each suite and variant; a new evaluation replaces it. Each
+row of a score names its file with its hash. Files are written before rows, so that no row names what is not
+there. What writes or reads raises ObjectStoreError or DatabaseError if S3 or Postgres refuse.
 """
 
 import dataclasses

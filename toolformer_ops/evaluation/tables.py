@@ -22,8 +22,9 @@ METRIC_NAMES = {
     "perplexity_by_byte": "perplexity by byte",
 }
 COMPARISONS = (
-    "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of McNemar's test,\n"
-    "and from how many points on so many inputs show a difference (80 % power at the 5 % level)"
+    "Toolformer against the others on the same inputs: points, how many only one of them gets right, p of "
+    "McNemar's test,\nand from how many points on so many inputs show a difference (80 % power at the 5 % "
+    "level)"
 )
 
 

@@ -66,8 +66,8 @@ def require_rank(choices: FinetuningChoices, config: Mapping[str, Any], model: s
     width = next((decoder[name] for name in WIDTHS if isinstance(decoder.get(name), int)), None)
     if width is not None and choices.finetune_lora_rank > width:
         raise UsageError(
-            f"finetune_lora_rank: expected at most {width}, the width of {model}, found {choices.finetune_lora_rank}. "
-            "Nothing was trained. Usual ranks are 8 to 64."
+            f"finetune_lora_rank: expected at most {width}, the width of {model}, found "
+            f"{choices.finetune_lora_rank}. Nothing was trained. Usual ranks are 8 to 64."
         )
 
 
@@ -82,8 +82,8 @@ def require_targets(choices: FinetuningChoices, network: Any, model: str) -> Non
     if unknown:
         names = sorted({layer.rpartition(".")[2] for layer in layers})
         raise UsageError(
-            f"finetune_lora_targets: expected linear layers of {model} ({', '.join(names)}), found {', '.join(unknown)}. "
-            "Nothing was trained. Leave it empty for all of them."
+            f"finetune_lora_targets: expected linear layers of {model} ({', '.join(names)}), found "
+            f"{', '.join(unknown)}. Nothing was trained. Leave it empty for all of them."
         )
 
 
@@ -122,7 +122,8 @@ def with_adapters(network: Any, choices: FinetuningChoices, model: str) -> Any:
     layers = linear_layers(network)
     if not layers:
         raise UsageError(
-            f"finetune_method lora: expected linear layers in {model}, found none. Choose finetune_method full."
+            f"finetune_method lora: expected linear layers in {model}, found none. Choose finetune_method "
+            "full."
         )
     chosen = [layer for name in choices.finetune_lora_targets for layer in _layers_of(name, layers)]
     config = LoraConfig(
@@ -137,14 +138,18 @@ def with_adapters(network: Any, choices: FinetuningChoices, model: str) -> Any:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(choices.seed)
         adapted = get_peft_model(network, config)
-    # 3. A checkpoint holds the adapters alone. Without this peft would ask the hub whether the vocabulary grew.
+    # 3. A checkpoint holds the adapters alone. Without this peft would ask the hub whether the vocabulary
+    #    grew.
     save = functools.partial(adapted.save_pretrained, save_embedding_layers=False)
     adapted.save_pretrained = save  # type: ignore[method-assign]
     return adapted
 
 
 def merged(network: Any, adapters: Path) -> Any:
-    """The network, whose weights are float32, with the adapters in a folder added to them; it has no adapters any more."""
+    """The network, whose weights are float32, with the adapters in a folder added to them.
+
+    It has no adapters any more.
+    """
     from peft import PeftModel
 
     return PeftModel.from_pretrained(network, str(adapters)).merge_and_unload()
@@ -157,8 +162,8 @@ def described(choices: FinetuningChoices) -> str:
         return f"all weights, by {by}"
     targets = ", ".join(choices.finetune_lora_targets) or "all linear layers of the decoder"
     return (
-        f"LoRA adapters of rank {choices.finetune_lora_rank} and alpha {choices.lora_alpha} beside {targets}, by {by}, "
-        "merged into the weights"
+        f"LoRA adapters of rank {choices.finetune_lora_rank} and alpha {choices.lora_alpha} beside "
+        f"{targets}, by {by}, merged into the weights"
     )
 
 
@@ -168,7 +173,10 @@ def _layers_of(target: str, layers: Mapping[str, Any]) -> list[str]:
 
 
 def _network_without_weights(config: Mapping[str, Any]) -> Any:
-    """The network of a config.json, whose weights take no memory; None if transformers cannot tell without its files."""
+    """The network of a config.json, whose weights take no memory.
+
+    None if transformers cannot tell without its files.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -22,7 +22,8 @@ MARKERS = (" [", "]", " ->")
 BYTES_A_TRAINED_WEIGHT = 16
 """Bytes of a weight, its gradient and Adam's two moments, in float32."""
 BYTES_A_WEIGHT_8BIT = 10
-"""Bytes of a weight with moments in 8 bits. Those of embeddings stay in float32, as transformers sets bitsandbytes up."""
+"""Bytes of a weight with moments in 8 bits. Those of embeddings stay in float32, as transformers sets
+bitsandbytes up."""
 PROCESSES_VARIABLE = "WORLD_SIZE"
 """Set by `accelerate launch` in each of the processes that it starts."""
 
@@ -53,8 +54,8 @@ def computes_in_bfloat16(settings: Settings) -> bool:
 def weights_format(settings: Settings, choices: FinetuningChoices) -> str:
     """The number format of the weights beside which adapters are trained, or that are trained themselves.
 
-    The optimiser's small steps are lost in narrower weights than float32. Weights that stay as they are can be
-    in the format in which the passes compute.
+    The optimiser's small steps are lost in narrower weights than float32. Weights that stay as they are can
+    be in the format in which the passes compute.
     """
     is_frozen = choices.finetune_method == "lora"
     return "bfloat16" if is_frozen and computes_in_bfloat16(settings) else "float32"
@@ -88,8 +89,9 @@ def load_base_model(
     for marker in MARKERS:
         if (found := tokenization.decode(tokenization.continuation(marker))) != marker:
             raise ModelError(
-                f"{path_or_hub_id}: expected a vocabulary that can write {marker!r} for the calls, found that it reads back as "
-                f"{found!r}. Nothing was trained. Choose a model whose tokenizer knows every byte."
+                f"{path_or_hub_id}: expected a vocabulary that can write {marker!r} for the calls, found "
+                f"that it reads back as {found!r}. Nothing was trained. Choose a model whose tokenizer knows "
+                "every byte."
             )
     config = network.config
     known = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
@@ -130,7 +132,8 @@ def require_training_memory(settings: Settings, base: BaseModel, choices: Finetu
     raise ModelError(
         f"expected a GPU with {needed / GIB:.0f} GiB for the training of {weights / 1e9:.1f} billion weights "
         f"({described(choices)}), found {total / GIB:.0f} GiB. "
-        f"Nothing was trained. Take {''.join(f'{remedy}, ' for remedy in remedies)}a larger GPU, or a smaller model."
+        f"Nothing was trained. Take {''.join(f'{remedy}, ' for remedy in remedies)}a larger GPU, or a "
+        "smaller model."
     )
 
 

@@ -23,8 +23,8 @@ from toolformer_ops.finetuning.sequences import NOT_SCORED
 
 PROBE_LENGTHS = (5, 9, 7)
 PROBE_TOLERANCE = 1e-3
-"""The share of the largest logit that may differ: far above rounding in float32, far below what another sequence's token
-changes."""
+"""The share of the largest logit that may differ: far above rounding in float32, far below what another
+sequence's token changes."""
 NARROW_PROBE_TOLERANCE = 0.05
 """The share for weights in bfloat16 or float16."""
 
@@ -73,7 +73,10 @@ def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
 
 
 def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
-    """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence; no attention mask."""
+    """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence.
+
+    There is no attention mask.
+    """
     batch = _in_rows(
         examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id
     )
@@ -131,7 +134,10 @@ def probe_tolerance(network: Any) -> float:
 
 
 def packs_exactly(network: Any) -> bool:
-    """Whether three short sequences in one row give the logits that each gives alone; never if the network fills a cache."""
+    """Whether three short sequences in one row give the logits that each gives alone.
+
+    It never is if the network fills a cache.
+    """
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings

@@ -1,7 +1,8 @@
-"""Several GPUs: one process each, started by `accelerate launch` as an argument list; DeepSpeed's ZeRO-3 spreads the weights.
+"""Several GPUs: one process each, started by `accelerate launch` as an argument list.
 
-The processes run `python -m toolformer_ops.finetuning JOB`, where JOB is a training as JSON. They end when
-the process that started them does, even by -9. Without DeepSpeed every process holds all weights.
+DeepSpeed's ZeRO-3 spreads the weights. The processes run `python -m toolformer_ops.finetuning JOB`, where JOB
+is a training as JSON. They end when the process that started them does, even by -9. Without DeepSpeed every
+process holds all weights.
 """
 
 import contextlib
@@ -119,7 +120,8 @@ def has_deepspeed(settings: Settings) -> bool:
     found = importlib.util.find_spec("deepspeed") is not None
     if settings.device != "cpu" and not found:
         logger.warning(
-            "deepspeed is not installed: every process holds all weights. `pip install deepspeed` spreads them"
+            "deepspeed is not installed: every process holds all weights. `pip install deepspeed` spreads "
+            "them"
         )
     return settings.device != "cpu" and found
 
@@ -140,6 +142,6 @@ def failure_of(job: TrainingJob, status: int) -> ToolformerError:
             failure: ToolformerError = vars(errors)[value["kind"]](value["message"])
             return failure
     return ToolformerError(
-        f"expected the training processes to end with status 0, found {status}. The log above names the reason; the next start "
-        "continues from the last checkpoint."
+        f"expected the training processes to end with status 0, found {status}. The log above names the "
+        "reason; the next start continues from the last checkpoint."
     )

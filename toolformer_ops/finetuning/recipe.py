@@ -1,4 +1,7 @@
-"""What decides a finetuned model: the release, the model it starts from, and the choices of the training; and a training's job."""
+"""What decides a finetuned model: the release, the model it starts from, and the choices of the training.
+
+It also describes a training's job.
+"""
 
 import math
 from dataclasses import dataclass
@@ -64,7 +67,8 @@ class FinetuningRecipe(BaseModel):
     def is_spread(self) -> bool:
         """Whether several GPUs divide the state of the training: that of all weights with AdamW.
 
-        Adapters are small, and moments in 8 bits are bitsandbytes' own, so that each process holds all of theirs.
+        Adapters are small, and moments in 8 bits are bitsandbytes' own, so that each process holds all of
+        theirs.
         """
         return self.choices.finetune_method == "full" and self.choices.finetune_optimizer == "adamw"
 
@@ -116,7 +120,10 @@ class PassSize:
         return self.tokens is None or tokens <= self.tokens
 
     def half(self, share: int, longest: int) -> "PassSize | None":
-        """A pass of half the size, None if one sequence of `longest` tokens is all it holds; `share` sequences are a step's."""
+        """A pass of half the size, None if one sequence of `longest` tokens is all it holds.
+
+        A step has `share` sequences.
+        """
         if self.sequences is not None:
             return None if self.sequences == 1 else PassSize(sequences=even_part(share, self.sequences // 2))
         tokens = self.tokens or BATCH_SIZES["cuda"].training_tokens

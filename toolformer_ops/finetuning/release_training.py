@@ -128,8 +128,9 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
     )
     development = TokenSequences.of_beginnings(job.dev_texts, base.tokenization, length)
     logger.info(
-        "training %s on release %s%s (%s): %d sequences of at most %d tokens, %d tokens in all; %d steps of %d sequences see each "
-        "%.1f times; the loss counts %s (%d tokens are masked); %d development documents",
+        "training %s on release %s%s (%s): %d sequences of at most %d tokens, %d tokens in all; %d steps of "
+        "%d sequences see each %.1f times; the loss counts %s (%d tokens are masked); %d development "
+        "documents",
         recipe.base_model, recipe.release_id, " without calls" if recipe.without_calls else "",
         described(recipe.choices), len(sequences),
         length, sequences.tokens, steps, batch, steps * batch / max(1, len(sequences)),
@@ -144,7 +145,9 @@ def train_job(settings: Settings, job: TrainingJob) -> TrainedModel | None:
 
 
 def job_for_less_memory(settings: Settings, job: TrainingJob, processes: int, reason: str) -> TrainingJob:
-    """The job with passes of half the size; at one sequence, with activations that are computed again instead of kept.
+    """The job with passes of half the size.
+
+    A job at one sequence gets activations that are computed again instead of kept.
 
     Raises:
         ModelError: nothing is left to save.
@@ -160,8 +163,8 @@ def job_for_less_memory(settings: Settings, job: TrainingJob, processes: int, re
         remedy = "one sequence, computing activations twice"
     else:
         raise ModelError(
-            f"{reason} Not even one sequence of {recipe.choices.finetune_length} tokens fits. Choose a device with "
-            "more memory, a shorter finetune_length, or a smaller model."
+            f"{reason} Not even one sequence of {recipe.choices.finetune_length} tokens fits. Choose a "
+            "device with more memory, a shorter finetune_length, or a smaller model."
         )
     logger.warning("out of memory with %s at once: continuing with %s", size, remedy)
     return less

@@ -2,12 +2,13 @@
 
 Logits in float32 are what fills a card: 16,384 tokens with a vocabulary of 128,256 are 8 GB, and the backward
 pass holds them three times. So rows that nothing is scored at are left out, and the others are projected some
-at a time (`batch_sizes.py: training_logits_rows`); the backward pass projects each block again. That costs one
-product of the output projection more, and the sum of the blocks is the sum over all rows.
+at a time (`batch_sizes.py: training_logits_rows`); the backward pass projects each block again. That costs
+one product of the output projection more, and the sum of the blocks is the sum over all rows.
 
 A pass of no more positions than that, and a network whose logits are not the scaled projection of its last
-hidden states (`projects_exactly` tries it out), is computed as the network does it. The loss is within `forward`
-since wrappers of a network (DistributedDataParallel, DeepSpeed's ZeRO-3, autocast) see `forward` alone.
+hidden states (`projects_exactly` tries it out), is computed as the network does it. The loss is within
+`forward` since wrappers of a network (DistributedDataParallel, DeepSpeed's ZeRO-3, autocast) see `forward`
+alone.
 """
 
 import functools

@@ -112,7 +112,10 @@ class ReleaseTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """The share of one pass in the mean loss over all tokens of the step, nats; processes average their gradients."""
+        """The share of one pass in the mean loss over all tokens of the step, nats.
+
+        Processes average their gradients.
+        """
         outputs = model(**inputs)
         tokens = torch.as_tensor(num_items_in_batch, device=self.args.device).clamp(min=1)
         loss = outputs["summed_loss"] / tokens
@@ -181,7 +184,10 @@ class ReleaseTrainer(Trainer):
 
 
 class AfterEachStep(TrainerCallback):
-    """The development perplexity every `steps` steps and at the end, always with a checkpoint; the end when SIGTERM came."""
+    """The development perplexity every `steps` steps and at the end, always with a checkpoint.
+
+    It is the end when SIGTERM came.
+    """
 
     def __init__(self, steps: int, *, evaluates: bool) -> None:
         self._steps = steps

@@ -68,10 +68,10 @@ class TrainedModel:
 
 @contextlib.contextmanager
 def all_cores(settings: Settings) -> Iterator[None]:
-    """Within the block torch computes on the CPU with all cores that this process may use; several processes divide them.
+    """Within the block torch computes on the CPU with all cores that this process may use.
 
-    Stages run side by side with `settings.threads` each, but a training has its machine to itself. A pod does
-    not: its node has others, so it trains with `settings.threads`.
+    Several processes divide them. Stages run side by side with `settings.threads` each, but a training has
+    its machine to itself. A pod does not: its node has others, so it trains with `settings.threads`.
     """
     before = torch.get_num_threads()
     if settings.device == "cpu" and settings.runner == "local":
@@ -91,9 +91,9 @@ def train(
     development: TokenSequences,
     arguments: TrainingArguments,
 ) -> TrainedModel | None:
-    """Train, and write weights (safetensors), tokenizer and logs into the folder's `model`; None in all processes but the first.
+    """Train, and write weights (safetensors), tokenizer and logs into the folder's `model`.
 
-    Resumes from the last whole checkpoint in the job's folder, if any.
+    It is None in all processes but the first. Resumes from the last whole checkpoint in the job's folder, if any.
 
     Raises:
         ModelError: the loss stopped being a finite number.

@@ -73,7 +73,10 @@ class TrainingLog:
             replace_file(path, "".join(json.dumps(line) + "\n" for line in valid))
 
     def best(self) -> DevelopmentScore | None:
-        """The step with the lowest development perplexity, the first of equal ones; None if none is a number."""
+        """The step with the lowest development perplexity, the first of equal ones.
+
+        It is None if none is a number.
+        """
         scores = [DevelopmentScore(line["step"], line["perplexity"]) for line in read_lines(self.development)]
         finite = [score for score in scores if math.isfinite(score.perplexity)]
         return min(finite, key=lambda score: (score.perplexity, score.step), default=None)
@@ -92,8 +95,8 @@ class TrainingLog:
         mean = sum(losses) / len(losses) if losses else math.nan
         if not math.isfinite(mean):
             raise ModelError(
-                f"expected a finite training loss, found {losses}. No model is published. A smaller learning rate "
-                "(finetune_learning_rate) or a longer warm-up keeps the training stable."
+                f"expected a finite training loss, found {losses}. No model is published. A smaller learning "
+                "rate (finetune_learning_rate) or a longer warm-up keeps the training stable."
             )
         return mean
 
@@ -117,7 +120,10 @@ def append_line(path: Path, line: dict[str, Any]) -> None:
 
 
 class ProgressLines(TrainerCallback):
-    """Writes step, loss, speed and time left to the log, and each line to the files; in the first of several processes."""
+    """Writes step, loss, speed and time left to the log, and each line to the files.
+
+    Only the first of several processes does.
+    """
 
     def __init__(
         self,
@@ -126,7 +132,10 @@ class ProgressLines(TrainerCallback):
         cards: Cards,
         operations_a_token: float | None,
     ) -> None:
-        """`tokens_until(step)`: tokens that the training has seen after that many steps; the `cards` are those of all processes."""
+        """`tokens_until(step)`: tokens that the training has seen after that many steps.
+
+        The `cards` are those of all processes.
+        """
         self._log = log
         self._cards = cards
         self._operations_a_token = operations_a_token
@@ -192,7 +201,10 @@ class ProgressLines(TrainerCallback):
 
 
 def write_curves(directory: Path, title: str, loss_counts: str) -> None:
-    """Write the curves into the model's folder, which holds the logs; `loss_counts` names the tokens of the training loss."""
+    """Write the curves into the model's folder, which holds the logs.
+
+    `loss_counts` names the tokens of the training loss.
+    """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
     from torch.utils.tensorboard import SummaryWriter

@@ -50,7 +50,10 @@ class GroupPass:
     """What one pass adds to a group, and what each of the new tokens sees of it; an `AttentionPart`."""
 
     def __init__(self, group: Group, rows: np.ndarray, counts: np.ndarray, *, compiles: bool = False) -> None:
-        """`counts[n]` new tokens for row `rows[n]`, as `Layout.of` has them; `compiles` as `CausalModel` has it."""
+        """`counts[n]` new tokens for row `rows[n]`, as `Layout.of` has them.
+
+        `compiles` is an attribute of `CausalModel`.
+        """
         self.group, self.rows, self.counts = group, rows, counts
         self.layout = Layout.of(
             rows,
@@ -125,7 +128,10 @@ class GroupPass:
         scale: float,
         softcap: float | None,
     ) -> Tensor:
-        """Attention to what is written, by matrix products over all columns; what a token does not see is masked."""
+        """Attention to what is written, by matrix products over all columns.
+
+        What a token does not see is masked.
+        """
         layout = self.layout
         text_keys, text_values = (  # (key heads, texts, columns, width)
             held[:, :, : layout.text_columns] for held in self.group.text[layer]
@@ -453,7 +459,10 @@ def product_in_float32(one: Tensor, other: Tensor) -> Tensor:
 
 @functools.lru_cache
 def has_mixed_products(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the device multiplies matrices of this format into float32 itself; else copies in float32 are multiplied."""
+    """Whether the device multiplies matrices of this format into float32 itself.
+
+    Else copies in float32 are multiplied.
+    """
     probe = torch.ones((2, 8, 8), device=device, dtype=dtype)
     try:
         torch.bmm(probe, probe.transpose(1, 2), out_dtype=torch.float32)

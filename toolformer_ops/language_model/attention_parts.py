@@ -1,8 +1,8 @@
 """Whose attention a pass computes: its tokens come in parts, each of which attends to what it alone knows.
 
 A part is what one group of a KV cache adds (`attention.py`), or sequences without a cache (`packing.py`).
-`PartedAttention` takes the place of attention in a network's layers, once for each network: transformers calls
-it through its attention interface, GPT-J's layers in the place of their method `_attn`.
+`PartedAttention` takes the place of attention in a network's layers, once for each network: transformers
+calls it through its attention interface, GPT-J's layers in the place of their method `_attn`.
 """
 
 import functools
@@ -87,7 +87,10 @@ class PartedAttention:
     def attend(
         self, layer: int, heads: Heads, *, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
-        """Attention of all tokens of the pass, (tokens, heads, width); those behind the last part's attend to nothing."""
+        """Attention of all tokens of the pass, (tokens, heads, width).
+
+        Those behind the last part's attend to nothing.
+        """
         if not self._parts:
             raise RuntimeError(
                 "expected a pass of the engine, found the network's own, which has no attention"

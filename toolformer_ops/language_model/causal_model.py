@@ -31,14 +31,18 @@ from toolformer_ops.language_model.throughput import WORK, pass_operations
 logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 50.0
-"""The time between two lines of a long computation: below a minute, since a layer of the network may take some seconds."""
+"""The time between two lines of a long computation: below a minute, since a layer of the network may take
+some seconds."""
 _UNBOUNDED_TOKENIZER_LENGTH = 10**9
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
 """Names that configurations give the longest sequence."""
 
 
 class Pulse:
-    """Told what is done after each pass of the network; logs the newest such state when it was silent for long."""
+    """Told what is done after each pass of the network.
+
+    Logs the newest such state when it was silent for long.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -81,13 +85,15 @@ class CausalModel:
         )
         if not self.window_tokens:
             raise ModelError(
-                "expected max_position_embeddings in config.json or model_max_length in tokenizer_config.json, found neither. "
-                "Add the longest sequence that the model was trained on."
+                "expected max_position_embeddings in config.json or model_max_length in "
+                "tokenizer_config.json, found neither. Add the longest sequence that the model was trained "
+                "on."
             )
         constant = constant_positions(getattr(self.config, "rope_parameters", None))
         if constant is not None and constant < self.window_tokens:
             logger.info(
-                "the window is %d tokens of %d: beyond them this model's positions depend on the other texts of a pass",
+                "the window is %d tokens of %d: beyond them this model's positions depend on the other "
+                "texts of a pass",
                 constant,
                 self.window_tokens,
             )
@@ -132,7 +138,10 @@ class CausalModel:
         return int(4 * sum(parameter.numel() for parameter in self.network.parameters()))
 
     def let_go(self) -> None:
-        """Free the weights and what was computed with them, whoever still refers to this model; it can no longer be used."""
+        """Free the weights and what was computed with them, whoever still refers to this model.
+
+        It can no longer be used.
+        """
         for parameter in self.network.parameters():
             parameter.data = parameter.data.new_empty(0)
 
@@ -164,7 +173,10 @@ class CausalModel:
         return [found[index] for index in range(len(sequences))]
 
     def run(self, ids: np.ndarray, parts: Sequence[AttentionPart]) -> Tensor:
-        """One pass over tokens, (tokens,), those of the parts one behind the other; last hidden states, (tokens, hidden)."""
+        """One pass over tokens, (tokens,), those of the parts one behind the other.
+
+        Returns their last hidden states, (tokens, hidden).
+        """
         # On a CPU the pass is filled up with tokens that attend to nothing, so that a row has the same bits
         # in every batch.
         filler = 0 if self.texts_together else -len(ids) % ROW_MULTIPLE

@@ -181,7 +181,10 @@ class Group:
         )
 
     def make_text_room(self, layer: int, columns: int, keys: Tensor, values: Tensor) -> None:
-        """Capacity for so many columns of each text in a layer; new keys and values, (tokens, key heads, width), say its shape."""
+        """Capacity for so many columns of each text in a layer.
+
+        New keys and values, (tokens, key heads, width), say its shape.
+        """
         if layer == len(self.text):
             texts = len(self.lengths)
             self.text.append(

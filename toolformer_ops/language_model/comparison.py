@@ -41,7 +41,8 @@ _OF_ANOTHER_STRUCTURE = (
     TypeError,
     ValueError,
 )
-"""What a network raises in the comparison at load that is built in another way than the engine takes it to be."""
+"""What a network raises in the comparison at load that is built in another way than the engine takes it to
+be."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,9 @@ class _Probe:
 def compared_model(network: Any, tokenizer_length: int, settings: Settings | None = None) -> CausalModel:
     """The engine's model of a network of transformers, which it takes over.
 
-    `tokenizer_length` is the longest sequence that the tokenizer names. By the settings, the deployment's where
-    None, parts of it are compiled (`compiled.py`); if what they give differs by more than rounding, they are not,
-    and the log says so.
+    `tokenizer_length` is the longest sequence that the tokenizer names. By the settings, the deployment's
+    where None, parts of it are compiled (`compiled.py`); if what they give differs by more than rounding,
+    they are not, and the log says so.
 
     Raises:
         ModelError: the network's passes cannot be shared, or it names no longest sequence.
@@ -129,12 +130,14 @@ def require_finite(network: Any, logits: Tensor) -> None:
         return
     number_format = str(network.dtype).removeprefix("torch.")
     remedy = (
-        "It was trained in numbers of a larger range: use TOOLFORMER_DTYPE=bfloat16, which has that of float32"
+        "It was trained in numbers of a larger range: use TOOLFORMER_DTYPE=bfloat16, which has that of "
+        "float32"
         if number_format == "float16"
         else "Its weights are damaged: load another copy"
     )
     raise ModelError(
-        f"{type(network).__name__} in {number_format}: expected finite logits, found infinite ones or none. {remedy}."
+        f"{type(network).__name__} in {number_format}: expected finite logits, found infinite ones or none. "
+        f"{remedy}."
     )
 
 

@@ -6,9 +6,9 @@ each part (measured there: 1.23 times as fast). What is compiled is a table by t
 classes and functions (`MODULES`, `ROTARY`); a part that is not in it stays as it is.
 
 Only networks in 16 bits on a GPU are compiled: float32 decides, and a CPU's bits are the plain ones. The
-comparison at load (`comparison.py`) guards the result. A part that cannot be compiled is computed plainly from
-then on, and the log says so once. Kernels are kept in the folder `compiled` of the cache, so that the next
-process of a node compiles nothing.
+comparison at load (`comparison.py`) guards the result. A part that cannot be compiled is computed plainly
+from then on, and the log says so once. Kernels are kept in the folder `compiled` of the cache, so that the
+next process of a node compiles nothing.
 """
 
 import functools
@@ -26,10 +26,11 @@ from toolformer_ops.config import Settings
 logger = logging.getLogger(__name__)
 
 MODULES = ("RMSNorm", "MLP")
-"""Ends of the names of classes whose `forward` is compiled, such as LlamaRMSNorm and GPT2MLP. torch's LayerNorm
-is one kernel as it is."""
+"""Ends of the names of classes whose `forward` is compiled, such as LlamaRMSNorm and GPT2MLP. torch's
+LayerNorm is one kernel as it is."""
 ROTARY = ("apply_rotary_pos_emb", "apply_rotary_emb")
-"""Functions that give queries and keys their positions, by their names in the module of a layer's attention."""
+"""Functions that give queries and keys their positions, by their names in the module of a layer's
+attention."""
 COMPILERS = ("gcc", "clang")
 """The programs that Triton looks for, unless the variable CC names one."""
 RECOMPILATIONS = 64
@@ -38,7 +39,10 @@ own limit, 8, is that of a loop that compiles without end."""
 
 
 class CompiledFunction:
-    """A function that torch compiles when it is called first; if that fails, it is computed plainly from then on."""
+    """A function that torch compiles when it is called first.
+
+    If that fails, it is computed plainly from then on.
+    """
 
     def __init__(self, function: Callable[..., Any], backend: str) -> None:
         self._plain = function
@@ -73,7 +77,10 @@ class CompiledParts:
     """The parts of one network that are compiled."""
 
     def __init__(self, network: Any, backend: str = "inductor") -> None:
-        """Take their place in all layers; modules whose `forward` another package has replaced stay as they are."""
+        """Take their place in all layers.
+
+        Modules whose `forward` another package has replaced stay as they are.
+        """
         self._modules: list[Any] = []
         self.names: set[str] = set()
         """Names of the classes and functions that are compiled."""
@@ -101,7 +108,10 @@ class CompiledParts:
 
 
 def rotary_of(forward: Callable[..., Any]) -> str | None:
-    """The name by which an attention's `forward` calls the function of its rotary positions; None without one."""
+    """The name by which an attention's `forward` calls the function of its rotary positions.
+
+    None without one.
+    """
     if not isinstance(forward, types.FunctionType) or hasattr(forward, "__wrapped__"):
         return None
     return next(
@@ -132,8 +142,8 @@ def why_not() -> str:
     wanted = (os.environ["CC"],) if os.environ.get("CC") else COMPILERS
     if not any(map(shutil.which, wanted)):
         return (
-            f"expected a C compiler, which Triton needs at run time, found none of {', '.join(wanted)}. Install gcc and "
-            "libc6-dev (in the image: RUNTIME_PACKAGES), or set TOOLFORMER_COMPILE=off"
+            f"expected a C compiler, which Triton needs at run time, found none of {', '.join(wanted)}. "
+            "Install gcc and libc6-dev (in the image: RUNTIME_PACKAGES), or set TOOLFORMER_COMPILE=off"
         )
     return ""
 
@@ -141,8 +151,8 @@ def why_not() -> str:
 def compile_parts(network: Any, settings: Settings) -> CompiledParts | None:
     """Compile the parts of a network in 16 bits on a GPU, unless the settings say off.
 
-    None where nothing is compiled; the log says so if it cannot be. Kernels are kept in the cache of the settings, unless
-    TORCHINDUCTOR_CACHE_DIR names another folder.
+    None where nothing is compiled; the log says so if it cannot be. Kernels are kept in the cache of the
+    settings, unless TORCHINDUCTOR_CACHE_DIR names another folder.
     """
     device = network.get_input_embeddings().weight.device
     if (

@@ -59,7 +59,10 @@ class AnnotationContext:
         return self.text.length
 
     def before(self, token: int) -> Tensor:
-        """Hidden state after all before token `token` of the window, (hidden,); `token` starts its second word or a later one."""
+        """Hidden state after all before token `token` of the window, (hidden,).
+
+        `token` starts its second word or a later one.
+        """
         return self.text_hidden[token - 1 + self.hidden_shift]
 
 
@@ -85,18 +88,19 @@ class ContextBuilder:
         room = (self._model.window_tokens - used) // 2
         if len(text) > room and room < MIN_WINDOW:
             raise ModelError(
-                f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, in the "
-                f"model's window of {self._model.window_tokens} tokens, found room for {max(room, 0)}. Choose a model "
-                f"with a longer window, or shorten the prompt."
+                f"prompt of {prompt.name}: expected it to leave room for {MIN_WINDOW} tokens of text, twice, "
+                f"in the model's window of {self._model.window_tokens} tokens, found room for "
+                f"{max(room, 0)}. Choose a model with a longer window, or shorten the prompt."
             )
         return plan_windows(len(text), room)
 
     def contexts(
         self, prompt: AnnotationPrompt, windows: Sequence[tuple[TokenizedText, Window]]
     ) -> Iterator[list[AnnotationContext]]:
-        """The contexts of several texts' windows, in order, pass by pass; those that are not kept are computed together.
+        """The contexts of several texts' windows, in order, pass by pass.
 
-        Each has the same bits when it is computed alone (on a CPU).
+        Those that are not kept are computed together. Each has the same bits when it is computed alone (on a
+        CPU).
         """
         most, long = self._model.memory.pass_tokens, self._model.sizes.long_text_tokens
         between = self._tokenization.continuation(prompt.after_text, after=".")
@@ -188,7 +192,10 @@ class ContextBuilder:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
 
     def _marker_probabilities(self, places: Sequence[tuple[AnnotationContext, Sequence[int]]]) -> list[float]:
-        """p(marker) before each token of each window; the product of its parts if the marker is several tokens."""
+        """p(marker) before each token of each window.
+
+        It is the product of its parts if the marker is several tokens.
+        """
         marker_ids = self._tokenization.marker_ids
         hidden = torch.stack([context.before(token) for context, tokens in places for token in tokens])
         values = np.array(self._model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))

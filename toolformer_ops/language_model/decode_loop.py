@@ -51,7 +51,10 @@ class Task(Protocol[Placement]):
     """What differs from one use of the loop to another."""
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
-        """Let texts join as far as there is room, with all their tokens but the last; the next token of each row, by its label."""
+        """Let texts join as far as there is room, with all their tokens but the last.
+
+        Returns the next token of each row, by its label.
+        """
         ...
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[Placement]:
@@ -120,8 +123,9 @@ def generate_texts(
     for number, sequence in enumerate(sequences):
         if len(sequence) + max_new_tokens > model.window_tokens or not sequence:
             raise ModelError(
-                f"prompt {number}: expected 1 to {model.window_tokens - max_new_tokens} tokens before {max_new_tokens} new "
-                f"ones, found {len(sequence)}. Shorten it, or choose a model with a longer window."
+                f"prompt {number}: expected 1 to {model.window_tokens - max_new_tokens} tokens before "
+                f"{max_new_tokens} new ones, found {len(sequence)}. Shorten it, or choose a model with a "
+                "longer window."
             )
     # 1. What all begin with is read once, leaving at least one token of each.
     alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))

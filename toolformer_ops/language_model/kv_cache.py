@@ -7,12 +7,12 @@ A sequence is a row. Either each text is one row, which grows in the text's colu
 share a text: each sees it up to one of its tokens and adds its own columns (`share`). Prompts, texts, sampled
 calls, answers, translations and texts that are written with tools all use this one class.
 
-A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention treats
-rows one by one and attention is computed text by text (`attention.py`). This needs matrix products that give a
-row the same bits for any number of rows; they do so for multiples of `packing.ROW_MULTIPLE`, measured in
-float32 and bfloat16, to which a CPU's passes are padded. On other devices numbers differ by rounding, and so do
-those of mixtures of experts, whose matrix products take the tokens of one expert together. Chooses no token:
-`decode_loop.py` does.
+A row's numbers depend on its own tokens alone: bit for bit on a CPU, where every operation but attention
+treats rows one by one and attention is computed text by text (`attention.py`). This needs matrix products
+that give a row the same bits for any number of rows; they do so for multiples of `packing.ROW_MULTIPLE`,
+measured in float32 and bfloat16, to which a CPU's passes are padded. On other devices numbers differ by
+rounding, and so do those of mixtures of experts, whose matrix products take the tokens of one expert
+together. Chooses no token: `decode_loop.py` does.
 """
 
 from collections.abc import Sequence
@@ -95,12 +95,18 @@ class KVCache:
         self._add(rows, branches=True)
 
     def step(self, tokens: np.ndarray, rows: np.ndarray | None = None) -> Tensor:
-        """Append one token to each of these rows, ascending, or to all; the last hidden states, (rows, hidden)."""
+        """Append one token to each of these rows, ascending, or to all.
+
+        Returns the last hidden states, (rows, hidden).
+        """
         rows = np.arange(len(tokens)) if rows is None else rows
         return self._append(rows, np.ones(len(rows), dtype=np.int64), tokens)
 
     def extend(self, labels: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Append all of `tokens[n]`, at least one, to the text labelled `labels[n]`; their hidden states, (tokens, hidden) each."""
+        """Append all of `tokens[n]`, at least one, to the text labelled `labels[n]`.
+
+        Returns their hidden states, (tokens, hidden) each.
+        """
         row_of = {int(label): row for row, label in enumerate(self.labels)}
         found: dict[int, Tensor] = {}
         for part in consecutive_parts([len(ids) for ids in tokens], self._model.memory.pass_tokens):
@@ -113,7 +119,10 @@ class KVCache:
         return [found[number] for number in range(len(tokens))]
 
     def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
-        """Continue with these rows, ascending, under these labels; one that is taken several times becomes several rows."""
+        """Continue with these rows, ascending, under these labels.
+
+        A row that is taken several times becomes several rows.
+        """
         first = 0
         for group in self._groups:
             begin, end = np.searchsorted(parents, (first, first + group.rows))
@@ -169,7 +178,10 @@ class KVCache:
             self._groups = [Group.merged(groups) for groups in alike.values()]
 
     def _append(self, rows: np.ndarray, counts: np.ndarray, ids: np.ndarray) -> Tensor:
-        """Append the next `counts[n]` of the tokens to row `rows[n]`, ascending; the tokens' hidden states, (tokens, hidden)."""
+        """Append the next `counts[n]` of the tokens to row `rows[n]`, ascending.
+
+        Returns the tokens' hidden states, (tokens, hidden).
+        """
         ends = counts.cumsum()
         firsts = ends - counts
 

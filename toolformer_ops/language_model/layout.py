@@ -131,7 +131,10 @@ class Layout:
 
     @functools.cached_property
     def padded_tokens(self) -> np.ndarray:
-        """(texts * width,) the token at each padded place, the first one where there is none; empty for one text."""
+        """(texts * width,) the token at each padded place, the first one where there is none.
+
+        It is empty for one text.
+        """
         if self.is_single:
             return np.zeros(0, dtype=np.int64)
         tokens = np.zeros(self.texts * self.width, dtype=np.int64)

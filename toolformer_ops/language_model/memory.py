@@ -8,7 +8,8 @@ takes:
     logits rows     the vocabulary in the network's format, and what drawing a token holds beside it
 
 No more than a device can use: from some number on, more tokens at once make nothing faster
-(`batch_sizes.py`). These budgets bound batches, so they decide no number if a row's bits do not depend on its batch (on a CPU).
+(`batch_sizes.py`). These budgets bound batches, so they decide no number if a row's bits do not depend on its
+batch (on a CPU).
 
 `DeviceMemory.halving` runs a batch that does not fit in two halves, and so on down to a single item. Where
 even that does not fit, it raises `DeviceMemoryError`; a stage then gives up that one text and continues.
@@ -36,8 +37,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 USABLE_SHARE = {"cpu": 0.4, "cuda": 0.85}
-"""The share of the free memory that is used, by kind of device: a CPU's is shared with other processes; on a GPU the rest
-is for the kernels and for pieces that are too small to use."""
+"""The share of the free memory that is used, by kind of device: a CPU's is shared with other processes; on a
+GPU the rest is for the kernels and for pieces that are too small to use."""
 CACHE_SHARE, PASS_SHARE, LOGITS_SHARE = 0.6, 0.3, 0.1
 """Shares of the usable memory that caches, passes and logits may take."""
 
@@ -140,7 +141,10 @@ class DeviceMemory:
         return min(self.sizes.read_tokens, self.kept_text_tokens * 1_000 // 2_048)
 
     def has_room_for(self, weight_bytes: int) -> bool:
-        """Whether other weights fit beside these and leave a third of what is free; on a CPU they are mapped from their file."""
+        """Whether other weights fit beside these and leave a third of what is free.
+
+        On a CPU they are mapped from their file.
+        """
         return not self._devices or weight_bytes < self._free() * 2 / 3
 
     def could_hold(self, weight_bytes: int) -> bool:
@@ -178,8 +182,8 @@ class DeviceMemory:
                 if len(part) == 1:
                     require_own_memory(f"one of {what}")
                     raise DeviceMemoryError(
-                        f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. Choose a device with "
-                        f"more memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
+                        f"expected memory for one of {what}, found too little: {str(error).splitlines()[0]}. "
+                        "Choose a device with more memory, TOOLFORMER_DTYPE=bfloat16, or a smaller model."
                     ) from error
             else:
                 continue

@@ -46,7 +46,10 @@ class LanguageModel:
         identity: str,
         load: Callable[[str], CausalModel] | None = None,
     ) -> None:
-        """`load` loads the same weights in a number format; without it the model is used for the one in float32 as well."""
+        """`load` loads the same weights in a number format.
+
+        Without it the model is used for the one in float32 as well.
+        """
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
         self.number_format = model.number_format
@@ -73,11 +76,11 @@ class LanguageModel:
         threads: int = 1,
         settings: Settings | None = None,
     ) -> "LanguageModel":
-        """Load safetensors from a folder, from S3, or from the hub at a pinned revision; no code of a model is run.
+        """Load safetensors from a folder, from S3, or from the hub at a pinned revision.
 
-        `settings` (the deployment's where None) say where S3, its cache and the hub are. `dtype` is float32,
-        bfloat16 or float16 (float32 weights are then loaded once a call needs them); `device` cpu, cuda or
-        cuda:N; `threads` CPU threads of this process.
+        No code of a model is run. `settings` (the deployment's where None) say where S3, its cache and the
+        hub are. `dtype` is float32, bfloat16 or float16 (float32 weights are then loaded once a call needs
+        them); `device` cpu, cuda or cuda:N; `threads` CPU threads of this process.
 
         Raises:
             ModelError: there is no such model, or it cannot be used here.
@@ -156,11 +159,17 @@ class LanguageModel:
         return Sampler(self._model, self._tokenization, self._contexts, prompt, settings)
 
     def report(self, what: str, done: int, total: int) -> None:
-        """Say how far the caller's own work is; the log has it when the model was silent for a minute (`Pulse`)."""
+        """Say how far the caller's own work is.
+
+        The log has it when the model was silent for a minute (`Pulse`).
+        """
         self._model.pulse(what, done, total)
 
     def forget_texts(self) -> None:
-        """Drop the KV caches of the last texts; they are computed again, to the same bits, when they are needed."""
+        """Drop the KV caches of the last texts.
+
+        They are computed again, to the same bits, when they are needed.
+        """
         self._builder.forget_texts()
 
     @torch.inference_mode()
@@ -189,19 +198,19 @@ class LanguageModel:
         context_tokens: int | None = None,
         verify: VerifyInFloat32 = "all",
     ) -> list[list[CallLosses]]:
-        """The losses of each call of each text, in nats, in order; losses that are not finite are returned too.
+        """The losses of each call of each text, in nats, in order.
 
-        With `prune_below` above 0, what provably cannot reach that loss reduction is not computed
-        (`scoring.py`).
-        `context_tokens` is how much text before a position the call is scored with; None is all.
+        Losses that are not finite are returned too. With `prune_below` above 0, what provably cannot reach
+        that loss reduction is not computed (`scoring.py`). `context_tokens` is how much text before a
+        position the call is scored with; None is all.
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
         `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again, and those
-        without finite losses, in TF32 or float32 (`verification.py`), so that at both thresholds the kept calls
-        are those of float32; with `keep` at `keep_threshold` alone; with `all` every call that may reach
-        `prune_below` in float32, so that they are at each threshold from there on. Those of all texts are
-        computed together. All are nan if a call is so long that the model's window has no room for text behind
-        it.
+        without finite losses, in TF32 or float32 (`verification.py`), so that at both thresholds the kept
+        calls are those of float32; with `keep` at `keep_threshold` alone; with `all` every call that may
+        reach `prune_below` in float32, so that they are at each threshold from there on. Those of all texts
+        are computed together. All are nan if a call is so long that the model's window has no room for text
+        behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
@@ -310,7 +319,8 @@ class LanguageModel:
         if not self._could_hold_float32:
             raise ModelError(
                 f"verify_in_float32 {choice}: expected a device that holds the weights in float32, "
-                f"{self._model.float32_bytes / 2**30:.0f} GiB, found less. Choose auto or off, or give the pod more GPUs."
+                f"{self._model.float32_bytes / 2**30:.0f} GiB, found less. Choose auto or off, or give the "
+                "pod more GPUs."
             )
         return True
 
@@ -320,8 +330,8 @@ class LanguageModel:
         has_room = self._model.memory.has_room_for(self._model.float32_bytes)
         if not has_room:
             logger.info(
-                "the device has no room for float32 weights (%.0f GiB) beside those in %s: with verify_in_float32 auto, calls "
-                "near a threshold are counted and not computed again",
+                "the device has no room for float32 weights (%.0f GiB) beside those in %s: with "
+                "verify_in_float32 auto, calls near a threshold are counted and not computed again",
                 self._model.float32_bytes / 2**30, self.number_format,
             )  # fmt: skip
         return has_room
@@ -346,7 +356,10 @@ class LanguageModel:
 
     @contextmanager
     def _in_format(self, number_format: str) -> Iterator[CausalModel]:
-        """The model in a number format; within the block products of float32 weights are rounded to TF32 if that is it."""
+        """The model in a number format.
+
+        Within the block products of float32 weights are rounded to TF32 if that is it.
+        """
         if number_format != TF32:
             yield self._loaded_in(number_format)
             return
@@ -415,8 +428,9 @@ class LanguageModel:
         longest = max(map(len, rows), default=0)
         if not ids or not all(rows) or len(ids) + longest > self.window_tokens:
             raise ModelError(
-                f"expected a prompt and continuations of at least one token that together take at most {self.window_tokens}, found "
-                f"{len(ids)} tokens and {longest}. Shorten the prompt, or choose a model with a longer window."
+                "expected a prompt and continuations of at least one token that together take at most "
+                f"{self.window_tokens}, found {len(ids)} tokens and {longest}. Shorten the prompt, or choose "
+                "a model with a longer window."
             )
         if not rows:
             return []
@@ -448,8 +462,9 @@ class LanguageModel:
             for given, continued in some:
                 if not given or len(given) + len(continued) - 1 > self.window_tokens:
                     raise ModelError(
-                        f"expected at least one token and its continuation, together at most {self.window_tokens + 1}, found "
-                        f"{len(given)} and {len(continued)}. Shorten the text, or choose a model with a longer window."
+                        "expected at least one token and its continuation, together at most "
+                        f"{self.window_tokens + 1}, found {len(given)} and {len(continued)}. Shorten the "
+                        "text, or choose a model with a longer window."
                     )
             hidden = self._model.hidden_states(
                 [(*given, *continued[:-1]) for given, continued in some],

@@ -99,9 +99,9 @@ def padded_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
 
 
 class PackedSequences:
-    """Sequences of one pass; with `share`, tokens with which a sequence and the one before it begin are in it once.
+    """Sequences of one pass.
 
-    An `AttentionPart`.
+    With `share`, tokens with which a sequence and the one before it begin are in it once. An `AttentionPart`.
     """
 
     def __init__(self, sequences: Sequence[Sequence[int]], *, share: bool) -> None:
@@ -188,7 +188,8 @@ class _Bucket:
     """Sequences whose lengths have the same power of two: padding less than doubles their tokens."""
 
     tokens: Tensor
-    """(sequences, longest) of each place the token of the pass; behind a sequence's end its last token again."""
+    """(sequences, longest) of each place the token of the pass; behind a sequence's end its last token
+    again."""
     own: Tensor
     """(tokens,) the tokens of the pass that are in the bucket."""
     rows: Tensor
@@ -257,10 +258,10 @@ def variable_lengths(
     *,
     causal: bool,
 ) -> Tensor:
-    """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel; its log-sum-exp, (heads, tokens).
+    """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel.
 
-    With `causal` the last query is at the place of the last key. If a range is empty, `mixed` is 0 and the
-    log-sum-exp +inf.
+    Returns its log-sum-exp, (heads, tokens). With `causal` the last query is at the place of the last key. If a range
+    is empty, `mixed` is 0 and the log-sum-exp +inf.
 
     Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel
     (flash attention 2, torch

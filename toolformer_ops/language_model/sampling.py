@@ -74,8 +74,8 @@ class SamplingSettings:
             raise ModelError(f"expected a call start without {CALL_END!r}, found {self.call_start!r}.")
         if min(self.samples, self.max_new_tokens) < 1 or self.temperature <= 0 or not 0 < self.top_p <= 1:
             raise ModelError(
-                f"expected samples and max_new_tokens of at least 1, temperature above 0 and top_p in (0, 1], found "
-                f"{self.samples}, {self.max_new_tokens}, {self.temperature} and {self.top_p}."
+                "expected samples and max_new_tokens of at least 1, temperature above 0 and top_p in (0, 1], "
+                f"found {self.samples}, {self.max_new_tokens}, {self.temperature} and {self.top_p}."
             )
 
 
@@ -140,11 +140,11 @@ class Sampler:
 
     @torch.inference_mode()
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
-        """Take in a text, to be sampled before these tokens of it; its random numbers are made from `seed_key`.
+        """Take in a text, to be sampled before these tokens of it.
 
-        The text joins those that grow as soon as there is room for its keys and values (`memory.py`); until
-        then they take decode steps. Its KV cache is computed, or taken over if `find_positions` has just
-        computed it.
+        Its random numbers are made from `seed_key`. The text joins those that grow as soon as there is room
+        for its keys and values (`memory.py`); until then they take decode steps. Its KV cache is computed, or
+        taken over if `find_positions` has just computed it.
 
         Raises:
             ModelError: context and call do not fit into the model's window.
@@ -172,8 +172,9 @@ class Sampler:
                 longest = max(seen) + len(self._start.ids) + settings.max_new_tokens
                 if longest > self._model.window_tokens:
                     raise ModelError(
-                        f"expected prompt, text and call to fit into the model's window of {self._model.window_tokens} tokens, "
-                        f"found {longest}. Lower the call length (max_call_tokens), or choose a model with a longer window."
+                        "expected prompt, text and call to fit into the model's window of "
+                        f"{self._model.window_tokens} tokens, found {longest}. Lower the call length "
+                        "(max_call_tokens), or choose a model with a longer window."
                     )
                 # 3. The samples that grow take decode steps until there is room for the batch.
                 while (growing := self._batches[self._batches["growing"] > 0]).size:
@@ -189,12 +190,18 @@ class Sampler:
                 self._joining.append((context.text, seen, samples))
 
     def _text_columns(self, tokens: Sequence[int]) -> int:
-        """Columns that texts of so many tokens take; padded to the longest where all are attended to together."""
+        """Columns that texts of so many tokens take.
+
+        They are padded to the longest where all are attended to together.
+        """
         return len(tokens) * max(tokens) if self._model.texts_together else sum(tokens)
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:
-        """Decode until every sample has ended; for each text, for each position, its samples, all in the order they were added."""
+        """Decode until every sample has ended.
+
+        Returns for each text, for each position, its samples, all in the order they were added.
+        """
         while self._batches["growing"].any():
             self._step()
         give_back()
@@ -344,7 +351,10 @@ def uniforms(seed_key: str, position_token: int, sample: int, count: int) -> np.
 
 
 def only(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
-    """Log probabilities, (rows, vocabulary), given that the token is one of `tokens`; from those of the same shape."""
+    """Log probabilities, (rows, vocabulary), given that the token is one of `tokens`.
+
+    They are computed from those of the same shape.
+    """
     index = torch.tensor(tokens, device=log_probs.device)
     allowed = torch.full_like(log_probs, -math.inf)
     allowed[:, index] = log_probs[:, index]

@@ -24,8 +24,9 @@ Shortcuts that change no kept call:
   so by `rounding_nats`.
 
 Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are
-pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit (those of a mixture of experts
-by 1e-6 nats); on other devices they may differ by rounding. Does not decide which calls are kept; `sql/views` does.
+pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit (those of a mixture of
+experts by 1e-6 nats); on other devices they may differ by rounding. Does not decide which calls are kept;
+`sql/views` does.
 """
 
 import math
@@ -49,9 +50,9 @@ from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
 ROUNDING_NATS = {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.25, "float16": 0.25}
 """By how much two computations of a loss reduction in this number format may differ, with room to spare.
 
-Measured: between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; with 7B parameters on
-an H200, bfloat16 0.14 at most, float16 0.09, TF32 0.008; between two float32 batches below 1e-5. What holds for the
-model at hand takes its place if it was measured (`runs/rounding.py`)."""
+Measured: between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; with 7B
+parameters on an H200, bfloat16 0.14 at most, float16 0.09, TF32 0.008; between two float32 batches below
+1e-5. What holds for the model at hand takes its place if it was measured (`runs/rounding.py`)."""
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
 calls share windows."""
@@ -74,7 +75,10 @@ def surely_below(bound: float, prune_below: float, rounding_nats: float) -> bool
 def losses_without_call(
     model: CausalModel, tokenization: Tokenization, texts: Sequence[tuple[TokenizedText, Sequence[int]]]
 ) -> list[list[float]]:
-    """L_i(nothing) under the full context at each of a text's tokens, in nats; one pass a window of the text for all of them."""
+    """L_i(nothing) under the full context at each of a text's tokens, in nats.
+
+    One pass a window of the text serves all of them.
+    """
     passes = _Passes(model, tokenization)
     planned = [(passes.of(text), tokens) for text, tokens in texts]
     wanted = [(text, text.full_pass(token), token) for text, tokens in planned for token in tokens]
@@ -91,11 +95,11 @@ def score_texts(
     context_tokens: int | None = None,
     rounding_nats: float = ROUNDING_NATS["float32"],
 ) -> list[list[CallLosses]]:
-    """The losses of each call of each text, in order; nan for a call that leaves no room for text in the model's window.
+    """The losses of each call of each text, in order.
 
-    `prune_below` is the lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a
-    position are given, all (the paper) if None. Two computations of a loss reduction may differ by
-    `rounding_nats`.
+    The losses are nan for a call that leaves no room for text in the model's window. `prune_below` is the lowest threshold
+    of interest, nats; 0 computes every loss. `context_tokens` before a position are given, all (the paper) if
+    None. Two computations of a loss reduction may differ by `rounding_nats`.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
     fitting = [call for calls_of_text in planned for call in calls_of_text if call is not None]
@@ -133,9 +137,10 @@ def losses_with_result(
     texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     context_tokens: int | None = None,
 ) -> list[list[float]]:
-    """L(e(c, r)) of each call alone, nats, in order; nan for a call that leaves no room for text in the model's window.
+    """L(e(c, r)) of each call alone, nats, in order.
 
-    The same number as `CallLosses.with_result`, with equal passes computed once.
+    It is nan for a call that leaves no room for text in the model's window. The same number as
+    `CallLosses.with_result`, with equal passes computed once.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
     _run(
@@ -210,7 +215,10 @@ class _TextPasses:
         return weighted_loss(self.log_probabilities(one, token))
 
     def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
-        """The log probabilities if all five were run; passes with calls nearby may have run some of them, or all."""
+        """The log probabilities if all five were run.
+
+        Passes with calls nearby may have run some of them, or all.
+        """
         if all((one, scored) in self.computed for scored in self.scored(token)):
             return self.log_probabilities(one, token)
         return None
@@ -282,9 +290,10 @@ def _planned(
 
 
 def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -> None:
-    """Run passes of texts, each up to the last of the tokens from which five are scored in it; none is run twice.
+    """Run passes of texts, each up to the last of the tokens from which five are scored in it.
 
-    The order in which they are given does not matter: a text's passes are sorted by their start and prefix.
+    None is run twice. The order in which they are given does not matter: a text's passes are sorted by their
+    start and prefix.
     """
     missing: dict[_TextPasses, dict[_Pass, set[int]]] = {}
     for text_passes, one, first in wanted:

@@ -1,10 +1,11 @@
 """How fast the network works: tokens a second, and the share of the card's peak that its matrix products reach.
 
-A token costs two operations for each weight that it is multiplied with, six where all weights are trained: two
-in the forward pass, two for the gradients of what the layer read, and two for those of the weights, which frozen
-weights do not have. Attention, and activations that are computed twice, are not counted. The peak is the maker's for
-products in bfloat16 without sparsity, so that passes in float32 have small shares. Of mixtures of experts, whose
-tokens meet a part of the weights, and of cards that are not in the table no share is said. Imports no torch.
+A token costs two operations for each weight that it is multiplied with, six where all weights are trained:
+two in the forward pass, two for the gradients of what the layer read, and two for those of the weights, which
+frozen weights do not have. Attention, and activations that are computed twice, are not counted. The peak is
+the maker's for products in bfloat16 without sparsity, so that passes in float32 have small shares. Of
+mixtures of experts, whose tokens meet a part of the weights, and of cards that are not in the table no share
+is said. Imports no torch.
 """
 
 import re
@@ -17,7 +18,8 @@ PEAKS: tuple[tuple[str, float], ...] = (
     # nvidia.com/en-us/data-center/h200: 1,979 TFLOP/s with sparsity, 1,671 of the NVL.
     (r"H200 NVL", 835.5e12),
     (r"G?H200", 989.5e12),
-    # nvidia.com/en-us/data-center/h100: 1,979 with sparsity, 1,671 of the NVL; the PCIe card 1,513 (its product brief).
+    # nvidia.com/en-us/data-center/h100: 1,979 with sparsity, 1,671 of the NVL; the PCIe card 1,513 (its
+    # product brief).
     (r"H100 NVL", 835.5e12),
     (r"H100 PCIe", 756.5e12),
     (r"H100", 989.5e12),
@@ -38,7 +40,8 @@ PEAKS: tuple[tuple[str, float], ...] = (
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Names that configurations give the number of experts."""
 FORWARD, TRAINED, FROZEN = 2, 6, 4
-"""Operations of a token for each weight: of a pass, and of a training for weights that change and that do not."""
+"""Operations of a token for each weight: of a pass, and of a training for weights that change and that do
+not."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,10 @@ def has_experts(config: Any) -> bool:
 
 
 def training_operations(network: Any, trained: Any) -> float | None:
-    """Operations of a token in a step: `trained` is the network, or holds it with its adapters. None for a mixture of experts."""
+    """Operations of a token in a step: `trained` is the network, or holds it with its adapters.
+
+    None for a mixture of experts.
+    """
     if has_experts(network.config.get_text_config(decoder=True)):
         return None
     embeddings, head = network.get_input_embeddings().weight, network.get_output_embeddings()
@@ -159,7 +165,10 @@ def training_operations(network: Any, trained: Any) -> float | None:
 
 
 def pass_operations(network: Any) -> tuple[float | None, float | None]:
-    """Operations of a token in a pass of the decoder, and of a row of logits; None for a mixture of experts."""
+    """Operations of a token in a pass of the decoder, and of a row of logits.
+
+    None for a mixture of experts.
+    """
     if has_experts(network.config.get_text_config(decoder=True)):
         return None, None
     embeddings, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight

@@ -83,7 +83,10 @@ class TokenizedText:
         return {word_at(self.text, start): (token, start) for token, start in tokens}
 
     def second_word(self, first: int = 0) -> int:
-        """The token that starts the second word of what begins at token `first`; the number of tokens if there is none."""
+        """The token that starts the second word of what begins at token `first`.
+
+        The number of tokens if there is none.
+        """
         return next((token for token in self.word_starts if token > first), len(self.ids))
 
 
@@ -108,12 +111,12 @@ def word_at(text: str, char: int) -> int:
 
 
 def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
-    """Indices of the tokens that start a word, one a word, ascending; the call is inserted where such a token starts.
+    """Indices of the tokens that start a word, one a word, ascending.
 
-    A word is a run of characters that are not white space. Its token is the one that brings its space along
-    (` costs`), or a token that is just this one space (` ` before `4`, in vocabularies that split digits),
-    or, where neither exists (after a line break), the token that begins with the word itself. A word that
-    starts inside a token has none.
+    The call is inserted where such a token starts. A word is a run of characters that are not white space.
+    Its token is the one that brings its space along (` costs`), or a token that is just this one space (` `
+    before `4`, in vocabularies that split digits), or, where neither exists (after a line break), the token
+    that begins with the word itself. A word that starts inside a token has none.
     """
     found: list[int] = []
     for token, start in enumerate(starts):
@@ -162,8 +165,9 @@ class Tokenization:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ModelError(
-                f"expected a tokenizer with character offsets (tokenizer.json), found {type(tokenizer).__name__}. "
-                f"Convert it with transformers' convert_slow_tokenizer and save it."
+                "expected a tokenizer with character offsets (tokenizer.json), found "
+                f"{type(tokenizer).__name__}. Convert it with transformers' convert_slow_tokenizer and save "
+                "it."
             )
         _require_text_as_it_is(backend)
         self._backend = backend
@@ -187,11 +191,17 @@ class Tokenization:
 
     @functools.cached_property
     def bracket_ids(self) -> frozenset[int]:
-        """Every token whose text has the bracket of a call, such as `[`, ` [` and `([`; end-of-text tokens are not among them."""
+        """Every token whose text has the bracket of a call, such as `[`, ` [` and `([`.
+
+        End-of-text tokens are not among them.
+        """
         return self.ids_holding(CALL_START.strip())
 
     def ids_holding(self, character: str) -> frozenset[int]:
-        """Every token whose text has an ASCII character, such as `]`, `)]` and `")]`; end-of-text tokens are not among them."""
+        """Every token whose text has an ASCII character, such as `]`, `)]` and `")]`.
+
+        End-of-text tokens are not among them.
+        """
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         byte = f"<0x{ord(character):02X}>"  # the name of a byte that a vocabulary falls back to
         return (
@@ -218,10 +228,10 @@ class Tokenization:
         return joined[len(before) :] if joined[: len(before)] == before else self.ids(text)
 
     def tokenize(self, text: str) -> TokenizedText:
-        """The one encoding of `text`; the last ones are kept, since every part of a document asks for that of the whole.
+        """The one encoding of `text`.
 
-        Token starts are made to cover the text: some tokenizers leave the white space before a word out of
-        its offsets.
+        The last ones are kept, since every part of a document asks for that of the whole. Token starts are
+        made to cover the text: some tokenizers leave the white space before a word out of its offsets.
         """
         return self._recent(text)
 
@@ -292,8 +302,8 @@ def _require_text_as_it_is(backend: Any) -> None:
     read = unicodedata.normalize("NFC", normal)
     if not all(letter in read for letter in probe):
         raise ModelError(
-            f"expected a tokenizer that keeps capitals and accents, found that {probe!r} reads as {normal!r}: calls and results "
-            "would come back changed. Choose a cased model."
+            f"expected a tokenizer that keeps capitals and accents, found that {probe!r} reads as "
+            f"{normal!r}: calls and results would come back changed. Choose a cased model."
         )
 
 
@@ -389,11 +399,13 @@ class AnnotationPrompt:
         found = self.template.count(TEXT_SLOT)
         if found != 1:
             raise UsageError(
-                f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'."
+                f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last "
+                "'Input:'."
             )
         if not self.after_text:
             raise UsageError(
-                f"prompt of {self.name}: expected words such as 'Output:' after '{TEXT_SLOT}', found none. Add them."
+                f"prompt of {self.name}: expected words such as 'Output:' after '{TEXT_SLOT}', found none. "
+                "Add them."
             )
 
     @property

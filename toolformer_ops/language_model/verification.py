@@ -11,8 +11,8 @@ parameters on an H200, milliseconds a call and nats from float32 at most: bfloat
 The kept calls are those of float32. Proof: let r be a call's loss reduction in float32, and r_k what rung k
 computes, with |r_k - r| <= m_k, the margin of the rung. Rung k decides a call if |r_k - t| > m_k for each
 threshold t that is asked for. Then r_k >= t exactly if r >= t. A call that no rung decides is float32's, and
-one whose losses are not finite is computed again as well. A call that is pruned has a bound of r, with the same
-error, that is below `prune_below` by more than m_k (`scoring.surely_below`).
+one whose losses are not finite is computed again as well. A call that is pruned has a bound of r, with the
+same error, that is below `prune_below` by more than m_k (`scoring.surely_below`).
 """
 
 import dataclasses
@@ -50,8 +50,8 @@ def verified_losses(
 ) -> list[list[CallLosses]]:
     """The losses of each call of each text, in order, each by the first rung that decides it.
 
-    `score` computes losses in a rung's number format, those of all texts together. Calls that the first rung's
-    rounding may bring over a threshold are marked `within_rounding`. Those whose reduction may reach
+    `score` computes losses in a rung's number format, those of all texts together. Calls that the first
+    rung's rounding may bring over a threshold are marked `within_rounding`. Those whose reduction may reach
     `always_from` are computed by the last rung whatever decides them.
     """
     # 1. All calls.

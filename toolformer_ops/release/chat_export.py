@@ -90,8 +90,8 @@ class ChatExport:
 COMMON_CONTROL_TOKENS = re.compile(
     r"<\|[a-z_]{2,30}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<\uff5c[^<>]{2,40}\uff5c>|</s>"
 )
-"""Control tokens of well-known models, for an export whose model is not known: those of ChatML and Llama 3, Gemma,
-Mistral, DeepSeek and Llama 2."""
+"""Control tokens of well-known models, for an export whose model is not known: those of ChatML and Llama 3,
+Gemma, Mistral, DeepSeek and Llama 2."""
 
 
 def control_tokens_of(tokenizer: Any) -> re.Pattern[str]:
@@ -105,8 +105,8 @@ def control_tokens_of(tokenizer: Any) -> re.Pattern[str]:
 def left_out_warning(texts: int) -> str:
     """What is said of texts that are left out for control tokens."""
     return (
-        f"{texts} texts are left out, since they spell control tokens of the model, such as <|im_end|>: a trainer would read them "
-        "as turns of the conversation."
+        f"{texts} texts are left out, since they spell control tokens of the model, such as <|im_end|>: a "
+        "trainer would read them as turns of the conversation."
     )
 
 
@@ -151,8 +151,9 @@ def template_warnings(tokenizer: Any, model: str, tools: list[dict[str, Any]]) -
     if not lost:
         return ()
     return (
-        f"{model}: the chat template drops {' and '.join(lost)} without an error, so a model trained through it does not learn to "
-        "call. Set a template that renders them, such as one of TRL's (trl/chat_templates).",
+        f"{model}: the chat template drops {' and '.join(lost)} without an error, so a model trained "
+        "through it does not learn to call. Set a template that renders them, such as one of TRL's "
+        "(trl/chat_templates).",
     )
 
 
@@ -195,9 +196,10 @@ class OpenedRelease:
 def opened_release(
     settings: Settings, release: str, model: str, *, tries_template: bool = True
 ) -> Iterator[OpenedRelease]:
-    """The release at `release` (a folder or s3://) until the end of the block; files from S3 are checked against their hashes.
+    """The release at `release` (a folder or s3://) until the end of the block.
 
-    If it `tries_template`, that is the chat template of `model`, or else of the setting default_model.
+    Files from S3 are checked against their hashes. If it `tries_template`, that is the chat template of
+    `model`, or else of the setting default_model.
     """
     from toolformer_ops.language_model.models.loading import load_tokenizer
 
@@ -214,8 +216,8 @@ def opened_release(
         if not parts:
             found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
             raise UsageError(
-                f"RELEASE: expected a folder with data/part-*.parquet or the s3:// address of a release, found {found} at "
-                f"{release}. `dataset_releases.uri` holds the addresses."
+                "RELEASE: expected a folder with data/part-*.parquet or the s3:// address of a release, "
+                f"found {found} at {release}. `dataset_releases.uri` holds the addresses."
             )
         # 2. The tools.
         called = (
@@ -252,8 +254,8 @@ def run_of_release(connection: Connection, release: str) -> tuple[str, str]:
     found = database.fetch_all(connection, queries.exports.run_of_release, uri=_uri(release))
     if not found or found[0].chained_release_id is not None:
         raise UsageError(
-            "RELEASE: expected the s3:// address of a release in `dataset_releases`, since the calls that were not kept are in "
-            f"Postgres, found {'a release of chains' if found else 'none'} at {release}."
+            "RELEASE: expected the s3:// address of a release in `dataset_releases`, since the calls that "
+            f"were not kept are in Postgres, found {'a release of chains' if found else 'none'} at {release}."
         )
     return found[0].release_id, found[0].run_id
 
@@ -377,10 +379,10 @@ def _chosen_refusals(
     tried = {name: getattr(rows[0], name) for name in counts}
     if not tried["without_help"]:
         raise NoResultError(
-            f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves anything, "
-            f"found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of them a kept one, "
-            f"{tried['may_help']} others one that may save something. Nothing was written; more or other texts may have "
-            "some."
+            f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves "
+            f"anything, found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of "
+            f"them a kept one, {tried['may_help']} others one that may save something. Nothing was written; "
+            "more or other texts may have some."
         )
     first_chars = {row.document_id: row.first_char for row in rows if row.document_id is not None}
     for row in _texts(connection, list(first_chars)):
@@ -388,11 +390,12 @@ def _chosen_refusals(
             del first_chars[row.document_id]
     if not first_chars:
         raise NoResultError(
-            f"--with-refusals: expected a text of the run {run_id} without control tokens of the model, found one in each text in "
-            "which no call saves anything. Nothing was written."
+            f"--with-refusals: expected a text of the run {run_id} without control tokens of the model, "
+            "found one in each text in which no call saves anything. Nothing was written."
         )
 
-    # 2. Without those that hold evaluation data, beside the texts of the release: an n-gram of many texts says
+    # 2. Without those that hold evaluation data, beside the texts of the release: an n-gram of many texts
+    #    says
     # nothing.
     def compared_texts() -> Iterator[tuple[uuid.UUID, str]]:
         for text in read_release(opened.folder):
@@ -413,8 +416,8 @@ def _chosen_refusals(
         )
     if not first_chars:
         raise NoResultError(
-            f"--with-refusals: expected a text without evaluation data, found it in all {left_out} texts of the run "
-            f"{run_id} in which no call saves anything. Nothing was written."
+            f"--with-refusals: expected a text without evaluation data, found it in all {left_out} texts of "
+            f"the run {run_id} in which no call saves anything. Nothing was written."
         )
     return _ChosenRefusals(
         release_id=release_id,
@@ -440,7 +443,10 @@ def _refusing_rows(
     form: Form,
     tools: list[dict[str, Any]],
 ) -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
-    """Conversations of texts without a call; the opening ends before the first place at which a call was tried."""
+    """Conversations of texts without a call.
+
+    The opening ends before the first place at which a call was tried.
+    """
     for row in _texts(connection, list(first_chars)):
         cut = drawn_end(row.text[: first_chars[row.document_id]], row.document_id, seed)
         yield row.document_id, form.refusal(row.text[:cut], row.text[cut:], tools)
@@ -527,7 +533,7 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
         partial.replace(target)
     if there not in (None, file_sha256(file)):
         raise UsageError(
-            f"OUT: expected nothing or this very export at {address}, found something else. It stays as it is; choose another "
-            "place, or remove what is there."
+            f"OUT: expected nothing or this very export at {address}, found something else. It stays as it "
+            "is; choose another place, or remove what is there."
         )
     return there is None

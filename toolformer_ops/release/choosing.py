@@ -88,13 +88,12 @@ def choose_calls(
     *,
     require_following: bool = False,
 ) -> dict[str, dict[str, int]]:
-    """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool; returns what is left out.
+    """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool.
 
-    `require_following` does without calls whose text does not go on with the result (`lacks_result` in SQL):
-    one that saves less may have their place.
-    Only the first texts of each tool are read, in the order of their ids, until there are enough. The result
-    is the number of calls by tool and reason, as in `run_releases.left_out`: calls in texts that are not read
-    are above `max_examples`.
+    Returns what is left out. `require_following` does without calls whose text does not go on with the result
+    (`lacks_result` in SQL): one that saves less may have their place. Only the first texts of each tool are
+    read, in the order of their ids, until there are enough. The result is the number of calls by tool and
+    reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
     of_tools = [
@@ -145,7 +144,10 @@ def choose_calls(
 
 
 def own_texts(connection: Connection) -> Iterator[tuple[uuid.UUID, str]]:
-    """The texts that hold a chosen call, in the order of their ids, without their calls; after `choose_calls`."""
+    """The texts that hold a chosen call, in the order of their ids, without their calls.
+
+    It is asked after `choose_calls`.
+    """
     after = uuid.UUID(int=0)
     while page := database.fetch_all(connection, queries.choosing.texts, after=after, page_size=PAGE_TEXTS):
         yield from ((row.document_id, row.text) for row in page)
@@ -153,7 +155,10 @@ def own_texts(connection: Connection) -> Iterator[tuple[uuid.UUID, str]]:
 
 
 def leave_out(connection: Connection, document_ids: Sequence[uuid.UUID], reason: str) -> dict[str, int]:
-    """Take these texts from what `choose_calls` chose, for one reason; returns how many calls of each tool leave with them."""
+    """Take these texts from what `choose_calls` chose, for one reason.
+
+    Returns how many calls of each tool leave with them.
+    """
     rows = database.fetch_all(
         connection, queries.choosing.leave_out, document_ids=list(document_ids), reason=reason
     )

@@ -6,11 +6,11 @@ on the way. The shapes are those of transformers' chat templates and of TRL's da
 text, and each call has an id of nine letters and digits, because some templates (Mistral's) ask for one. The
 opening and what the assistant writes are together the plain text, byte for byte.
 
-`sharegpt`: the form of LLaMA-Factory (`SharegptDatasetConverter` in its data/converter.py). There the turns of
-the user or a tool alternate with those of the model, and a turn that calls is JSON and nothing else: a model
-cannot write words and then call. So each place of a text with calls is a conversation of its own: the user
-writes all that is before it, the model calls, and goes on with the text up to the next place. No word and
-no call is lost; the words before a place are read and not learned.
+`sharegpt`: the form of LLaMA-Factory (`SharegptDatasetConverter` in its data/converter.py). There the turns
+of the user or a tool alternate with those of the model, and a turn that calls is JSON and nothing else: a
+model cannot write words and then call. So each place of a text with calls is a conversation of its own: the
+user writes all that is before it, the model calls, and goes on with the text up to the next place. No word
+and no call is lost; the words before a place are read and not learned.
 
 Knows no file and no database; `chat_export.py` and `preference_export.py` write.
 """
@@ -38,7 +38,10 @@ Message = dict[str, Any]
 
 
 def conversation(text: ReleasedText, seed: int) -> list[Message]:
-    """The messages: user, then assistant, tool, assistant, and so on; the last is the assistant's, which may be empty."""
+    """The messages: user, then assistant, tool, assistant, and so on.
+
+    The last is the assistant's, which may be empty.
+    """
     plain, calls = text.all_calls()
     cut = drawn_end(plain[: calls[0].position_char] if calls else "", text.document_id, seed)
     messages = [user_turn(plain[:cut])]

@@ -1,9 +1,9 @@
 """A release as tasks for reinforcement learning: for each released call the text before it, the tools, and what calls save.
 
-The prompt of a task is that of the chat export, ended at the call's place. `expected` is the released call with
-its result and the nats that it saves; `rejected` are the calls at this place that the run did not keep, with
-their results and at most how much each saves. So a reward needs no judge: `environment/call_tasks.py`, which is
-written beside the tasks with what TRL and verifiers need, compares a model's call with these.
+The prompt of a task is that of the chat export, ended at the call's place. `expected` is the released call
+with its result and the nats that it saves; `rejected` are the calls at this place that the run did not keep,
+with their results and at most how much each saves. So a reward needs no judge: `environment/call_tasks.py`,
+which is written beside the tasks with what TRL and verifiers need, compares a model's call with these.
 
 Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
@@ -115,8 +115,8 @@ def export_environment(settings: Settings, release: str, out: str, model: str = 
         def card() -> str:
             if not found["tasks"]:
                 raise NoResultError(
-                    "expected at least one task, found none: the release has no call in a text without control tokens. "
-                    "Nothing was written."
+                    "expected at least one task, found none: the release has no call in a text without "
+                    "control tokens. Nothing was written."
                 )
             template = Path(__file__).with_name("environment_card.md.jinja")
             return markdown(template, release_id=release_id, run_id=run_id, found=found)

@@ -43,11 +43,12 @@ COLUMN_MEANINGS = {
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
     "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
-    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` (but for its sign, or "
-    "rounded), `no`, or null where the result cannot stand in a text",
+    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` (but "
+    "for its sign, or rounded), `no`, or null where the result cannot stand in a text",
     "call_spans": "where each call of `text` is, in order, also those of the release that was gone over; characters of `text` from "
-    "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, `result_start_char` and "
-    "`result_end_char` of what the tool wrote, from behind the arrow to before the bracket",
+    "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, "
+    "`result_start_char` and `result_end_char` of what the tool wrote, from behind the arrow to before the "
+    "bracket",
     "tools": "names of the tools that are called, sorted",
     "url": "where the text came from, if its record said so",
 }
@@ -187,8 +188,8 @@ class ReleasedText:
             shift += len(written) + 1
             if self.text.find(written, start, call.position_char + shift) < 0:
                 raise CallSyntaxError(
-                    f"text {self.document_id}: expected {written} at character {start}, found another text. The release is "
-                    "damaged: fetch it again, or audit it."
+                    f"text {self.document_id}: expected {written} at character {start}, found another text. "
+                    "The release is damaged: fetch it again, or audit it."
                 )
             arrow = self.text.index(f") {ARROW}", start) + len(f") {ARROW}")
             spans.append(CallSpan(start, call.position_char + shift, arrow, self.text.index(CALL_END, arrow)))

@@ -1,7 +1,7 @@
 """Releases and finetuned models from S3 on the Hugging Face Hub, or on another server that speaks its API (`HF_ENDPOINT`).
 
-All files of a publication become visible in one commit, so that no reader sees half of them. Their contents are
-sent before it; what arrived stays on the hub under its hash, so that the next try sends the rest. The hub
+All files of a publication become visible in one commit, so that no reader sees half of them. Their contents
+are sent before it; what arrived stays on the hub under its hash, so that the next try sends the rest. The hub
 gets the files as they are on S3, but for README.md, whose header and last section say what only the publisher
 knows, and `toolformer-ops.json`, the manifest.
 
@@ -102,7 +102,8 @@ def published(settings: Settings, name: str) -> Manifest:
     for prefix in prefixes:
         if prefix.partition("/")[0] not in REPO_TYPES:
             raise UsageError(
-                f"expected a release or a model, found {name}, which is neither. An index is built where it is used."
+                f"expected a release or a model, found {name}, which is neither. An index is built where it "
+                "is used."
             )
         manifest = store.read_manifest(prefix)
         if manifest is not None:
@@ -111,8 +112,8 @@ def published(settings: Settings, name: str) -> Manifest:
     looked = ", ".join(store.uri(prefix) for prefix in prefixes)
     raise UsageError(
         f"expected the id or the s3:// address of a release or a model, found {name!r}"
-        f"{f', and nothing published at {looked}' if looked else ''}. The table dataset_releases lists releases, finetuned_models "
-        "models."
+        f"{f', and nothing published at {looked}' if looked else ''}. The table dataset_releases lists "
+        "releases, finetuned_models models."
     )
 
 
@@ -132,8 +133,8 @@ def download(settings: Settings, name: str, folder: Path, described: Described) 
         others = (name for name, _ in wrong_in_folder(manifest, folder) if name != CARD)
         if (other := next(others, None)) is not None:
             raise UsageError(
-                f"{folder}: expected a folder that is empty or not there, or an earlier download of {manifest.prefix}, found "
-                f"another {other}, or none. Give another folder, or remove this one."
+                f"{folder}: expected a folder that is empty or not there, or an earlier download of "
+                f"{manifest.prefix}, found another {other}, or none. Give another folder, or remove this one."
             )
         return manifest
     part = folder.with_name(f"{folder.name}.part")
@@ -156,9 +157,10 @@ def _complete(
 
 
 def push(settings: Settings, name: str, repo: str, described: Described, *, public: bool = False) -> Pushed:
-    """Put a release or model into the repository `owner/name` of the hub; a new repository is private unless `public`.
+    """Put a release or model into the repository `owner/name` of the hub.
 
-    Pushing the same again changes nothing; another release replaces the one that exists, as a new commit.
+    A new repository is private unless `public`. Pushing the same again changes nothing; another release
+    replaces the one that exists, as a new commit.
 
     Raises:
         UsageError: there is no such publication; the repository's name is not valid; it holds something else,
@@ -206,12 +208,14 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         there = {sibling.rfilename for sibling in before.siblings or ()} - HUBS_OWN
         if there and MANIFEST_ON_HUB not in there:
             raise UsageError(
-                f"{page}: expected a repository that is new or was pushed by this command, found {len(there)} other files, such as "
-                f"{min(there)}. Choose another name: pushing replaces all files."
+                f"{page}: expected a repository that is new or was pushed by this command, found "
+                f"{len(there)} other files, such as {min(there)}. Choose another name: pushing replaces all "
+                "files."
             )
         if not before.private and not public:
             raise UsageError(
-                f"{page}: expected a private repository, found a public one. Say --public, or make it private."
+                f"{page}: expected a private repository, found a public one. Say --public, or make it "
+                "private."
             )
         size = sum(path.stat().st_size for path in files.values())
         logger.info("sending %d files, %.1f MiB, to %s", len(files), size / 2**20, page)
@@ -277,7 +281,8 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
     return (
         f"{str(card).rstrip()}\n\n## Where the texts come from\n\n{sources}\n\n"
         f"Licence: {said}. Languages: {', '.join(languages) or 'not known'}.\n"
-        f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this one.\n"
+        f"Published as `{manifest.prefix}`{when}; `{MANIFEST_ON_HUB}` has the SHA-256 of every file but this "
+        "one.\n"
     )
 
 
@@ -293,16 +298,20 @@ def languages_of(folder: Path) -> tuple[str, ...]:
 
 
 def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
-    """The corpora of the runs that made a publication, and ` on ` the first one's date; nothing if no database is set."""
+    """The corpora of the runs that made a publication, and ` on ` the first one's date.
+
+    It is nothing if no database is set.
+    """
     if not settings.database_dsn.get_secret_value():
         return [], ""
     uri = ObjectStore(settings).uri(manifest.prefix)
     runs = database.fetch_all(database.connect(settings, writes=False), queries.releases.sources, uri=uri)
-    corpora = [
-        f"the corpus `{run.corpus_uri.rpartition('/')[2] if run.corpus_uri.startswith('file:') else run.corpus_uri}`"
-        f"{'' if run.corpus_version is None else f', version {run.corpus_version}'}"
-        for run in runs
-    ]
+    corpora = []
+    for run in runs:
+        corpus = run.corpus_uri
+        name = corpus.rpartition("/")[2] if corpus.startswith("file:") else corpus
+        version = "" if run.corpus_version is None else f", version {run.corpus_version}"
+        corpora.append(f"the corpus `{name}`{version}")
     return corpora, f" on {min(run.published_at for run in runs):%Y-%m-%d}" if runs else ""
 
 
@@ -312,13 +321,16 @@ def _require_there(commit: Any, revision: str, repo: str, files: dict[str, Path]
     lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
     if lacking:
         raise InfrastructureError(
-            f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another {', '.join(lacking[:5])}. "
-            "Remove .gitignore from the repository, if it has one, and push again."
+            f"{repo}: expected all {len(files)} files in the commit {revision}, found none or another "
+            f"{', '.join(lacking[:5])}. Remove .gitignore from the repository, if it has one, and push again."
         )
 
 
 def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
-    """The error to show: what was expected of the hub, what it said, what to do; without the query of an address, and no token."""
+    """The error to show: what was expected of the hub, what it said, what to do.
+
+    It shows neither the query of an address nor a token.
+    """
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -334,14 +346,16 @@ def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
         held = "one that the hub refuses" if token else "none"
         return ConfigurationError(
             f"{page}: expected a token with the right to write there, found {held} ({reason}). Make one at "
-            f"{api.endpoint}/settings/tokens, and give it in HF_TOKEN or by `hf auth login`. Nothing was published."
+            f"{api.endpoint}/settings/tokens, and give it in HF_TOKEN or by `hf auth login`. Nothing was "
+            "published."
         )
     if status == 412:
         return BusyError(
-            f"{page}: expected the repository as it was when this began, found another commit. Nothing was published: push again."
+            f"{page}: expected the repository as it was when this began, found another commit. Nothing was "
+            "published: push again."
         )
     away = hub_failed(cause) or hub_failed(error)
     return InfrastructureError(
-        f"{page}: expected the hub to {'answer' if away else 'take the files'}, found: {reason}. No revision is "
-        "announced; what was sent stays, and the same command continues."
+        f"{page}: expected the hub to {'answer' if away else 'take the files'}, found: {reason}. No revision "
+        "is announced; what was sent stays, and the same command continues."
     )

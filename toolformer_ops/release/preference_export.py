@@ -12,8 +12,8 @@ computed. A continuation ends with its call, since its result is not the model's
 before the next released call of its text, or with the text.
 
 A chosen continuation never goes past the place of another released call without calling there, from where the
-two continuations differ: the pair would take back what finetuning on the release teaches. What both begin with
-cancels out of the loss of DPO (Rafailov et al., 2023, equation 7).
+two continuations differ: the pair would take back what finetuning on the release teaches. What both begin
+with cancels out of the loss of DPO (Rafailov et al., 2023, equation 7).
 
 Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
@@ -221,9 +221,9 @@ def export_preferences(
     ):
         if opened.warnings and not takes_lossy_template:
             raise UsageError(
-                f"expected a chat template that renders calls, since pairs differ in them. {' '.join(opened.warnings)} Or write "
-                "--format preference-text for a model without such a template, or add --lossy-template if you set another "
-                "template before the training."
+                "expected a chat template that renders calls, since pairs differ in them. "
+                f"{' '.join(opened.warnings)} Or write --format preference-text for a model without such a "
+                "template, or add --lossy-template if you set another template before the training."
             )
         release_id, run_id = run_of_release(connection, release)
 
@@ -246,10 +246,11 @@ def export_preferences(
             pairs = sum(found[compared] for compared in COMPARED)
             if not pairs:
                 raise NoResultError(
-                    f"expected at least one pair, found none: {found['texts']} texts with {found['released']} released calls, and "
-                    f"{found['rejected']} calls whose loss with their result is known and that the run {run_id} did not keep; "
-                    f"{found['without_row']} pairs cannot be written in this form. Nothing was written. With prune_below 0 "
-                    "a run computes the losses of every call."
+                    f"expected at least one pair, found none: {found['texts']} texts with "
+                    f"{found['released']} released calls, and {found['rejected']} calls whose loss with "
+                    f"their result is known and that the run {run_id} did not keep; {found['without_row']} "
+                    "pairs cannot be written in this form. Nothing was written. With prune_below 0 a run "
+                    "computes the losses of every call."
                 )
             template = Path(__file__).with_name("preference_card.md.jinja")
             return markdown(

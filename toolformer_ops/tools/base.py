@@ -168,7 +168,10 @@ class Tool:
         return load_prompt(module.parent / self.spec.prompt_file, tool=self.spec.name)
 
     def filter(self, document: Document) -> list[FilterDecision]:
-        """The heuristic of appendix A, one decision a paragraph or one for the whole document; here: every text is kept."""
+        """The heuristic of appendix A, one decision a paragraph or one for the whole document.
+
+        Here every text is kept.
+        """
         return [FilterDecision(kept=True, reason="every_text", end_char=len(document.text))]
 
     def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
@@ -232,7 +235,9 @@ class Tool:
 
 
 def load_prompt(path: Path, tool: str | None = None) -> str:
-    """The text of a prompt file, without line breaks at its end; `tool` names the one whose calls it has to show.
+    """The text of a prompt file, without line breaks at its end.
+
+    `tool` names the one whose calls it has to show.
 
     Raises:
         UsageError: the file is missing, does not hold `{text}` exactly once, or shows no call of the tool.
@@ -270,7 +275,10 @@ def run_tool(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: floa
 
 
 def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: float) -> list[ToolOutput]:
-    """The outputs of a batch; if it fails or takes longer than all its limits together, each input is run alone."""
+    """The outputs of a batch.
+
+    If it fails or takes longer than all its limits together, each input is run alone.
+    """
     if not inputs:
         return []
     answer: Future[list[ToolOutput]] = Future()

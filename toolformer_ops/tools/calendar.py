@@ -164,9 +164,9 @@ def date_in_url(url: str) -> FoundDate:
     Folders go before names, since a name may speak of another day. A day in a folder must fill it:
     `/2023/10/3-questions/` is an article of October with a number in its title. Numbers in the order
     day-month-year or month-day-year count only if one of the two is above 12, or both are equal. Two
-    different dates of one kind contradict each other and none is taken; neither is one of a name in the folder
-    of another month (`/2021/09/september-11-2001-remembered`). What a query asks for (`?from=2020-01-01`) is
-    no date of the page, and of an archive's address the archived page's is read
+    different dates of one kind contradict each other and none is taken; neither is one of a name in the
+    folder of another month (`/2021/09/september-11-2001-remembered`). What a query asks for
+    (`?from=2020-01-01`) is no date of the page, and of an archive's address the archived page's is read
     (`/web/20150102/http://example.org/2014/05/06/title`).
 
     The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day

@@ -31,14 +31,15 @@ from toolformer_ops.tools.number_words import said_number_places
 
 Kind = Literal["plain", "money", "percent", "year"]
 How = Literal["sum", "product", "years", "share", "change"]
-"""How a number follows: as a sum or difference, a product or quotient, the difference of two years, a part of a
-whole, or what a change of so many per cent makes."""
+"""How a number follows: as a sum or difference, a product or quotient, the difference of two years, a part of
+a whole, or what a change of so many per cent makes."""
 
 WINDOW_TOKENS = 100
 OPERANDS_BEFORE = 8
 """Operands before a number of which two may give it."""
 OPERANDS_BEFORE_PERCENT = 3
-"""How many operands may stand before a percentage: its result has few digits, so that more pairs meet it by chance."""
+"""How many operands may stand before a percentage: its result has few digits, so that more pairs meet it by
+chance."""
 UNSURE_TOGETHER = 2
 """So many numbers that may follow by chance are no chance, if they are half of the numbers among them."""
 NEAREST_TOKENS = 25
@@ -489,7 +490,10 @@ def _follows_as_product(first: Value, second: Value, result: Value) -> How | Non
 
 
 class _Words:
-    """Where a text's sentences end, and where words stand that say that something is computed; each looked up once."""
+    """Where a text's sentences end, and where words stand that say that something is computed.
+
+    Each is looked up once.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -38,7 +38,8 @@ scripts that are written without spaces each character is one."""
 CHUNK_WORDS = 5
 """Words of a foreign chunk; a character of a script without spaces is half a word."""
 REST_WORDS = 5
-"""Fewest words by which a rest shorter than a chunk is judged: on one to three words fastText only guesses."""
+"""Fewest words by which a rest shorter than a chunk is judged: on one to three words fastText only
+guesses."""
 FOREIGN_CONFIDENCE = 0.8
 ENGLISH_WORD_CONFIDENCE = 0.8
 """Above this a single word is English."""
@@ -100,7 +101,8 @@ def judge_paragraph(text: str) -> str:
     holds_foreign_chunk = False
     for chunk in _chunks(tokens):
         is_between = english.stands_before(chunk[0]) and english.stands_after(chunk[-1] + 1)
-        # A chunk that is not between English text is asked for only until one is foreign: the reason needs it.
+        # A chunk that is not between English text is asked for only until one is foreign: the reason needs
+        # it.
         if (is_between or not holds_foreign_chunk) and _is_foreign([tokens[number] for number in chunk]):
             if is_between:
                 return FOREIGN_BETWEEN_ENGLISH
@@ -141,7 +143,10 @@ def _is_in_capitals(core: str) -> bool:
 
 
 def _passages_in_capitals(texts: list[str], cores: list[str]) -> set[int]:
-    """The numbers of the tokens in rows of five or more words in capitals, such as headings; a list of names has commas."""
+    """The numbers of the tokens in rows of five or more words in capitals, such as headings.
+
+    A list of names has commas.
+    """
     numbers: set[int] = set()
     rows = itertools.groupby(range(len(cores)), key=lambda number: _is_in_capitals(cores[number]))
     for are_capitals, row in rows:
@@ -208,7 +213,10 @@ def _is_english_word(word: str) -> bool:
 
 
 class _EnglishText:
-    """Where the English text of a paragraph is; its chunks are asked for from both ends until one is English."""
+    """Where the English text of a paragraph is.
+
+    Its chunks are asked for from both ends until one is English.
+    """
 
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text

@@ -74,7 +74,10 @@ class MachineTranslation(Tool):
         return f"mt-{self.spec.code_version} {MODEL_NAME} prompt={prompt} {translator}"
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
-        """Load the translator; a ToolError says that the NLLB checkpoint is not set, not there, or does not fit."""
+        """Load the translator.
+
+        A ToolError says that the NLLB checkpoint is not set, not there, or does not fit.
+        """
         if settings.translator == "nllb":
             return TranslationRunner(NllbTranslator(settings))
         return TranslationRunner(PromptedTranslator(load_model()))

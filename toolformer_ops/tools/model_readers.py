@@ -55,7 +55,10 @@ class CausalReader:
     def read(
         self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
     ) -> list[tuple[str, ...]]:
-        """One answer a question; none if the model writes nothing or the question alone is too long for it."""
+        """One answer a question.
+
+        None if the model writes nothing or the question alone is too long for it.
+        """
         prompts = [
             fill_prompt(self._prompt, question, found)
             for question, found in zip(questions, passages, strict=True)
@@ -104,7 +107,10 @@ class SpanReader:
     def read(
         self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
     ) -> list[tuple[str, ...]]:
-        """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`; none if there is no sentence."""
+        """The likeliest spans of each question, best first, at most `SPAN_ANSWERS`.
+
+        None if there is no sentence.
+        """
         answers = []
         for question, found in zip(questions, passages, strict=True):
             sentences = self._best_sentences(question, found)
@@ -130,9 +136,9 @@ class SpanReader:
 
 
 def spans_in(question: str, sentences: Sequence[str]) -> dict[str, int]:
-    """The different names, dates and numbers in the sentences, in order, that the question does not hold; at most `MOST_SPANS`.
+    """The different names, dates and numbers in the sentences, in order, that the question does not hold.
 
-    Each with the rank, from 0, of the first sentence that holds it.
+    They are at most `MOST_SPANS`. Each with the rank, from 0, of the first sentence that holds it.
     """
     asked = question.lower()
     found: dict[str, int] = {}
@@ -169,7 +175,10 @@ class SequenceToSequenceReader:
     def read(
         self, questions: Sequence[str], passages: Sequence[Sequence[FoundPassage]]
     ) -> list[tuple[str, ...]]:
-        """One answer a question; none if the model writes nothing or the question alone is too long for it."""
+        """One answer a question.
+
+        None if the model writes nothing or the question alone is too long for it.
+        """
         prompts = [
             self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)
         ]
@@ -179,7 +188,10 @@ class SequenceToSequenceReader:
         return [answer_of(next(written)[0]) if prompt else () for prompt in prompts]
 
     def fitting_prompt(self, question: str, passages: Sequence[FoundPassage]) -> str:
-        """The prompt with as many of the best passages as the model takes; empty if it takes not even the question."""
+        """The prompt with as many of the best passages as the model takes.
+
+        It is empty if it takes not even the question.
+        """
         for count in range(len(passages), -1, -1):
             prompt = fill_prompt(self._prompt, question, passages[:count])
             if len(self._tokenizer(prompt)["input_ids"]) <= self.most_tokens:

@@ -2,8 +2,8 @@
 
 A line break ends a paragraph in texts of the web, and in mail, RFCs and books of Project Gutenberg it only
 ends a line. `paragraphs` decides for each block of lines between blank lines whether its lines are wrapped,
-since one text may hold both (a reply in long lines with the wrapped mail that it quotes). In a wrapped block a
-paragraph goes on over its line breaks, which are white space; elsewhere each line is a paragraph.
+since one text may hold both (a reply in long lines with the wrapped mail that it quotes). In a wrapped block
+a paragraph goes on over its line breaks, which are white space; elsewhere each line is a paragraph.
 
 1. Lines end at LF, CR, CRLF, U+0085 and U+2029. U+2028 and the vertical tab break a line within a
    paragraph by their definition, and a form feed is a page break: they are white space.
@@ -104,7 +104,10 @@ class _Line:
 
 
 def paragraphs(text: str) -> list[Span]:
-    """The paragraphs of a text in order, each without white space and quotation marks at its ends; none is empty."""
+    """The paragraphs of a text in order, each without white space and quotation marks at its ends.
+
+    No paragraph is empty.
+    """
     blocks = list(_blocks(text))
     lines_by_width: Counter[int] = Counter()
     for block in blocks:

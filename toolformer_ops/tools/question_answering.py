@@ -101,7 +101,8 @@ TOOL = QuestionAnswering()
 def _checkpoint(settings: Settings) -> str:
     if settings.qa_reader_model is None:
         raise ToolError(
-            f"qa_reader is {settings.qa_reader}: expected a checkpoint in the setting TOOLFORMER_QA_READER_MODEL, found none."
+            f"qa_reader is {settings.qa_reader}: expected a checkpoint in the setting "
+            "TOOLFORMER_QA_READER_MODEL, found none."
         )
     return settings.qa_reader_model
 
@@ -220,7 +221,10 @@ Reader: TypeAlias = (
 
 
 def holds_what_is_asked(question: str, sentence: str) -> bool:
-    """Whether a sentence holds the kind of thing that the question asks for; True if the question does not say."""
+    """Whether a sentence holds the kind of thing that the question asks for.
+
+    It is true if the question does not say.
+    """
     asked = question.lower()
     for asks, holds in _KINDS:
         if asks.search(asked):

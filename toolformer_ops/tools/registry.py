@@ -56,8 +56,8 @@ def get_tool(name: str) -> Tool:
         raise ToolError(refused[name.lower()])
     if name.lower() not in tools:
         raise ToolError(
-            f"expected one of the tools {', '.join(tool_names())}, found {name!r}. If it was a tool of yours, "
-            f"put its file back into {load_settings().tools_folder}, or install its package again."
+            f"expected one of the tools {', '.join(tool_names())}, found {name!r}. If it was a tool of "
+            f"yours, put its file back into {load_settings().tools_folder}, or install its package again."
         )
     return tools[name.lower()]
 
@@ -139,17 +139,18 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
         tool = point.load()
     except Exception as error:  # a module of somebody else may raise anything when it is imported
         raise ToolError(
-            f"{where}: importing it failed with {type(error).__name__}: {error}. Mend the module, or uninstall {package}."
+            f"{where}: importing it failed with {type(error).__name__}: {error}. Mend the module, or "
+            f"uninstall {package}."
         ) from error
     if not isinstance(tool, Tool) or not isinstance(getattr(tool, "spec", None), ToolSpec):
         raise ToolError(
-            f"{where}: expected an instance of a class derived from toolformer_ops.tools.base.Tool with a `spec`, "
-            f"found {tool!r}. Let the entry point name such an object, as in `TOOL = MyTool()`."
+            f"{where}: expected an instance of a class derived from toolformer_ops.tools.base.Tool with a "
+            f"`spec`, found {tool!r}. Let the entry point name such an object, as in `TOOL = MyTool()`."
         )
     if tool.spec.name != point.name or not TOOL_NAME.fullmatch(point.name):
         raise ToolError(
-            f"{where}: expected an entry point named as the tool's spec, with letters, digits and underscores, "
-            f"found the spec's name {tool.spec.name!r}. Make the two names equal."
+            f"{where}: expected an entry point named as the tool's spec, with letters, digits and "
+            f"underscores, found the spec's name {tool.spec.name!r}. Make the two names equal."
         )
     if type(tool).run is Tool.run and type(tool).open is Tool.open:
         raise ToolError(f"{where}: expected a method `run` or `open`, found neither. Write one.")

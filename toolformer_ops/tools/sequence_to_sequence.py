@@ -58,8 +58,9 @@ def load_checkpoint(
         if not Path(name).is_dir() and (hub_failed(error) or cache_refused(error) or disk_full(error)):
             raise hub_model_missing(name, revision, error) from error
         raise ToolError(
-            f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an encoder-decoder) "
-            f"with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. Convert other weights with save_pretrained."
+            f"{setting}={name} (revision {revision}): expected a sequence-to-sequence checkpoint (an "
+            f"encoder-decoder) with safetensors and a tokenizer, found: {str(error).splitlines()[0]}. "
+            "Convert other weights with save_pretrained."
         ) from error
     require_no_own_code(tokenizer, name)
     if Path(name).is_dir():

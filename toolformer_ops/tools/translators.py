@@ -77,12 +77,16 @@ class NllbTranslator:
         self._english_token = token_of(ENGLISH_CODE)
         if ENGLISH not in self._codes:
             raise ToolError(
-                f"{self._tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds {ENGLISH_CODE}, found none. "
-                f"Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as facebook/nllb-200-distilled-600M."
+                f"{self._tokenizer.name_or_path}: expected an NLLB checkpoint whose vocabulary holds "
+                f"{ENGLISH_CODE}, found none. Set TOOLFORMER_TRANSLATOR_MODEL to a checkpoint such as "
+                "facebook/nllb-200-distilled-600M."
             )
 
     def translate(self, texts: Sequence[Translatable]) -> list[ToolOutput]:
-        """Beam search over batches of similar length; texts in languages that the checkpoint lacks get a reason."""
+        """Beam search over batches of similar length.
+
+        Texts in languages that the checkpoint lacks get a reason.
+        """
         outputs: dict[int, ToolOutput] = {}
         encoded: dict[int, list[int]] = {}  # with the source language's token first and the end token last
         for index, item in enumerate(texts):
@@ -122,8 +126,9 @@ def required_checkpoint(settings: Settings) -> tuple[str, str | None]:
     """
     if not settings.translator_model:
         raise ToolError(
-            "TOOLFORMER_TRANSLATOR_MODEL: expected an NLLB checkpoint, since TOOLFORMER_TRANSLATOR is nllb, found none. "
-            "Set it to a folder with safetensors or to a hub id, with TOOLFORMER_TRANSLATOR_REVISION, or choose prompted_lm."
+            "TOOLFORMER_TRANSLATOR_MODEL: expected an NLLB checkpoint, since TOOLFORMER_TRANSLATOR is nllb, "
+            "found none. Set it to a folder with safetensors or to a hub id, with "
+            "TOOLFORMER_TRANSLATOR_REVISION, or choose prompted_lm."
         )
     return settings.translator_model, settings.translator_revision
 

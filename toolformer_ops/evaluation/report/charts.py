@@ -105,7 +105,10 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
 
 
 def loss_chart(models: Sequence[TrainedModel]) -> str:
-    """Losses by step: training as a line, development as points joined by dashes; empty if there is no loss."""
+    """Losses by step: training as a line, development as points joined by dashes.
+
+    It is empty if there is no loss.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator

@@ -54,14 +54,14 @@ class ZeroShotPrompt:
         expected = sorted(SLOTS.get(self.name, ()))
         if found != expected or not expected:
             raise UsageError(
-                f"prompt {self.name}: expected the slots {', '.join(expected) or 'of a known prompt'} once each, found "
-                f"{', '.join(found) or 'none'}. Write each as {{name}}."
+                f"prompt {self.name}: expected the slots {', '.join(expected) or 'of a known prompt'} once "
+                f"each, found {', '.join(found) or 'none'}. Write each as {{name}}."
             )
 
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
-        """The prompt with these texts in its slots, and its beginning up to the last slot; no white space around either.
+        """The prompt with these texts in its slots, and its beginning up to the last slot.
 
-        The beginning is the instruction, and a paragraph that questions share.
+        Neither has white space around it. The beginning is the instruction, and a paragraph that questions share.
         """
         *_, last = _SLOT.finditer(self.template)
         parts = (self.template, self.template[: last.start()])
@@ -102,7 +102,8 @@ class Item:
     date: datetime.date = CALENDAR_DATE
     """The current date, which some data sets have."""
     part: str = ""
-    """The part of the data set that it belongs to, such as a relation or a template; empty if there are none."""
+    """The part of the data set that it belongs to, such as a relation or a template; empty if there are
+    none."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class DataSet:
     folders: tuple[str, ...] = ()
     """Names that its folder may have in the data folder, the usual one first; empty: the data set's name."""
     first_only: bool = False
-    """Whether only those of `files` are read that the first pattern finds: they are splits, the usual one first."""
+    """Whether only those of `files` are read that the first pattern finds: they are splits, the usual one
+    first."""
     generate: Callable[[], bytes] | None = None
     """Makes the file if there is none."""
 
@@ -167,7 +169,9 @@ class LoadedDataSet:
 
 
 def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = None) -> LoadedDataSet:
-    """The questions of a data set, or a sample of `limit` of them; says in the log how many records cannot be asked, and why.
+    """The questions of a data set, or a sample of `limit` of them.
+
+    Says in the log how many records cannot be asked, and why.
 
     Raises:
         EvaluationDataError: its files are not there, or hold something else, or no question.
@@ -210,7 +214,9 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
 
 
 def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
-    """The words that each input of a data set has besides its prompt, in the order of their numbers; and the hash of its files.
+    """The words that each input of a data set has besides its prompt, in the order of their numbers.
+
+    Returns the hash of its files, too.
 
     Raises:
         EvaluationDataError: as `load_data_set`.
@@ -240,12 +246,12 @@ def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Cou
 
 
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
-    """The places of a sample of `size` items, ascending, given the part of each item; all places if there are not more.
+    """The places of a sample of `size` items, ascending, given the part of each item.
 
-    A systematic sample: the items are put in order by part, in each part by a hash of the name and the place,
-    and of that order each (items / size)-th is taken. So a part has its share of the sample, rounded up or
-    down, and the sample depends on the data set, its size and nothing else: it is the same for every model
-    and on every machine.
+    They are all places if there are not more. A systematic sample: the items are put in order by part, in each part by
+    a hash of the name and the place, and of that order each (items / size)-th is taken. So a part has its
+    share of the sample, rounded up or down, and the sample depends on the data set, its size and nothing
+    else: it is the same for every model and on every machine.
     """
     order = sorted(
         range(len(parts)),
@@ -277,6 +283,6 @@ def _read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
 def _expectation(folder: DataFolder, data_set: DataSet, found: str) -> str:
     place = f"{folder.address}/{data_set.folders[0]}"
     return (
-        f"{data_set.name}: expected {data_set.format} in {place} ({', '.join(data_set.files)}; also .gz, .zst), found {found}. "
-        f"It can be had from {data_set.source}."
+        f"{data_set.name}: expected {data_set.format} in {place} ({', '.join(data_set.files)}; also .gz, "
+        f".zst), found {found}. It can be had from {data_set.source}."
     )

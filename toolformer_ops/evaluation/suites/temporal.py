@@ -18,7 +18,10 @@ BLANK = "_X_"
 
 
 def read_templama(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
-    """Statements with a blank, of a year; an answer is one name, or a list of names in the version with aliases."""
+    """Statements with a blank, of a year.
+
+    An answer is one name, or a list of names in the version with aliases.
+    """
     for record in json_lines(*files):
         before = text_before_mask(record.text("query"), BLANK)
         date = _date(record, f"{record.text('date').strip()}-07-01")

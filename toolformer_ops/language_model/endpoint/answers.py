@@ -66,8 +66,8 @@ class FileAnswers:
         known.update(new)
         lines = [json.dumps({"request": str(key), **asdict(reply)}) for key, reply in new.items()]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # One write for all lines: what another process adds comes before or after them. It begins a line, since
-        # the last one may have been cut off by a kill. The file holds parts of texts.
+        # One write for all lines: what another process adds comes before or after them. It begins a line,
+        # since the last one may have been cut off by a kill. The file holds parts of texts.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "ab", buffering=0) as file:
             file.write("".join(f"\n{line}" for line in lines).encode())

@@ -93,7 +93,10 @@ class _RefusedError(Exception):
 
 
 class Client:
-    """Asks one endpoint; its requests have an event loop in a separate thread, so that a notebook may ask, too."""
+    """Asks one endpoint.
+
+    Its requests have an event loop in a separate thread, so that a notebook may ask, too.
+    """
 
     def __init__(self, endpoint: Endpoint, *, name: str, patience_seconds: float) -> None:
         """Prepare it; `name` is the proposer's in messages. Nothing is asked yet.
@@ -107,14 +110,14 @@ class Client:
         self._key = secret_of(endpoint.key) if endpoint.key else ""
         if endpoint.key and not self._key:
             raise ConfigurationError(
-                f"proposer {name}: expected the environment variable {endpoint.key} (`key` of its file), found none of that "
-                "name. Set it where the stages run: in the environment, in the file `environment` of the state folder, or in "
-                "the Kubernetes Secret."
+                f"proposer {name}: expected the environment variable {endpoint.key} (`key` of its file), "
+                "found none of that name. Set it where the stages run: in the environment, in the file "
+                "`environment` of the state folder, or in the Kubernetes Secret."
             )
         if not (self._key.isascii() and self._key.isprintable() and self._key.strip() == self._key):
             raise ConfigurationError(
-                f"proposer {name}: expected a key of printable ASCII characters in {endpoint.key}, found others, such as a line "
-                "break. Correct it."
+                f"proposer {name}: expected a key of printable ASCII characters in {endpoint.key}, found "
+                "others, such as a line break. Correct it."
             )
         self._failures = self._refusals = 0
         self._answered_at = 0.0

@@ -40,8 +40,8 @@ class Endpoint(BaseModel):
     licence: str = Field(min_length=1, max_length=300)
     """Under which the model's answers may be used; the card of a release names it."""
     api: Literal["completions", "chat"] = "completions"
-    """completions: the model continues the tool's prompt at a place; chat: it answers the prompt with the text
-    and calls in it."""
+    """completions: the model continues the tool's prompt at a place; chat: it answers the prompt with the
+    text and calls in it."""
     key: str = ""
     """Name of the secret that is sent as a bearer token; empty: none is sent."""
     concurrency: int = Field(default=8, ge=1, le=256)
@@ -58,7 +58,8 @@ class Endpoint(BaseModel):
     def _is_an_address(cls, url: str) -> str:
         if not _URL.fullmatch(url):
             raise ValueError(
-                f"expected an address with http:// or https://, without user, password and question mark, found {url!r}"
+                "expected an address with http:// or https://, without user, password and question mark, "
+                f"found {url!r}"
             )
         return url.rstrip("/")
 
@@ -73,7 +74,10 @@ class Endpoint(BaseModel):
 
     @property
     def identity(self) -> str:
-        """What decides an answer, but for the request: the model's name and how it is asked. The address decides nothing."""
+        """What decides an answer, but for the request: the model's name and how it is asked.
+
+        The address decides nothing.
+        """
         deciding = self.model_dump(include={"model", "api", "answers_per_request", "extra"})
         content = json.dumps({"version": VERSION, **deciding}, sort_keys=True)
         return f"{PREFIX}{self.model}@{hashlib.sha256(content.encode()).hexdigest()[:16]}"
@@ -100,8 +104,8 @@ def read_endpoint(settings: Settings, proposer: str) -> Endpoint:
     names = [file.name.removesuffix(SUFFIX) for file in proposer_files(folder)]
     if not _NAME.fullmatch(name) or name not in names:
         raise ConfigurationError(
-            f"proposer: expected a file {name}{SUFFIX} in {folder}, found {', '.join(names) or 'no such file'}. Write it "
-            "(docs/proposers.md), or name one that is there."
+            f"proposer: expected a file {name}{SUFFIX} in {folder}, found "
+            f"{', '.join(names) or 'no such file'}. Write it (docs/proposers.md), or name one that is there."
         )
     try:
         return Endpoint.model_validate(tomllib.loads(read_beside(folder, path.name).decode()))

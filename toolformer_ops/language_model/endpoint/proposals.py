@@ -118,7 +118,9 @@ class EndpointProposer:
         numbers: ProposalNumbers,
         tokenize: "Callable[[str], TokenizedText]",
     ) -> Proposals:
-        """What it proposes for these texts; `tokenize` is that of the run's own model. A model that chats is asked at once.
+        """What it proposes for these texts; `tokenize` is that of the run's own model.
+
+        A model that chats is asked at once.
 
         Raises:
             ModelError: the server is wrong, not there for longer than the budget, or answers nonsense.
@@ -127,7 +129,10 @@ class EndpointProposer:
         return kind(self, prompt, texts, numbers, tokenize)
 
     def replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """The reply to each request, in order: a kept one, or else one that is asked for and kept. Raises as `start`."""
+        """The reply to each request, in order: a kept one, or else one that is asked for and kept.
+
+        It raises what `start` raises.
+        """
         keys = [self._key(request) for request in requests]
         missing = dict(zip(keys, requests, strict=True))
         for key in self._answers.stored(keys):
@@ -304,7 +309,10 @@ class _Chat:
             self._calls[number][word_at(text, char + shift)].append(written)
 
     def _read_out(self, answer: str) -> tuple[str, list[tuple[int, str]]]:
-        """The answer without its calls, and these, each with its offset there; spaces as `call_syntax.read_out` takes them."""
+        """The answer without its calls, and these, each with its offset there.
+
+        It takes spaces as `call_syntax.read_out` does.
+        """
         pieces: list[str] = []
         calls: list[tuple[int, str]] = []
         end = length = 0

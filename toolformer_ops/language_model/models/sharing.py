@@ -72,7 +72,8 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
         reasons.append(_ALIBI)
     elif reason := REASONS.get(decoder.get("model_type", "")):
         reasons.append(reason)
-    # DeepSeek V2 and V3, MiniCPM 3: keys have a part with positions beside the part that they share with values.
+    # DeepSeek V2 and V3, MiniCPM 3: keys have a part with positions beside the part that they share with
+    # values.
     key_width = int(decoder.get("qk_nope_head_dim") or 0) + int(decoder.get("qk_rope_head_dim") or 0)
     if key_width and key_width != decoder.get("v_head_dim"):
         reasons.append("latent attention, whose values are narrower than its keys")
@@ -81,11 +82,12 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
 
 
 def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
-    """The longest sequence, in tokens, for which rotary positions do not depend on what else a pass holds; None: any.
+    """The longest sequence, in tokens, for which rotary positions do not depend on what else a pass holds.
 
-    LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest sequence is within the
-    length of pre-training, and another for longer ones: a short text beside a long one would have other
-    positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in some models.
+    None says that any is. LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest sequence is
+    within the length of pre-training, and another for longer ones: a short text beside a long one would have
+    other positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in some
+    models.
     """
     lengths = []
     for parameters in (rope, *(rope or {}).values()):
@@ -99,6 +101,6 @@ def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
 def cannot_share(model: str, found: str) -> ModelError:
     """The error that names what the model has instead of layers that share."""
     return ModelError(
-        f"{model}: expected layers that can share a KV cache, found {found}. Choose a model with full or sliding "
-        f"attention, such as Llama, Qwen 2 and 3, Mistral, Gemma 2 and 3, Phi 3, GPT-2 or GPT-J."
+        f"{model}: expected layers that can share a KV cache, found {found}. Choose a model with full or "
+        "sliding attention, such as Llama, Qwen 2 and 3, Mistral, Gemma 2 and 3, Phi 3, GPT-2 or GPT-J."
     )

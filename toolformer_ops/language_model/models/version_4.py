@@ -1,11 +1,11 @@
 """A model folder that transformers 4 reads as transformers 5 does, which wrote it.
 
 Version 5 renamed what decides the numbers: `rope_parameters` holds what were `rope_theta`, `rope_scaling` and
-the like, `dtype` was `torch_dtype`, and a fast tokenizer's class is `TokenizersBackend`. Version 4 ignores the
-names that it does not know and takes its defaults: 4.57.6 read a model with rope_theta 10,000 for 100,000, and
-its loss was 2.66 for 2.42 nats a token. So both names are written; version 5 reads the old ones as it reads
-its own (transformers 5, configuration_utils.py and modeling_rope_utils.py). Trainers, servers and converters
-of other projects read the old names, too.
+the like, `dtype` was `torch_dtype`, and a fast tokenizer's class is `TokenizersBackend`. Version 4 ignores
+the names that it does not know and takes its defaults: 4.57.6 read a model with rope_theta 10,000 for
+100,000, and its loss was 2.66 for 2.42 nats a token. So both names are written; version 5 reads the old ones
+as it reads its own (transformers 5, configuration_utils.py and modeling_rope_utils.py). Trainers, servers and
+converters of other projects read the old names, too.
 
 Changes JSON files alone, and imports no transformers.
 """

@@ -1,8 +1,8 @@
 """What a call is worth in a task of `train.jsonl`, and the recorded results of its calls. Needs Python alone.
 
-A task is a text up to a place, tools, and the calls that were tried at this place with what each saves: nats by
-which the call with its result lowered the loss of the text that follows, beyond no call and the call without
-its result, by the model that annotated the text. `expected` was kept, `rejected` were not.
+A task is a text up to a place, tools, and the calls that were tried at this place with what each saves: nats
+by which the call with its result lowered the loss of the text that follows, beyond no call and the call
+without its result, by the model that annotated the text. `expected` was kept, `rejected` were not.
 """
 
 import inspect
@@ -50,7 +50,10 @@ def result_of(task: Mapping[str, Any], tool: str, arguments: Mapping[str, Any]) 
 def tool_functions(
     tools: Sequence[Mapping[str, Any]], answer: Callable[[str, dict[str, Any]], str]
 ) -> list[Callable[..., str]]:
-    """A function for each tool, with name, types and description as libraries read them; `answer` gives its results."""
+    """A function for each tool, with name, types and description as libraries read them.
+
+    `answer` gives its results.
+    """
     return [_tool_function(tool["function"], answer) for tool in tools]
 
 

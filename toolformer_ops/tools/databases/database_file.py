@@ -33,7 +33,8 @@ class DatabasePart(FilePart):
     """`[database]`: which one. A `url`, or the `connection` that has it."""
 
     url: str = ""
-    """`sqlite:///shop.db`, relative to the file's folder, or `postgresql://reader:{SHOP_PASSWORD}@host/shop`."""
+    """`sqlite:///shop.db`, relative to the file's folder, or
+    `postgresql://reader:{SHOP_PASSWORD}@host/shop`."""
     secrets: tuple[str, ...] = Field(default=(), strict=False)
     """Environment variables of the stage that `url` names as `{NAME}`."""
     connection: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
@@ -58,8 +59,8 @@ class DatabasePart(FilePart):
         parts = urlsplit(self.url)
         if parts.password and not _PLACE.fullmatch(unquote(parts.password)):
             raise ValueError(
-                "expected no password in `url`, found one. Put it into an environment variable, name that in `secrets`, and "
-                "write {NAME} for it"
+                "expected no password in `url`, found one. Put it into an environment variable, name that in "
+                "`secrets`, and write {NAME} for it"
             )
         if unknown := set(_PLACE.findall(self.url)) - set(self.secrets):
             raise ValueError(f"`url` holds {', '.join(sorted(unknown))}, which `secrets` does not name")
@@ -194,14 +195,16 @@ def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str
     value = secret_of(variable)
     if not value:
         raise ToolError(
-            f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, found nothing. A "
-            "stage that Airflow starts on its worker gets it from Airflow; commands and pods need it in their environment."
+            f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, "
+            "found nothing. A stage that Airflow starts on its worker gets it from Airflow; commands and "
+            "pods need it in their environment."
         )
     try:
         address = _of_json(value) if value.lstrip().startswith("{") else _of_uri(value, tool)
     except (ValueError, AttributeError) as error:
         raise ToolError(
-            f"tool {tool}: expected the address of a Postgres in {variable}, a URI or JSON as Airflow writes it, found other text."
+            f"tool {tool}: expected the address of a Postgres in {variable}, a URI or JSON as Airflow writes "
+            "it, found other text."
         ) from error
     return address, {variable: value, f"{variable}'s password": address.get("password") or value}
 
@@ -224,7 +227,10 @@ def _of_libpq(extra: Any) -> dict[str, str]:
 
 
 def _of_json(value: str) -> dict[str, str]:
-    """The parameters of libpq in a Connection as JSON; a ValueError or an AttributeError says that it is none."""
+    """The parameters of libpq in a Connection as JSON.
+
+    A ValueError or an AttributeError says that it is none.
+    """
     connection: dict[str, Any] = json.loads(value)
     named = {"host": "host", "port": "port", "user": "login", "password": "password", "dbname": "schema"}
     parameters = {key: str(connection.get(name) or "") for key, name in named.items()}

@@ -5,8 +5,8 @@ process of its own, reading only (`query_process.py`, `worker.py`). A single val
 `667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL is no
 value, and a query without any has no result.
 
-When the tool is opened, its tables are compared with those that are recorded. The content of an SQLite file is
-part of the version, so that calls are executed anew when it changes; of a Postgres `revision` says that.
+When the tool is opened, its tables are compared with those that are recorded. The content of an SQLite file
+is part of the version, so that calls are executed anew when it changes; of a Postgres `revision` says that.
 """
 
 import atexit
@@ -100,8 +100,9 @@ class DatabaseTool(FileTool):
         database = file.database.model_dump(include={"url", "connection", "tables"})
         deciding = [CODE_VERSION, database, limits.rows, limits.bytes, limits.result_tokens]
         return (
-            f"{file.name} revision={file.revision} engine={self.recorded.engine} schema={self.recorded.schema_hash}"
-            f"{content} file={short_hash(json.dumps(deciding, sort_keys=True))}"
+            f"{file.name} revision={file.revision} engine={self.recorded.engine} "
+            f"schema={self.recorded.schema_hash}{content} "
+            f"file={short_hash(json.dumps(deciding, sort_keys=True))}"
         )
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "DatabaseRunner":
@@ -117,9 +118,9 @@ class DatabaseTool(FileTool):
             now = recorded_tables(self.file, opened)
             if now.schema_hash != self.recorded.schema_hash:
                 raise ToolError(  # noqa: TRY301
-                    f"tool {self.file.name}: expected the tables that are recorded in {self.path} ({self.recorded.words}), found "
-                    f"others ({now.words}). Take them over as another version of the tool, whose calls run anew: "
-                    f"toolformer-ops refresh-tool {self.path}"
+                    f"tool {self.file.name}: expected the tables that are recorded in {self.path} "
+                    f"({self.recorded.words}), found others ({now.words}). Take them over as another version "
+                    f"of the tool, whose calls run anew: toolformer-ops refresh-tool {self.path}"
                 )
         except BaseException:
             runner.close()
@@ -238,7 +239,10 @@ def recorded_tables(file: DatabaseToolFile, opened: Opened) -> RecordedTables:
 
 
 def look_at_database(file: DatabaseToolFile, folder: Path) -> Opened:
-    """What a database says of itself; it is opened and closed for it. Errors are those of `DatabaseTool.open`."""
+    """What a database says of itself; it is opened and closed for it.
+
+    Errors are those of `DatabaseTool.open`.
+    """
     runner = DatabaseRunner(file, folder)
     try:
         return runner.open()

@@ -253,7 +253,10 @@ def _quoted(name: str) -> str:
 
 
 def _values(row: str) -> list[str | None]:
-    """The values of a row that Postgres wrote as JSON, as texts say them; numbers as they are written there."""
+    """The values of a row that Postgres wrote as JSON, as texts say them.
+
+    Numbers stay as they are written there.
+    """
     pairs = json.loads(row, parse_int=str, parse_float=_decimal, object_pairs_hook=list)
     return [_value(value) for _, value in pairs]
 

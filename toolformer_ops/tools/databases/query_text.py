@@ -1,8 +1,8 @@
 """What the text of a query says before any database reads it: its words, its names, whether it is one statement.
 
 The words of Postgres are read as its lexer reads them with `standard_conforming_strings`, which each
-transaction sets: https://www.postgresql.org/docs/current/sql-syntax-lexical.html. This is the first of several
-bounds, and refuses what it does not understand; Postgres itself takes one statement at a time, in a
+transaction sets: https://www.postgresql.org/docs/current/sql-syntax-lexical.html. This is the first of
+several bounds, and refuses what it does not understand; Postgres itself takes one statement at a time, in a
 transaction that only reads (`postgres_queries.py`).
 """
 

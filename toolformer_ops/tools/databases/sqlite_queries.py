@@ -2,7 +2,8 @@
 
 Bounds: one statement; functions of a list; time by a progress handler, and by the end of the process for what
 runs on within one step (`query_process.py`); the length of every value, of the answer, and the memory of the
-process (`worker.py`). Sources: https://www.sqlite.org/security.html, https://www.sqlite.org/c3ref/set_authorizer.html
+process (`worker.py`). Sources: https://www.sqlite.org/security.html,
+https://www.sqlite.org/c3ref/set_authorizer.html
 """
 
 import contextlib
@@ -136,7 +137,8 @@ class SqliteQueries:
                 raise WrongDatabaseError(f"expected a table {name} in {self._path}, found {there}")
             if name not in self._columns:
                 raise WrongDatabaseError(
-                    f"expected a table or view {name} that SQLite can read, found one that calls what it may not"
+                    f"expected a table or view {name} that SQLite can read, found one that calls what it may "
+                    "not"
                 )
             quoted = '"' + name.replace('"', '""') + '"'
             try:
@@ -181,7 +183,10 @@ class SqliteQueries:
     def _allows(
         self, action: int, first: str | None, second: str | None, _: str | None, view: str | None
     ) -> int:
-        """SQLite's answer to whether a step of a statement is allowed; the first that is not gives the reason."""
+        """SQLite's answer to whether a step of a statement is allowed.
+
+        The first step that is not allowed gives the reason.
+        """
         reason: str | None = None
         if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}:
             return sqlite3.SQLITE_OK
@@ -230,7 +235,8 @@ class SqliteQueries:
     def _read_objects(self) -> dict[str, str]:
         """Tables and views by name; the tables in which a virtual table keeps its rows are `part of` it."""
         listed = self._connection.execute(
-            "select name, type, coalesce(sql, '') from sqlite_master where type in ('table', 'view') order by rowid"
+            "select name, type, coalesce(sql, '') from sqlite_master where type in ('table', 'view') order "
+            "by rowid"
         )
         objects = {name: (kind, sql) for name, kind, sql in listed if not name.lower().startswith("sqlite_")}
         virtual = [name for name, (_, sql) in objects.items() if sql.lower().startswith("create virtual")]

@@ -43,7 +43,10 @@ class FileTool(Tool):
 
     @functools.cached_property
     def prompt(self) -> str:
-        """The text of the prompt file beside the tool file; a ToolError says that this deployment allows no reading there."""
+        """The text of the prompt file beside the tool file.
+
+        A ToolError says that this deployment allows no reading there.
+        """
         folder = self.path.parent
         try:
             path = local_path(load_settings(), str(folder / self._common.prompt), "prompt", within=folder)

@@ -56,7 +56,9 @@ def kind_of_file(path: Path) -> Kind:
 
 
 def refresh_tool(path: Path) -> tuple[RecordedTable | None, RecordedTable]:
-    """Ask who answers for a tool file again, and record what is said; returns what was recorded before and what is now.
+    """Ask who answers for a tool file again, and record what is said.
+
+    Returns what was recorded before and what is now.
 
     Raises:
         ToolError, InfrastructureError: the file cannot be read, nothing answers, or there is no such tool.

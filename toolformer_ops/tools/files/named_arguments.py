@@ -1,6 +1,7 @@
 """How the arguments of a tool are written in a call: the one text that it needs as it is, or each with its name.
 
-`Capital(France)`, `Weather(city: "Paris", date: "2023-01-01")`. The names and types are those of a JSON Schema.
+`Capital(France)`, `Weather(city: "Paris", date: "2023-01-01")`. The names and types are those of a JSON
+Schema.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -54,7 +55,10 @@ class NamedArguments:
     def effective_input(
         self, call_input: str, check: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
     ) -> str:
-        """The input; if arguments are named, in one spelling. What cannot be read stays, and gets its reason when run."""
+        """The input; if arguments are named, in one spelling.
+
+        What cannot be read stays, and gets its reason when run.
+        """
         if self.input_argument is not None:
             return call_input
         try:

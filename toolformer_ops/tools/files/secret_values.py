@@ -15,9 +15,9 @@ def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:
     values = {name: secret_of(name) for name in names}
     if missing := [name for name, value in values.items() if not value]:
         raise ToolError(
-            f"tool {tool}: expected the environment variables {', '.join(missing)} (`secrets` of its file), found none "
-            "of that name. Set them where the stages run: in the environment, in the file `environment` of the state folder, "
-            "or in the Kubernetes Secret."
+            f"tool {tool}: expected the environment variables {', '.join(missing)} (`secrets` of its file), "
+            "found none of that name. Set them where the stages run: in the environment, in the file "
+            "`environment` of the state folder, or in the Kubernetes Secret."
         )
     return values
 

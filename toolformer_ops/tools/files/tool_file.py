@@ -69,7 +69,10 @@ class CostPart(FilePart):
 
 
 class RecordedTable(FilePart):
-    """`[recorded]`: what was said when the file was written, by `new-tool` or `refresh-tool`; its last table."""
+    """`[recorded]`: what was said when the file was written, by `new-tool` or `refresh-tool`.
+
+    It is the file's last table.
+    """
 
     @property
     def words(self) -> str:
@@ -136,7 +139,10 @@ class ToolFile(FilePart):
 
 
 def tool_files(folder: Path) -> list[Path]:
-    """The tool files of a folder, by name; none if there is no such folder. Files of proposers beside them are none."""
+    """The tool files of a folder, by name; none if there is no such folder.
+
+    Files of proposers beside them are none.
+    """
     return sorted(set(folder.glob("*.toml")) - set(proposer_files(folder))) if folder.is_dir() else []
 
 
@@ -172,13 +178,19 @@ def read_tool_file(path: Path, kind: type[Parsed]) -> Parsed:
 
 
 def with_recorded(text: str, recorded: str) -> str:
-    """The text of a tool file with another table `[recorded]`, which is its last; `recorded` as `recorded_table` returns it."""
+    """The text of a tool file with another table `[recorded]`, which is its last.
+
+    `recorded` is what `recorded_table` returns.
+    """
     before = re.split(rf"^{re.escape(RECORDED)}", text, maxsplit=1, flags=re.MULTILINE)[0]
     return f"{before.rstrip()}\n\n{recorded}"
 
 
 def recorded_table(recorded: RecordedTable) -> str:
-    """The table `[recorded]` as TOML, without what is not known; JSON within is a literal string, to be read by people."""
+    """The table `[recorded]` as TOML, without what is not known.
+
+    JSON within is a literal string, to be read by people.
+    """
     lines = [RECORDED]
     for key, value in recorded.model_dump(exclude_none=True).items():
         is_json = isinstance(value, str) and value[:1] in {"{", "["}
@@ -189,7 +201,10 @@ def recorded_table(recorded: RecordedTable) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A text, a number, a truth value, a list, or a table as TOML; the escapes of its texts are those of JSON."""
+    """A text, a number, a truth value, a list, or a table as TOML.
+
+    The escapes of its texts are those of JSON.
+    """
     if isinstance(value, dict):
         return f"{{{', '.join(f'{toml_value(key)} = {toml_value(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):

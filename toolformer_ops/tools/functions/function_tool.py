@@ -109,9 +109,9 @@ class FunctionTool(FileTool):
             now = runner.describe().recorded
             if now.schema_hash != self.recorded.schema_hash:
                 raise ToolError(  # noqa: TRY301
-                    f"tool {self.file.name}: expected the arguments that are recorded in {self.path} ({self.recorded.words}), "
-                    f"found others ({now.words}). Take them over as another version of the tool, whose calls run anew: "
-                    f"toolformer-ops refresh-tool {self.path}"
+                    f"tool {self.file.name}: expected the arguments that are recorded in {self.path} "
+                    f"({self.recorded.words}), found others ({now.words}). Take them over as another version "
+                    f"of the tool, whose calls run anew: toolformer-ops refresh-tool {self.path}"
                 )
         except BaseException:
             runner.close()
@@ -140,7 +140,10 @@ class FunctionRunner:
         return self._process.open()
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One output an input, in order; an InfrastructureError if the function cannot be imported any more."""
+        """One output an input, in order.
+
+        It is an InfrastructureError if the function cannot be imported any more.
+        """
         try:
             return [self._output(call_input) for call_input in inputs]
         except ToolError as error:
@@ -256,7 +259,10 @@ def result_text(value: Any, tokens: int) -> str:
 
 
 def look_at_function(file: FunctionToolFile, folder: Path) -> DescribedFunction:
-    """What a function says of itself; a process imports it for that. Errors are those of `FunctionTool.open`."""
+    """What a function says of itself; a process imports it for that.
+
+    Errors are those of `FunctionTool.open`.
+    """
     process = FunctionProcess(file, folder)
     try:
         return process.open()

@@ -125,7 +125,8 @@ def _arguments_of(function: Callable[..., Any], name: str) -> type[BaseModel]:
         return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
     except Exception as error:  # pydantic has an error of its own for each kind of type
         raise WrongFunctionError(
-            f"expected arguments of {name} that JSON can write, found: {' '.join(str(error).split())[:MESSAGE_CHARACTERS]}"
+            f"expected arguments of {name} that JSON can write, found: "
+            f"{' '.join(str(error).split())[:MESSAGE_CHARACTERS]}"
         ) from error
 
 

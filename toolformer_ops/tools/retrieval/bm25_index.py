@@ -51,7 +51,10 @@ class FoundPassage:
 
 
 def stored_form(passage: Passage) -> str:
-    """The JSON that is indexed and stored for a passage; heading and text are searched alike, as by Pyserini's KILT baseline."""
+    """The JSON that is indexed and stored for a passage.
+
+    Heading and text are searched alike, as by Pyserini's KILT baseline.
+    """
     return json.dumps(
         {
             "id": passage.passage_id,
@@ -141,7 +144,10 @@ class Bm25Index:
         return [answers[query] for query in queries]
 
     def terms(self, text: str) -> tuple[str, ...]:
-        """The words of `text` as they are searched: lower case, stemmed, without stop words; in order, with repetitions."""
+        """The words of `text` as they are searched: lower case, stemmed, without stop words.
+
+        They are in order, with repetitions.
+        """
         return tuple(self._analyze(self._analyzer, text).toArray())
 
     def inverse_document_frequency(self, term: str) -> float:
@@ -150,7 +156,10 @@ class Bm25Index:
         return math.log(1 + (self.manifest.passages - holding + 0.5) / (holding + 0.5))
 
     def _search_batch(self, batch: list[str], top: int) -> list[SearchAnswer]:
-        """One batch; if it fails as a whole, each question by itself, so that only the culprit goes without an answer."""
+        """One batch.
+
+        If it fails as a whole, each question is searched by itself, so that only the culprit goes without an answer.
+        """
         list_class = java_class("java.util.ArrayList")
         queries, ids = list_class(), list_class()
         try:

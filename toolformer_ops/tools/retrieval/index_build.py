@@ -168,12 +168,13 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
         indexer.close()
     if tally.passages == 0:
         raise UsageError(
-            f"expected KILT records with text, found {tally.documents} articles without passages and rejected "
-            f"{dict(tally.rejected)}. Check the source."
+            f"expected KILT records with text, found {tally.documents} articles without passages and "
+            f"rejected {dict(tally.rejected)}. Check the source."
         )
     if accepted != tally.passages or _passages_in(folder) != tally.passages:
         raise UsageError(
-            f"expected Lucene to take {tally.passages} passages, found {accepted} in {folder}. Is the disk full?"
+            f"expected Lucene to take {tally.passages} passages, found {accepted} in {folder}. Is the disk "
+            "full?"
         )
     return tally
 
@@ -193,7 +194,10 @@ def _passages_in(folder: Path) -> int | None:
 
 
 def _batches(source: BinaryIO, tally: _Tally) -> Iterator[list[str]]:
-    """Passages in their stored form, `BATCH_PASSAGES` and a few at a time; each byte and record is counted in `tally`."""
+    """Passages in their stored form, `BATCH_PASSAGES` and a few at a time.
+
+    Each byte and record is counted in `tally`.
+    """
     batch: list[str] = []
     while line := source.readline(MAX_LINE_BYTES):
         tally.digest.update(line)

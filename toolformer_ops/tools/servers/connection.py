@@ -77,7 +77,8 @@ class Connection:
         from fastmcp import Client
         from fastmcp.client.transports import StdioTransport, StreamableHttpTransport
 
-        # It logs each refused argument with a traceback. What a tool refuses is its answer, and stored as such.
+        # It logs each refused argument with a traceback. What a tool refuses is its answer, and stored as
+        # such.
         logging.getLogger("fastmcp").setLevel(logging.CRITICAL)
         self._file = file
         self._server = server = file.server
@@ -316,13 +317,17 @@ def _as_json(document: Any) -> str:
 
     if (found := written_out(document)) > MOST_DOCUMENT_CHARACTERS:
         raise ValueError(
-            f"{found:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} are read"
+            f"{found:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} "
+            "are read"
         )
     return json.dumps(document, default=str)
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """What `work` returns; after `seconds` a TimeoutError, and `work` is left alone if it does not let itself be cancelled."""
+    """What `work` returns.
+
+    After `seconds` it raises a TimeoutError, and `work` is left alone if it does not let itself be cancelled.
+    """
     task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)

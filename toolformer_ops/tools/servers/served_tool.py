@@ -299,7 +299,8 @@ class ServerRunner:
         if now.read_only is False and not file.allow_writes:
             raise ToolError(
                 connection.told(
-                    f"expected a tool that only reads, found that the server marks {file.tool} as one that writes",
+                    f"expected a tool that only reads, found that the server marks {file.tool} as one that "
+                    "writes",
                     f"If texts of a language model may decide what it writes: allow_writes = true in {path}",
                 )
             )
@@ -312,8 +313,10 @@ class ServerRunner:
         if differing:
             raise ToolError(
                 connection.told(
-                    f"expected the server that is recorded in {path}, found another version: {', '.join(differing)}",
-                    f"Take it over as another version of the tool, whose calls run anew: toolformer-ops refresh-tool {path}",
+                    f"expected the server that is recorded in {path}, found another version: "
+                    f"{', '.join(differing)}",
+                    "Take it over as another version of the tool, whose calls run anew: toolformer-ops "
+                    f"refresh-tool {path}",
                 )
             )
 
