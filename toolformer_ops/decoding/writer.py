@@ -65,8 +65,8 @@ class Continuation:
     def feed(self) -> tuple[int, tuple[int, ...]]:
         """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks.
 
-        It counts them as fed. At least one token is lacking, from which the next one is computed: the last one,
-        after a cut. It is the prompt's, and -1 tokens are valid, if the continuation is empty.
+        It counts them as fed. At least one token is lacking, from which the next one is computed: the last
+        one, after a cut. It is the prompt's, and -1 tokens are valid, if the continuation is empty.
         """
         valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
         return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]

@@ -95,9 +95,10 @@ class ToolformerLM(TemplateLM):
             calls: most calls an input.
             call_tokens: most tokens of a call up to its arrow.
             date: what the Calendar takes for today, as 2023-02-09.
-            start: tokenizer, as the harness' own hf: what the tokenizer puts before a text (SmolLM2, Qwen, GPT-2:
-                nothing; Llama: its start token), and its beginning-of-text token before a text that follows
-                nothing; trained: the start token that the model was trained with, as `toolformer-ops evaluate`.
+            start: tokenizer, as the harness' own hf: what the tokenizer puts before a text (SmolLM2, Qwen,
+                GPT-2: nothing; Llama: its start token), and its beginning-of-text token before a text that
+                follows nothing; trained: the start token that the model was trained with, as `toolformer-ops
+                evaluate`.
             device: not used, since the harness says cuda:0 if none is named: the setting `device` decides.
             batch_size: not used: texts are written together, and none depends on the others.
             max_batch_size: not used.

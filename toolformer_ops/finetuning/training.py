@@ -93,7 +93,8 @@ def train(
 ) -> TrainedModel | None:
     """Train, and write weights (safetensors), tokenizer and logs into the folder's `model`.
 
-    It is None in all processes but the first. Resumes from the last whole checkpoint in the job's folder, if any.
+    It is None in all processes but the first. Resumes from the last whole checkpoint in the job's folder, if
+    any.
 
     Raises:
         ModelError: the loss stopped being a finite number.

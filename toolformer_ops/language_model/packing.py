@@ -260,8 +260,8 @@ def variable_lengths(
 ) -> Tensor:
     """Write the attention of each sequence, (tokens, heads, width), into `mixed`, by one kernel.
 
-    Returns its log-sum-exp, (heads, tokens). With `causal` the last query is at the place of the last key. If a range
-    is empty, `mixed` is 0 and the log-sum-exp +inf.
+    Returns its log-sum-exp, (heads, tokens). With `causal` the last query is at the place of the last key. If
+    a range is empty, `mixed` is 0 and the log-sum-exp +inf.
 
     Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel
     (flash attention 2, torch

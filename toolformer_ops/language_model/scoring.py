@@ -97,9 +97,9 @@ def score_texts(
 ) -> list[list[CallLosses]]:
     """The losses of each call of each text, in order.
 
-    The losses are nan for a call that leaves no room for text in the model's window. `prune_below` is the lowest threshold
-    of interest, nats; 0 computes every loss. `context_tokens` before a position are given, all (the paper) if
-    None. Two computations of a loss reduction may differ by `rounding_nats`.
+    The losses are nan for a call that leaves no room for text in the model's window. `prune_below` is the
+    lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a position are given,
+    all (the paper) if None. Two computations of a loss reduction may differ by `rounding_nats`.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
     fitting = [call for calls_of_text in planned for call in calls_of_text if call is not None]

@@ -91,7 +91,8 @@ def find(settings: Settings, address: str, kind: Kind) -> Artifact:
     manifest = store.published(store.key_of(address), registered_sha256(settings, address))
     if manifest.kind not in {"", kind}:
         raise CorruptObjectError(
-            f"{address}: expected a published {kind}, found an artifact of the kind {manifest.kind}. Give the address of a {kind}."
+            f"{address}: expected a published {kind}, found an artifact of the kind {manifest.kind}. Give "
+            f"the address of a {kind}."
         )
     return Artifact(address, kind, manifest)
 
@@ -210,8 +211,8 @@ class _Cache:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
-                f"expected a folder for the cache at {self.root}, found {error}. Set TOOLFORMER_CACHE_DIR to one that can be "
-                "written to; in a pod it is the volume `cache`."
+                f"expected a folder for the cache at {self.root}, found {error}. Set TOOLFORMER_CACHE_DIR to "
+                "one that can be written to; in a pod it is the volume `cache`."
             ) from error
 
     def open_use_lock(self, key: str) -> int:
@@ -261,9 +262,10 @@ class _Cache:
     def _full(self, artifact: Artifact, free: int) -> InfrastructureError:
         limit = "" if self._limit is None else f" of the {self._limit / GIB:.3f} GiB of TOOLFORMER_CACHE_GIB"
         return InfrastructureError(
-            f"{artifact.kind} {artifact.address}: expected {artifact.manifest.size / GIB:.3f} GiB of room in {self.root}, found "
-            f"{max(free, 0) / GIB:.3f} GiB{limit} that nothing in use takes. Give the cache more room (a larger volume, or "
-            "TOOLFORMER_CACHE_GIB), or start fewer different models on one node."
+            f"{artifact.kind} {artifact.address}: expected {artifact.manifest.size / GIB:.3f} GiB of room in "
+            f"{self.root}, found {max(free, 0) / GIB:.3f} GiB{limit} that nothing in use takes. Give the "
+            "cache more room (a larger volume, or TOOLFORMER_CACHE_GIB), or start fewer different models on "
+            "one node."
         )
 
     def _free_for(self, partial: Path) -> int:
@@ -281,7 +283,10 @@ class _Cache:
         return free if self._limit is None else min(free, self._limit - held)
 
     def _remove_least_recently_used(self, besides: Path) -> bool:
-        """Remove the broken download or the entry whose last use is the longest ago and is not in use; whether there was one."""
+        """Remove the broken download or the entry whose last use is the longest ago and is not in use.
+
+        Returns whether there was one.
+        """
         last_use: dict[Path, float] = {}
         for folder in (*(self.root / "partial").iterdir(), *(self.root / "entries").iterdir()):
             with contextlib.suppress(FileNotFoundError):  # renamed meanwhile
@@ -308,7 +313,10 @@ class _Cache:
         return False
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder, which no reader takes for whole while it goes; files that are open stay readable."""
+        """Remove a folder, which no reader takes for whole while it goes.
+
+        Files that are open stay readable.
+        """
         aside = self.root / "partial" / f"removed-{folder.name}-{os.getpid()}"
         with contextlib.suppress(FileNotFoundError):  # another process removes it
             folder.rename(aside)

@@ -51,7 +51,8 @@ class CorpusAddress:
         shares = {line.partition("=")[2].strip() for line in lines if _is_share(line)}
         if len(shares) > 1:
             raise UsageError(
-                f"--field: expected one share for {NEAR_DUPLICATES}, found {', '.join(sorted(shares))[:200]}. Leave one out."
+                f"--field: expected one share for {NEAR_DUPLICATES}, found "
+                f"{', '.join(sorted(shares))[:200]}. Leave one out."
             )
         names = FieldNames.of(line for line in lines if not _is_share(line))
         return cls(files, names, _share(shares.pop()) if shares else None)
@@ -92,7 +93,8 @@ def _share(value: str) -> float:
         if LEAST_SHARE <= share <= 1:
             return share
     raise UsageError(
-        f"--field: expected {NEAR_DUPLICATES}=SHARE with a number from {LEAST_SHARE} to 1, such as 0.8, found {value[:200]!r}."
+        f"--field: expected {NEAR_DUPLICATES}=SHARE with a number from {LEAST_SHARE} to 1, such as 0.8, "
+        f"found {value[:200]!r}."
     )
 
 
@@ -117,9 +119,9 @@ def corpus_id_of(address: str) -> str:
 
 
 def normal_uri(uri: str) -> str:
-    """One spelling for each address: s3:// as it is, a path as file:// with an absolute path without links; no closing slash.
+    """One spelling for each address: s3:// as it is, a path as file:// with an absolute path without links.
 
-    A file:// address is the path as it is: no escapes such as %20.
+    It has no closing slash. A file:// address is the path as it is: no escapes such as %20.
 
     Raises:
         CorpusError: the address is of another kind, such as http://, or cannot be one of a file.
@@ -136,7 +138,8 @@ def normal_uri(uri: str) -> str:
     path = uri.removeprefix("file://")
     if _SCHEME.match(path):
         raise CorpusError(
-            f"expected a path, or an address with file:// or s3://, found {uri[:200]!r}. Download the files, or put them on S3."
+            f"expected a path, or an address with file:// or s3://, found {uri[:200]!r}. Download the files, "
+            "or put them on S3."
         )
     try:
         resolved = Path(path).expanduser().resolve()

@@ -76,7 +76,9 @@ class FieldNames:
 
     @classmethod
     def of(cls, items: Iterable[str]) -> "FieldNames":
-        """The names that these items give, each `text=raw_content` or a preset's name; an item may have several lines.
+        """The names that these items give, each `text=raw_content` or a preset's name.
+
+        An item may have several lines.
 
         Raises:
             UsageError: an item is neither, gives a name that cannot be one, or gives a field's name again.
@@ -88,17 +90,18 @@ class FieldNames:
                 target, _, name = (part.strip() for part in mapped.partition("="))
                 if target not in TARGETS or not name:
                     raise UsageError(
-                        f"--field: expected FIELD=NAME with one of {', '.join(TARGETS)}, such as text=raw_content, "
-                        f"or one of {', '.join(PRESETS)}, found {line[:NAME_CHARACTERS]!r}."
+                        f"--field: expected FIELD=NAME with one of {', '.join(TARGETS)}, such as "
+                        f"text=raw_content, or one of {', '.join(PRESETS)}, found {line[:NAME_CHARACTERS]!r}."
                     )
                 if len(name) > NAME_CHARACTERS or _CONTROL.search(name) or OPTION in name:
                     raise UsageError(
-                        f"--field: expected a name of at most {NAME_CHARACTERS} characters, none of them a control "
-                        f"character, found {line[:NAME_CHARACTERS]!r}. Rename the field."
+                        f"--field: expected a name of at most {NAME_CHARACTERS} characters, none of them a "
+                        f"control character, found {line[:NAME_CHARACTERS]!r}. Rename the field."
                     )
                 if names.setdefault(target, name) != name:
                     raise UsageError(
-                        f"--field: expected one name for {target}, found {names[target]!r} and {name!r}. Leave one out."
+                        f"--field: expected one name for {target}, found {names[target]!r} and {name!r}. "
+                        "Leave one out."
                     )
         return cls(**names)
 
@@ -139,7 +142,10 @@ UNMAPPED = FieldNames()
 
 
 def field_in(record: Mapping[str, Any], name: str) -> Any:
-    """The value of a record's field, or of a field within others if its name has dots; None if it is not there."""
+    """The value of a record's field, or of a field within others if its name has dots.
+
+    It is None if it is not there.
+    """
     if name in record or "." not in name:
         return record.get(name)
     first, _, rest = name.partition(".")
@@ -165,8 +171,8 @@ def fields_there(names: Iterable[str], of_schema: Collection[str]) -> str:
 
     Args:
         names: of the fields.
-        of_schema: those that are columns of a file, or that several records have. Another name may be data, and
-        is said only if it is one of `LIKELY_TEXTS`.
+        of_schema: those that are columns of a file, or that several records have. Another name may be data,
+        and is said only if it is one of `LIKELY_TEXTS`.
     """
     names = list(names)
     said = [name for name in names if name in of_schema or _is_likely_text(name)][:NAMES_IN_MESSAGES]

@@ -72,7 +72,8 @@ SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed less than this ago may change again without another time of change, which file systems store
 in ticks."""
 RATIO_FROM_BYTES = 1 << 22
-"""Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no time."""
+"""Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no
+time."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class CorpusFile:
     size: int | None = None
     """Number of these bytes; None if it is not known."""
     stamp: str | None = None
-    """What the source says of these bytes: as long as it is the same, so are they. None if it proves nothing."""
+    """What the source says of these bytes: as long as it is the same, so are they. None if it proves
+    nothing."""
     refusal: tuple[str, str] | None = None
     """Reason and detail of a file that is not read."""
 
@@ -137,10 +139,10 @@ class Line(NamedTuple):
 def find_files(settings: Settings, uri: str) -> list[CorpusFile]:
     """The files of a corpus, in the order of their names: itself, or those below it that hold records.
 
-    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders, and those whose name begins
-    with an underscore (`_SUCCESS`, `_temporary`: marks of the program that wrote the folder), are passed over
-    in silence; others that hold no records in one line of the log. What leads out of the folder is refused:
-    not_a_file, outside_corpus.
+    `uri` is an address as `records.normal_uri` writes it. Hidden files and folders, and those whose name
+    begins with an underscore (`_SUCCESS`, `_temporary`: marks of the program that wrote the folder), are
+    passed over in silence; others that hold no records in one line of the log. What leads out of the folder
+    is refused: not_a_file, outside_corpus.
 
     Raises:
         UsageError: this deployment allows no reading there.
@@ -220,7 +222,8 @@ def _local_files(settings: Settings, path: Path, passed_over: list[str]) -> Iter
                     yield _refused_file(found, "not_a_file", "it is no file")
         else:
             raise CorpusError(
-                f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus address."
+                f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus "
+                "address."
             )
     except OSError as error:
         raise CorpusError(f"expected to read {path}, found: {error.strerror or error}.") from error
@@ -329,9 +332,10 @@ class OpenedFile:
         return self._counted.bytes_read
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
-        """Its lines that are not blank, in order; one with number 0 last if it is empty, breaks off or holds too much.
+        """Its lines that are not blank, in order.
 
-        Of a packed file that breaks off or holds too much, the whole lines before that place are read.
+        A line with number 0 comes last if it is empty, breaks off or holds too much. Of a packed file that
+        breaks off or holds too much, the whole lines before that place are read.
         """
         number = read = 0
         try:
@@ -433,7 +437,8 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
 class _Members:
     """Members of xz or bzip2 in a row, read as one.
 
-    Unlike `lzma.open` and `bz2.open` it takes nothing behind them for padding, and bounds the memory of a member.
+    Unlike `lzma.open` and `bz2.open` it takes nothing behind them for padding, and bounds the memory of a
+    member.
     """
 
     def __init__(self, source: IO[bytes], new_member: Callable[[], Any]) -> None:

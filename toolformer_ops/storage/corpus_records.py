@@ -5,7 +5,8 @@ A record is a JSON object, or a row of a Parquet file, with "text" and optionall
 number); other fields are ignored. A corpus may name these fields otherwise (`storage/corpus_fields.py`).
 
 A text keeps its characters, form feeds and escapes among them; U+0000 alone, which Postgres cannot store,
-becomes its visible picture (U+2400). In "url", "title" and "id" all control characters but tab and line ends do.
+becomes its visible picture (U+2400). In "url", "title" and "id" all control characters but tab and line ends
+do.
 """
 
 import contextlib
@@ -48,8 +49,8 @@ FIRST_LINES = 20
 ROWS_PER_BATCH = 16
 """Most rows of a Parquet file that are decoded at once; a page of each column is held beside them."""
 BATCH_BYTES = 1 << 25
-"""So many bytes are decoded at once. Of a column with a dictionary fewer rows are, so that as many of its longest string,
-which the dictionary holds once, fill no more."""
+"""So many bytes are decoded at once. Of a column with a dictionary fewer rows are, so that as many of its
+longest string, which the dictionary holds once, fill no more."""
 BYTES_AT_ONCE = 1 << 22
 """A batch that holds more becomes strings of Python row by row."""
 _READ_BYTES = 1 << 16
@@ -69,7 +70,8 @@ class Record(NamedTuple):
     document_date: datetime.date | None = None
     title: str | None = None
     record_id: str | None = None
-    """The record's own "id": of two records with one id the later counts. Documents are named by their text."""
+    """The record's own "id": of two records with one id the later counts. Documents are named by their
+    text."""
     escaped_characters: int = 0
     """How many characters of the text were replaced: U+0000."""
     ignored: tuple[str, ...] = ()
@@ -119,10 +121,11 @@ def read_records(
     is_known: Callable[[int, int], bool] = lambda _line, _hash: False,
     names: FieldNames = UNMAPPED,
 ) -> Iterator[tuple[int, Record | Rejection, int | None]]:
-    """The records of a file with their lines, or rows of Parquet, from 1; 0 for a refusal of the whole file or its rest.
+    """The records of a file with their lines, or rows of Parquet, from 1.
 
-    The third value is the hash of the line (64 bits, signed), None for Parquet and refusals. Lines for which
-    `is_known` is true, by number and hash, are left out without parsing them.
+    It is 0 for a refusal of the whole file or its rest. The third value is the hash of the line (64 bits,
+    signed), None for Parquet and refusals. Lines for which `is_known` is true, by number and hash, are left
+    out without parsing them.
 
     Raises:
         ObjectStoreError: the source fails.
@@ -166,7 +169,10 @@ def read_records(
 
 
 def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
-    """Why a file that begins with these two lines is JSON, and no JSON Lines; None if it is none of that kind."""
+    """Why a file that begins with these two lines is JSON, and no JSON Lines.
+
+    It is None if it is none of that kind.
+    """
     first = first_lines[0].content.strip() if first_lines else b""
     second = first_lines[1].content.strip() if len(first_lines) > 1 else b""
     is_array = first == b"[" or (first.startswith(b"[{") and not (second and first.endswith(b"]")))
@@ -210,7 +216,10 @@ def field_names(file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits
 def read_file(
     file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits, names: FieldNames = UNMAPPED
 ) -> Iterator[tuple[int, Record | Rejection]]:
-    """The records of a file that is opened for it, with their lines, as `read_records`; raises as `OpenedFile`."""
+    """The records of a file that is opened for it, with their lines, as `read_records`.
+
+    Raises as `OpenedFile`.
+    """
     with OpenedFile(file, limits) as opened:
         for line, record, _ in read_records(opened, max_record_bytes, names=names):
             yield line, record
@@ -447,8 +456,8 @@ def _decoded_batches(
     """The rows of a Parquet file in batches without dictionaries.
 
     Raises:
-        ExpandsTooFarError: the file holds too much: by what it says of a row group, before that is read, or by
-        what was read.
+        ExpandsTooFarError: the file holds too much: by what it says of a row group, before that is read, or
+        by what was read.
     """
     import pyarrow
 
@@ -475,9 +484,10 @@ def _chunks(row_group: Any, columns: Sequence[str]) -> list[Any]:
 
 
 def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:
-    """Bytes of the dictionary of a column in a row group, which no value of it exceeds; 0 without a dictionary.
+    """Bytes of the dictionary of a column in a row group, which no value of it exceeds.
 
-    The header of its page begins with the kind and the unpacked size as whole numbers of Thrift's compact protocol
+    They are 0 without a dictionary. The header of its page begins with the kind and the unpacked size as
+    whole numbers of Thrift's compact protocol
     (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift, PageHeader).
     """
     if not chunk.has_dictionary_page:
@@ -519,7 +529,10 @@ def _string_bytes(row: Any) -> int:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column: strings as bytes, since Parquet does not prove that they are UTF-8; dates and times as days."""
+    """The values of a column: strings as bytes, since Parquet does not prove that they are UTF-8.
+
+    Dates and times are written as days.
+    """
     import pyarrow
     from pyarrow import compute, types
 

@@ -97,10 +97,11 @@ _WRONG_LOGIN = re.compile(
     r"authentication failed|does not exist|no pg_hba\.conf entry|permission denied|not permitted"
 )
 _TOO_MANY = re.compile(r"too many (clients|connections)|connection slots are reserved|no more connections")
-"""What Postgres says for all, for a role or a database, and of pgbouncer: a connection that is refused has no SQLSTATE."""
+"""What Postgres says for all, for a role or a database, and of pgbouncer: a connection that is refused has no
+SQLSTATE."""
 _MORE_CONNECTIONS = (
-    "Start fewer stages at once (slots of Airflow's pools), or raise the limit that this names: max_connections of Postgres, "
-    "or the connection limit of the role or of the database"
+    "Start fewer stages at once (slots of Airflow's pools), or raise the limit that this names: "
+    "max_connections of Postgres, or the connection limit of the role or of the database"
 )
 _NOT_THERE_NOW = ("08", "53", "57P01", "57P02", "57P03", "57P05", "58")
 """SQLSTATE classes: connection lost, no disk, memory or connection left, shutting down or starting, an error
@@ -139,7 +140,10 @@ def connect(settings: Settings, *, writes: bool = True) -> Engine:
 
 
 def applied_once(engine: Engine) -> set[str]:
-    """Names of the files that made the database's tables, such as `schema/01_corpora.sql`; none before the first `migrate`."""
+    """Names of the files that made the database's tables, such as `schema/01_corpora.sql`.
+
+    None before the first `migrate`.
+    """
     try:
         return {
             row.name for row in fetch_all(engine, queries.schema.files) if row.name.startswith(APPLIED_ONCE)
@@ -154,14 +158,15 @@ def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> No
     """Refuse (`ConfigurationError`) tables that this version does not know: what it would write may be wrong there."""
     if applied and not any(name.startswith("schema/") for name in applied):
         raise ConfigurationError(
-            "expected tables made from sql/schema, found those of a development version, which nothing migrates: `make clean` "
-            f"deletes the embedded database with all that is in it, or set {DSN_SETTING} to another one, or use that version."
+            "expected tables made from sql/schema, found those of a development version, which nothing "
+            "migrates: `make clean` deletes the embedded database with all that is in it, or set "
+            f"{DSN_SETTING} to another one, or use that version."
         )
     unknown = [name for name in applied if not (folder / name).is_file()]
     if unknown:
         raise ConfigurationError(
-            f"expected a database of this version or an older one, found {max(unknown)} of a newer version, so nothing is written: "
-            f"use that version, or set {DSN_SETTING} to another database."
+            f"expected a database of this version or an older one, found {max(unknown)} of a newer version, "
+            f"so nothing is written: use that version, or set {DSN_SETTING} to another database."
         )
 
 
@@ -255,8 +260,8 @@ def session(engine: Engine) -> Iterator[Connection]:
 def transaction(on: Engine | Connection, *, lock_seconds: float | None = None) -> Iterator[Connection]:
     """A connection whose statements are committed together, or not at all if the block raises.
 
-    On an engine the connection is another each time, on a `session` it is that of the session. While it waits for
-    a lock, the log says who has it, and a session of ours that is silent is ended (`sessions.py`).
+    On an engine the connection is another each time, on a `session` it is that of the session. While it waits
+    for a lock, the log says who has it, and a session of ours that is silent is ended (`sessions.py`).
 
     Args:
         on: an engine or a session.
@@ -279,7 +284,10 @@ def transaction(on: Engine | Connection, *, lock_seconds: float | None = None) -
 
 @contextmanager
 def _watched(connection: Connection, lock_seconds: float | None) -> Iterator[None]:
-    """Within the block it is seen who keeps the connection waiting; an error of a wait that was too long names them."""
+    """Within the block it is seen who keeps the connection waiting.
+
+    An error of a wait that was too long names them.
+    """
     seconds = lock_seconds or connection.get_execution_options().get(_LOCK_SECONDS)
     if seconds is None:
         yield
@@ -299,14 +307,17 @@ def _watched(connection: Connection, lock_seconds: float | None) -> Iterator[Non
                 raise
             who = "; ".join(map(str, watch.holders)) or "a session that has ended by now"
             raise DatabaseLockedError(
-                f"{error} The lock belongs to {who}. Wait for its end, or end its process, which its name says with its machine; "
-                "then try again: what is committed stays."
+                f"{error} The lock belongs to {who}. Wait for its end, or end its process, which its name "
+                "says with its machine; then try again: what is committed stays."
             ) from error.__cause__
 
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
-    """Within the block, any error that an error of psycopg2 led to becomes this project's; others are raised as they are."""
+    """Within the block, any error that an error of psycopg2 led to becomes this project's.
+
+    Others are raised as they are.
+    """
     try:
         yield
     except ToolformerError:
@@ -342,7 +353,8 @@ def fetch_one(on: Engine | Connection, statement: Statement, /, **parameters: ob
     rows = fetch_all(on, statement, **parameters)
     if len(rows) != 1:
         raise DatabaseError(
-            f"{statement.name}: expected one row, found {len(rows)}. Was a table changed by hand? `toolformer-ops audit` looks."
+            f"{statement.name}: expected one row, found {len(rows)}. Was a table changed by hand? "
+            "`toolformer-ops audit` looks."
         )
     return rows[0]
 
@@ -423,7 +435,10 @@ class TableRow:
 
     @classmethod
     def of(cls, table: str, record: object | None = None, /, **columns: object) -> "TableRow":
-        """The row of a record whose fields are columns; `columns` are its keys, and what stands instead of a field."""
+        """The row of a record whose fields are columns.
+
+        `columns` are its keys, and what stands instead of a field.
+        """
         return cls(table, {**({} if record is None else vars(record)), **columns})
 
 
@@ -444,8 +459,8 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
 def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
     """Make the partitions in which a stage writes its rows and its ledger rows under a recipe, unless they are there.
 
-    If retention has dropped the rows and kept the ledger, the ledger goes now, with the marks that the work is
-    finished: it would say that documents are done whose rows are gone.
+    If retention has dropped the rows and kept the ledger, the ledger goes now, with the marks that the work
+    is finished: it would say that documents are done whose rows are gone.
     """
     rows, *others = TABLES_OF_STAGE[stage]
     if others and not has_partition(connection, rows, recipe_id):
@@ -457,16 +472,19 @@ def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> Non
 
 
 def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
-    """Whether a recipe has its partition of a table; no other transaction makes or drops it until the end of this one."""
+    """Whether a recipe has its partition of a table.
+
+    No other transaction makes or drops it until the end of this one.
+    """
     partition = lock_partition(connection, table, recipe_id)
     return bool(fetch_all(connection, queries.schema.partition_exists, partition=partition))
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
-    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it exists; several processes may try at once.
+    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it exists.
 
-    Made as a separate table and then attached, which unlike CREATE TABLE ... PARTITION OF blocks no stage
-    that reads or writes the other partitions.
+    Several processes may try at once. Made as a separate table and then attached, which unlike CREATE TABLE
+    ... PARTITION OF blocks no stage that reads or writes the other partitions.
     """
     if has_partition(connection, table, recipe_id):
         return
@@ -494,10 +512,14 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
 
 
 def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
-    """Wait until no other transaction makes or drops this partition, which need not be there; returns its name."""
+    """Wait until no other transaction makes or drops this partition, which need not be there.
+
+    Returns its name.
+    """
     if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
         raise DatabaseError(
-            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found {table}, {recipe_id!r}."
+            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found "
+            f"{table}, {recipe_id!r}."
         )
     partition = f"{table}_{recipe_id}"
     execute(connection, queries.locks.name, name=f"partition {partition}")
@@ -512,10 +534,10 @@ def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
 
 
 def analyze_grown(engine: Engine) -> list[str]:
-    """Make statistics of the stages' tables, partitions and partitioned parents that have grown by a tenth; returns their names.
+    """Make statistics of the stages' tables, partitions and partitioned parents that have grown by a tenth.
 
-    Without them Postgres takes a table that was just filled for an empty one, and joins row by row. A table
-    that another process holds is passed over: this never waits for more than a second.
+    Returns their names. Without them Postgres takes a table that was just filled for an empty one, and joins
+    row by row. A table that another process holds is passed over: this never waits for more than a second.
     """
     analysed: list[str] = []
     for row in fetch_all(engine, queries.schema.grown_tables, tables=list(GROWING_TABLES)):

@@ -59,8 +59,9 @@ def dependent_views(
     rows = database.fetch_all(connection, queries.schema.dependent_views, **of_views, with_tables=False)
     if others := [row.description for row in rows if row.kind is None]:
         raise BlockedMigrationError(
-            f"expected nothing but views and functions on the views of this version, found {', '.join(others[:5])}, which cannot "
-            "be made again. Nothing was changed. Drop it, migrate, and make it again; docs/database.md says where people may build."
+            "expected nothing but views and functions on the views of this version, found "
+            f"{', '.join(others[:5])}, which cannot be made again. Nothing was changed. Drop it, migrate, "
+            "and make it again; docs/database.md says where people may build."
         )
     if with_tables:
         rows = database.fetch_all(connection, queries.schema.dependent_views, **of_views, with_tables=True)

@@ -6,8 +6,8 @@ they wait for it.
 
 A note holds for a file of the same inode, size and times, read by this node since it booted, less than a day
 ago. So it trusts that a file that shows no change has not changed since: who writes to it changes the inode's
-time, which no program can set back. A disk that rots changes nothing that shows; what it did before the note is
-found at once, what it does after it a day later.
+time, which no program can set back. A disk that rots changes nothing that shows; what it did before the note
+is found at once, what it does after it a day later.
 """
 
 import contextlib
@@ -35,7 +35,10 @@ def file_sha256(path: Path) -> str:
 
 
 def verified_sha256(settings: Settings, path: Path) -> str:
-    """The SHA-256 of a file, in hex, from its bytes, or as above; it is read once a process while it does not change."""
+    """The SHA-256 of a file, in hex, from its bytes, or as above.
+
+    It is read once a process while it does not change.
+    """
     state = _state(path)
     if state not in _known:
         notes = settings.cache_folder / "hashes"

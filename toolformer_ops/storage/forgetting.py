@@ -32,7 +32,8 @@ QUOTED_CHARACTERS = 24
 """What was found in a refused record quotes a text where so many characters in a row are the same."""
 
 TRAININGS = "finetuning"
-"""The folder in the state folder where each training that has not ended has a folder, named after its model."""
+"""The folder in the state folder where each training that has not ended has a folder, named after its
+model."""
 
 Kind = Literal["release", "model"]
 
@@ -131,8 +132,9 @@ def forget(
         running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
         if running:
             raise UsageError(
-                f"expected texts that no unfinished run uses, found {', '.join(row.run_id for row in running)}. Wait for its "
-                "end; one that was given up ends by `toolformer-ops stage finish-run --run RUN --state failed`."
+                "expected texts that no unfinished run uses, found "
+                f"{', '.join(row.run_id for row in running)}. Wait for its end; one that was given up ends "
+                "by `toolformer-ops stage finish-run --run RUN --state failed`."
             )
         if corpus_id or document_ids or record_ids:
             database.execute(connection, queries.forgetting.mark, reason=reason)
@@ -233,7 +235,10 @@ def _trainings(settings: Settings, publication_ids: Sequence[str]) -> list[Path]
 def _find(
     connection: Connection, document_ids: Sequence[uuid.UUID], corpus: str, record_ids: Sequence[str]
 ) -> Forgotten:
-    """Write the texts into the temporary table texts_to_forget; returns them with their sources and places, without rows."""
+    """Write the texts into the temporary table texts_to_forget.
+
+    Returns them with their sources and places, without rows.
+    """
     database.execute(connection, queries.forgetting.texts_table)
     if corpus:
         corpus_id = corpus_id_of(corpus)
@@ -250,8 +255,8 @@ def _find(
             )
             if lacking := sorted({*record_ids} - {row.record_id for row in rows}):
                 raise UsageError(
-                    f"--record: expected ids of records of {corpus} (the column corpus_documents.record_id), found "
-                    f"{', '.join(map(repr, lacking))}."
+                    f"--record: expected ids of records of {corpus} (the column corpus_documents.record_id), "
+                    f"found {', '.join(map(repr, lacking))}."
                 )
         else:
             database.execute(connection, queries.forgetting.texts_of_corpus, corpus_id=corpus_id)
@@ -307,7 +312,10 @@ def _place(kind: Kind, name: str, row: Row[Any]) -> Place:
 
 
 def _quoting_rejections(connection: Connection, except_of: str | None = None) -> list[dict[str, Any]]:
-    """Keys of the refused records, in the corpora of the texts at hand, that quote one of the texts; none of one corpus."""
+    """Keys of the refused records, in the corpora of the texts at hand, that quote one of the texts.
+
+    Those of the corpus `except_of` are left out.
+    """
     statement = queries.forgetting.rejections_of_corpora
     quoting: dict[str, list[Row[Any]]] = {}
     for row in database.fetch_all(connection, statement, characters=QUOTED_CHARACTERS):

@@ -77,7 +77,8 @@ class Written:
     rows: int = 0
     bytes: int = 0
     lost: list[str] = dataclasses.field(default_factory=list)
-    """Keys of files that were not there as they were written; what Postgres still has of them was written again."""
+    """Keys of files that were not there as they were written; what Postgres still has of them was written
+    again."""
 
 
 def write(settings: Settings, run_id: str | None = None, *, seconds: float | None = None) -> Written:
@@ -141,9 +142,10 @@ def take_out_forgotten(settings: Settings, engine: Engine) -> int:
 
 
 def lacks_of_recipe(settings: Settings, engine: Engine, stage: str, recipe_id: str) -> str:
-    """Compare the files of a recipe with Postgres; returns what is wrong in words, or nothing if all of its rows are there.
+    """Compare the files of a recipe with Postgres.
 
-    The lock is held (`writing`). Each file is read from S3 and compared with its hash.
+    Returns what is wrong in words, or nothing if all of its rows are there. The lock is held (`writing`).
+    Each file is read from S3 and compared with its hash.
 
     Raises:
         ObjectStoreError: S3 refuses, or does not answer.
@@ -334,7 +336,10 @@ class _Writer:
         return True
 
     def _write_recipe(self, run: Row[Any], recipe: Row[Any]) -> bool:
-        """Write the documents of a run that have rows of a recipe which no file holds; whether that was all of them."""
+        """Write the documents of a run that have rows of a recipe which no file holds.
+
+        Returns whether that was all of them.
+        """
         bounds = {
             "corpus_id": run.corpus_id,
             "at_version": run.corpus_version,
@@ -400,7 +405,10 @@ class _Writer:
             self._write_pages(table, corpus_id, {"after_version": after, "version": version})
 
     def _last_version(self, table: str, owner_id: str) -> int:
-        """The last version that the files of an owner hold; 1 for a release that is written, 0 if there is no file."""
+        """The last version that the files of an owner hold.
+
+        Returns 1 for a release that is written, 0 if there is no file.
+        """
         rows = self._files("whole")
         return max(
             (row.version for row in rows if (row.table_name, row.owner_id) == (table, owner_id)), default=0

@@ -159,7 +159,8 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
         body = objects.get(MANIFEST_KEY)
     except ObjectNotFoundError as error:
         raise HistoryError(
-            f"expected the manifest of the history at {uri}, found none: no finished run is written yet. {WRITE} writes them."
+            f"expected the manifest of the history at {uri}, found none: no finished run is written yet. "
+            f"{WRITE} writes them."
         ) from error
     try:
         value = json.loads(body)
@@ -173,7 +174,8 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
         )
     if written_as is None or stated != _sha256_of(listed):
         raise HistoryError(
-            f"{uri}: expected the manifest as it was written, found another content: it is damaged. {WRITE} writes it anew."
+            f"{uri}: expected the manifest as it was written, found another content: it is damaged. {WRITE} "
+            "writes it anew."
         )
     return [_file(item) for item in listed]
 

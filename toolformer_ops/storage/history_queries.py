@@ -78,7 +78,9 @@ class Answer:
 
 
 def ask(settings: Settings, query: str, run: str = "") -> Answer:
-    """Answer one query from the history; `run` is what the questions of `sql/examples` are about if they name none.
+    """Answer one query from the history.
+
+    `run` is what the questions of `sql/examples` are about if they name none.
 
     Raises:
         HistoryError: the history is missing, damaged, or of another version.
@@ -94,22 +96,23 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
             kinds = [statement.type for statement in statements]
             if len(kinds) != 1 or kinds[0] not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
                 raise UsageError(
-                    f"expected one query that reads, found {', '.join(kind.name for kind in kinds) or 'nothing'}: "
-                    "the history is only read."
+                    "expected one query that reads, found "
+                    f"{', '.join(kind.name for kind in kinds) or 'nothing'}: the history is only read."
                 )
             connection.execute(statements[0])
             columns = tuple(column[0] for column in connection.description)
             return Answer(columns, connection.fetchall())
         except duckdb.OutOfMemoryException as error:
             raise UsageError(
-                f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that needs more: raise "
-                "TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
+                f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that "
+                "needs more: raise TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
             ) from error
         except duckdb.CatalogException as error:
             raise UnknownNameError(f"the history: {_first_line(error)}") from error
         except duckdb.IOException as error:
             raise HistoryError(
-                f"expected the files of the history as they were fetched, found other ones: {_first_line(error)} Ask again."
+                "expected the files of the history as they were fetched, found other ones: "
+                f"{_first_line(error)} Ask again."
             ) from error
         except duckdb.Error as error:
             raise UsageError(f"the history: {_first_line(error)}") from error
@@ -191,9 +194,10 @@ def tables_of(query: str) -> set[str]:
 
 
 def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
-    """A sentence for a query of Postgres that asks for calls which the history alone has by now; empty if it asks for none.
+    """A sentence for a query of Postgres that asks for calls which the history alone has by now.
 
-    It is about the runs that `run` or the query names; about all such runs if the query names no run.
+    They are empty if it asks for none. It is about the runs that `run` or the query names; about all such
+    runs if the query names no run.
     """
     if not tables_of(query) & {*OF_STAGE.values()}:
         return ""
@@ -206,8 +210,9 @@ def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
         return ""
     others = f" and of {len(runs) - 1} more runs" if len(runs) > 1 else ""
     return (
-        f"Postgres has no calls of run {runs[0].run_id}{others} any more: retention dropped them on {runs[0].dropped_at:%Y-%m-%d}. "
-        "They are in the history: `toolformer-ops sql --history`, or `make sql HISTORY=1`."
+        f"Postgres has no calls of run {runs[0].run_id}{others} any more: retention dropped them on "
+        f"{runs[0].dropped_at:%Y-%m-%d}. They are in the history: `toolformer-ops sql --history`, or `make "
+        "sql HISTORY=1`."
     )
 
 
@@ -257,14 +262,15 @@ def _fetch(settings: Settings, files: Sequence[HistoryFile]) -> dict[HistoryFile
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"expected a folder for the history at {folder}, found {error}. Set TOOLFORMER_CACHE_DIR to one that can be written to."
+            f"expected a folder for the history at {folder}, found {error}. Set TOOLFORMER_CACHE_DIR to one "
+            "that can be written to."
         ) from error
     missing = [file for file in files if not _is_whole(settings, folder / file.name, file)]
     size = sum(file.size_bytes for file in missing)
     if (free := shutil.disk_usage(folder).free) < size:
         raise InfrastructureError(
-            f"expected {size / GIB:.3f} GiB of room in {folder} for the files that this query reads, found {free / GIB:.3f} GiB. "
-            "Set TOOLFORMER_CACHE_DIR to a larger disk."
+            f"expected {size / GIB:.3f} GiB of room in {folder} for the files that this query reads, found "
+            f"{free / GIB:.3f} GiB. Set TOOLFORMER_CACHE_DIR to a larger disk."
         )
     objects = Objects(settings)
     with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
@@ -297,7 +303,8 @@ def _download(settings: Settings, objects: Objects, folder: Path, file: HistoryF
                 else f"Remove it; then {WRITE} writes it again"
             )
             raise HistoryError(
-                f"{uri}: expected content {file.sha256}, found {found}: the history is damaged. {remedy} from Postgres."
+                f"{uri}: expected content {file.sha256}, found {found}: the history is damaged. {remedy} "
+                "from Postgres."
             )
         path.replace(folder / file.name)
     finally:
@@ -314,7 +321,8 @@ def _duckdb() -> Any:
         import duckdb
     except ImportError as error:
         raise ConfigurationError(
-            "expected the package duckdb, which asks the history, found none. Install the extra toolformer-ops[history]."
+            "expected the package duckdb, which asks the history, found none. Install the extra "
+            "toolformer-ops[history]."
         ) from error
     return duckdb
 

@@ -31,11 +31,11 @@ DEMO_TEXTS = Path(__file__).resolve().parent.parent / "local" / "demo" / "texts"
 
 
 def local_path(settings: Settings, address: str, name: str, *, within: Path | None = None) -> Path:
-    """The absolute path without symbolic links that an address (a path or file://) means; whether anything exists is not asked.
+    """The absolute path without symbolic links that an address (a path or file://) means.
 
-    `name` is what the address was given as, for the message. `within` is a folder of the administrator's,
-    whose files may be read
-    besides: that of the tool files, for what a tool file names.
+    It does not ask whether anything exists. `name` is what the address was given as, for the message.
+    `within` is a folder of the administrator's, whose files may be read besides: that of the tool files, for
+    what a tool file names.
 
     Raises:
         CorpusError: it is no address of a file.
@@ -45,8 +45,8 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
     if reason := refusal(settings, path, *([within.resolve()] if within else [])):
         roots = settings.corpus_roots or "all but hidden folders, state folders and those of the system"
         raise UsageError(
-            f"{name}: expected files that may be read, found {described(address)}, which {reason}. Put them on S3, or into a "
-            f"folder that {ENV_PREFIX}CORPUS_ROOTS allows ({roots})."
+            f"{name}: expected files that may be read, found {described(address)}, which {reason}. Put them "
+            f"on S3, or into a folder that {ENV_PREFIX}CORPUS_ROOTS allows ({roots})."
         )
     return path
 
@@ -62,8 +62,8 @@ def described(address: str) -> str:
 def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     """Why an absolute path without symbolic links may not be read, as the end of a sentence; None if it may.
 
-    Of the folders with a rule of their own that hold the path, the innermost decides. `more`: folders that may
-    be read besides.
+    Of the folders with a rule of their own that hold the path, the innermost decides. `more`: folders that
+    may be read besides.
     """
     # 1. The folders that may be read.
     state = settings.state_dir.resolve()

@@ -212,7 +212,10 @@ class Objects:
             return body.read()
 
     def sha256(self, key: str, copy: Path | None = None) -> str:
-        """SHA-256 of all bytes of an object, in hex; they are written to the file `copy`, too, if it is given."""
+        """SHA-256 of all bytes of an object, in hex.
+
+        They are written to the file `copy`, too, if it is given.
+        """
         read = self._stream(self.bucket, key)
         with io.BufferedReader(read, READ_BYTES) as body, (copy or Path(os.devnull)).open("wb") as out:
             shutil.copyfileobj(body, out, READ_BYTES)
@@ -365,7 +368,8 @@ class Objects:
             return missing(f"expected {what} {target}, found nothing{self._where()}")
         if status == 416:  # a range behind the end
             return CorruptObjectError(
-                f"{operation} {target}: expected a longer object. It was changed after it was written{self._where()}"
+                f"{operation} {target}: expected a longer object. It was changed after it was "
+                f"written{self._where()}"
             )
         if status == 403:
             return ConfigurationError(

@@ -75,8 +75,8 @@ class Manifest:
     files: tuple[PublishedFile, ...]
     """Sorted by name."""
     kind: str = ""
-    """The kind of an artifact, `model` or `index`; empty for releases and finetuned models, whose rows in Postgres say
-    what they are."""
+    """The kind of an artifact, `model` or `index`; empty for releases and finetuned models, whose rows in
+    Postgres say what they are."""
     identity: str = ""
     """What recipes call an artifact."""
 
@@ -135,7 +135,10 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, prefix: str, body: bytes) -> "Manifest":
-        """Read a manifest; raises `CorruptObjectError` if it is not one of ours, or was changed after it was written."""
+        """Read a manifest.
+
+        Raises `CorruptObjectError` if it is not one of ours, or was changed after it was written.
+        """
         try:
             value = json.loads(body)
             files = tuple(
@@ -149,7 +152,8 @@ class Manifest:
             is_ours = False
         if not is_ours:
             raise CorruptObjectError(
-                f"{prefix}/{MANIFEST}: expected a manifest of format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT}, found {body[:80]!r}"
+                f"{prefix}/{MANIFEST}: expected a manifest of format {MANIFEST_FORMAT} or {ARTIFACT_FORMAT}, "
+                f"found {body[:80]!r}"
             )
         if body != manifest.to_bytes():
             raise CorruptObjectError(
@@ -170,9 +174,10 @@ class ObjectStore(Objects):
     def publish(
         self, prefix: str, files: Mapping[str, Path], *, kind: str = "", identity: str = ""
     ) -> Manifest:
-        """Write the files (names to local paths), then the manifest; publishing the same twice is one publication.
+        """Write the files (names to local paths), then the manifest.
 
-        `kind` and `identity`: as in the manifest, of an artifact.
+        Publishing the same twice is one publication. `kind` and `identity`: as in the manifest, of an
+        artifact.
 
         Raises:
             AlreadyPublishedError: other contents were published under this prefix.
@@ -225,8 +230,8 @@ class ObjectStore(Objects):
             for file, what in list(lacking.items())[:5]
         )
         raise (ObjectNotFoundError if missing else CorruptObjectError)(
-            f"{self.uri(manifest.folder)}: expected {len(manifest.files)} files as its manifest names them, found "
-            f"{len(lacking)} missing or changed: {named}{self._where()}"
+            f"{self.uri(manifest.folder)}: expected {len(manifest.files)} files as its manifest names them, "
+            f"found {len(lacking)} missing or changed: {named}{self._where()}"
         )
 
     def mend(self, manifest: Manifest, files: Mapping[str, Path]) -> Sequence[PublishedFile]:
@@ -257,9 +262,10 @@ class ObjectStore(Objects):
                 self.put_if_absent(key, files[file.name])
 
     def conclude(self, manifest: Manifest, *, uploaded: bool = False) -> bool:
-        """Write the manifest of files that are there; whether this call wrote it (else it was there, and equal).
+        """Write the manifest of files that are there.
 
-        Every object is read and hashed first, unless this process has just `uploaded` them.
+        Returns whether this call wrote it (else it was there, and equal). Every object is read and hashed
+        first, unless this process has just `uploaded` them.
 
         Raises:
             AlreadyPublishedError: other contents were published under this prefix.
@@ -271,8 +277,9 @@ class ObjectStore(Objects):
         published = Manifest.from_bytes(manifest.prefix, self.get(manifest.key))
         if published != manifest:
             raise AlreadyPublishedError(
-                f"{self.uri(manifest.prefix)}: expected nothing or the content {manifest.content_sha256[:16]}, found "
-                f"{published.content_sha256[:16]} published before. A publication never changes: use another id."
+                f"{self.uri(manifest.prefix)}: expected nothing or the content "
+                f"{manifest.content_sha256[:16]}, found {published.content_sha256[:16]} published before. A "
+                "publication never changes: use another id."
             )
         return False
 
@@ -305,7 +312,10 @@ class ObjectStore(Objects):
         return manifest
 
     def read_file(self, manifest: Manifest, name: str) -> bytes | None:
-        """The content of a small file of a publication, checked against its hash; None if the manifest names no such file."""
+        """The content of a small file of a publication, checked against its hash.
+
+        It is None if the manifest names no such file.
+        """
         file = next((file for file in manifest.files if file.name == name), None)
         if file is None:
             return None
@@ -325,11 +335,11 @@ class ObjectStore(Objects):
         return manifest
 
     def download(self, manifest: Manifest, folder: Path) -> None:
-        """Put a publication's files into `folder`, each compared with its hash and on the disk; other files there stay.
+        """Put a publication's files into `folder`, each compared with its hash and on the disk.
 
-        Files are read in parts, which a later try continues with; a file that exists is not read again.
-        Until this returns none of them is whole: each has its full length from the start, so that its room is
-        taken. Takes no lock.
+        Other files there stay. Files are read in parts, which a later try continues with; a file that exists
+        is not read again. Until this returns none of them is whole: each has its full length from the start,
+        so that its room is taken. Takes no lock.
 
         If a file has not its content, or its name leads elsewhere (`CorruptObjectError`), none of the files
         is kept. If S3 cannot be reached or a file is not there (another `ObjectStoreError`), what was
@@ -340,7 +350,8 @@ class ObjectStore(Objects):
             if (found := file_sha256(folder / file.name)) != file.sha256:
                 raise CorruptObjectError(
                     f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. "
-                    "The object was changed or damaged after it was published: publish it again. Nothing of it is kept."
+                    "The object was changed or damaged after it was published: publish it again. Nothing of "
+                    "it is kept."
                 )
             sync(folder / file.name)
 
@@ -426,7 +437,10 @@ def reserve(manifest: Manifest, folder: Path) -> None:
 def wrong_in_folder(
     manifest: Manifest, folder: Path, sha256_of: Callable[[Path], str] = file_sha256
 ) -> Iterator[tuple[str, str]]:
-    """The names of a publication's files that a folder has not, or with other bytes; each with what was expected and found."""
+    """The names of a publication's files that a folder has not, or with other bytes.
+
+    Each comes with what was expected and found.
+    """
     for file in manifest.files:
         path = folder / file.name
         size = path.stat().st_size if path.is_file() else None
@@ -449,7 +463,10 @@ def sync(path: Path) -> None:
 
 
 def registered_sha256(settings: Settings, uri: str) -> str | None:
-    """The hash of the manifest that Postgres registered for a publication; None if it knows none, or no database is set."""
+    """The hash of the manifest that Postgres registered for a publication.
+
+    It is None if it knows none, or no database is set.
+    """
     if not settings.database_dsn.get_secret_value():
         return None
     rows = database.fetch_all(
@@ -459,10 +476,14 @@ def registered_sha256(settings: Settings, uri: str) -> str | None:
 
 
 def require_registered(manifest: Manifest, registered: str | None) -> None:
-    """Refuse (`CorruptObjectError`) a manifest that is not what Postgres registered; None: it registered none."""
+    """Refuse (`CorruptObjectError`) a manifest that is not what Postgres registered.
+
+    None says that it registered none.
+    """
     if registered not in (None, manifest.sha256):
         raise CorruptObjectError(
-            f"{manifest.key}: expected the manifest that Postgres registered ({registered}), found another one "
-            f"({manifest.sha256}). It was replaced after it was published: put the first one back, or remove {manifest.key} and "
-            "run `toolformer-ops stage release` (of a model: `finetune`, `publish`) again, which makes the publication anew."
+            f"{manifest.key}: expected the manifest that Postgres registered ({registered}), found another "
+            f"one ({manifest.sha256}). It was replaced after it was published: put the first one back, or "
+            f"remove {manifest.key} and run `toolformer-ops stage release` (of a model: `finetune`, "
+            "`publish`) again, which makes the publication anew."
         )

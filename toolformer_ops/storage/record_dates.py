@@ -1,11 +1,11 @@
 """The day that the date of a record says, in the ways in which corpora write it, or why it says none.
 
 Read are ISO 8601 (`2023-01-30`, with a time, `2021-W37-3`), the same with slashes (`2023/01/30`), RFC 2822
-(`Mon, 30 Jan 2023 10:00:00 GMT`), and seconds or milliseconds since 1970 (ten or thirteen digits, in UTC). The
-day is that which is written: no change of time zone.
+(`Mon, 30 Jan 2023 10:00:00 GMT`), and seconds or milliseconds since 1970 (ten or thirteen digits, in UTC).
+The day is that which is written: no change of time zone.
 
-Days that programs write where they know none (1970-01-01) are no dates, and neither are days before the web or
-after today.
+Days that programs write where they know none (1970-01-01) are no dates, and neither are days before the web
+or after today.
 """
 
 import datetime

@@ -105,9 +105,10 @@ def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
 
 
 def drop_written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
-    """Drop the calls, losses and placebos that the history has, unless the next night needs them; returns their recipes.
+    """Drop the calls, losses and placebos that the history has, unless the next night needs them.
 
-    A recipe of which a file is not as it was written keeps its rows, with a warning. May be killed and run again.
+    Returns their recipes. A recipe of which a file is not as it was written keeps its rows, with a warning.
+    May be killed and run again.
 
     Raises:
         HistoryError: there is no manifest, or it is damaged.

@@ -5,8 +5,8 @@ A process that is lost keeps its locks as long as Postgres keeps its session, an
     its machine is lost           TCP asks on both sides whether the other answers (`KEEPALIVES`): a minute
     it is frozen, or a proxy      its machine answers for it. Whoever waits for a lock looks who has it (`LockWatch`),
     keeps its connection          and ends a session that is in a transaction and has said nothing for half of
-                                  `lock_seconds`: no process of ours thinks that long within a transaction. Of one
-                                  within a COPY each look sees whether it has sent more since the last
+                                  `lock_seconds`: no process of ours thinks that long within a transaction. Of
+                                  one within a COPY each look sees whether it has sent more since the last
     it is frozen, and no one      Postgres ends a session that is idle within a transaction
     waits for it
 
@@ -45,8 +45,8 @@ KEEPALIVES: Mapping[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""The settings of this side of a connection, in seconds, the last in milliseconds: a Postgres whose machine is lost is
-noticed in a minute."""
+"""The settings of this side of a connection, in seconds, the last in milliseconds: a Postgres whose machine
+is lost is noticed in a minute."""
 LIMITS: Mapping[str, str] = {
     "tcp_keepalives_idle": "30s",
     "tcp_keepalives_interval": "10s",
@@ -54,12 +54,13 @@ LIMITS: Mapping[str, str] = {
     "tcp_user_timeout": "60s",
     "idle_in_transaction_session_timeout": "30min",
 }
-"""The settings of Postgres's side; the last is longer than a stage waits within a transaction for what is away."""
+"""The settings of Postgres's side; the last is longer than a stage waits within a transaction for what is
+away."""
 NAME = "toolformer"
 """Begins the name of each of our sessions."""
 OTHERS_SECONDS = 3600.0
-"""Longest wait for another ingestion or audit: its session is idle while it works, so that no one sees whether it does. The
-error names its process, and the next try waits again."""
+"""Longest wait for another ingestion or audit: its session is idle while it works, so that no one sees
+whether it does. The error names its process, and the next try waits again."""
 _SET = "select set_config(name, value, false) from unnest(%s, %s) as setting (name, value)"
 _NAME_BYTES = 63
 _LOOKS = 8
@@ -78,8 +79,8 @@ def introduce(work: str, run: str = "") -> None:
 def session_name() -> str:
     """The application_name of this process's sessions: who waits for a lock is told it.
 
-    `toolformer sample Calculator 0/3 4711@node-7 night-1`: 63 characters at most, as Postgres has it; of a long
-    host or run the end is shown.
+    `toolformer sample Calculator 0/3 4711@node-7 night-1`: 63 characters at most, as Postgres has it; of a
+    long host or run the end is shown.
     """
     if not _introduced:
         return f"{NAME}-ops"
@@ -114,9 +115,10 @@ def begin(
             other.autocommit = True
             if _share_sessions(connection, other):
                 raise ConfigurationError(
-                    "expected sessions of Postgres of our own, found a pooler that gives them to other clients between "
-                    "transactions, such as pgbouncer with pool_mode=transaction: temporary tables and locks would be other "
-                    "clients'. Name Postgres itself, or a pool with pool_mode=session."
+                    "expected sessions of Postgres of our own, found a pooler that gives them to other "
+                    "clients between transactions, such as pgbouncer with pool_mode=transaction: temporary "
+                    "tables and locks would be other clients'. Name Postgres itself, or a pool with "
+                    "pool_mode=session."
                 )
     all_settings = {**LIMITS, **settings}
     with connection.cursor() as cursor:
@@ -157,11 +159,13 @@ class Holder:
     transaction_seconds: int | None
     """How long it has been in a transaction; None if it is in none, or is another role's."""
     silent_seconds: int | None
-    """For how long its client has been expected to say something; None if it is at work, or is another role's."""
+    """For how long its client has been expected to say something; None if it is at work, or is another
+    role's."""
     is_ours: bool
     """Whether it is a session of this project and of the same role."""
     progress: str | None
-    """For a client that is in the middle of a statement, such as a COPY: which one it is, and how much of it has come."""
+    """For a client that is in the middle of a statement, such as a COPY: which one it is, and how much of it
+    has come."""
 
     def __str__(self) -> str:
         """Who it is, and for how long."""
@@ -176,7 +180,9 @@ class Holder:
 
 
 class LockWatch:
-    """Looks in a thread whom a session waits for; tells the log, and ends a session that is silent in a transaction.
+    """Looks in a thread whom a session waits for.
+
+    Tells the log, and ends a session that is silent in a transaction.
 
     Args:
         engine: opens the connection that looks.
@@ -228,12 +234,16 @@ class LockWatch:
                 if self._ends_silent and is_ended:
                     connection.execute(queries.locks.end_session.clause, {"process": holder.process})
                     logger.warning(
-                        "ended the session of %s: its process is frozen or lost, and what it did is not committed",
+                        "ended the session of %s: its process is frozen or lost, and what it did is not "
+                        "committed",
                         holder,
                     )
 
     def _silence(self, holder: Holder) -> float:
-        """For how many seconds its client has said nothing; within a statement, as far as the looks have seen it."""
+        """For how many seconds its client has said nothing.
+
+        Within a statement it counts as far as the looks have seen it.
+        """
         now = time.monotonic()
         if holder.progress is None:
             self._progress.pop(holder.process, None)

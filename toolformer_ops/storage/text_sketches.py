@@ -1,10 +1,11 @@
 """Sketches of texts, by which texts that nearly repeat one another are recognised: MinHash (Broder, 1997).
 
-The passages of a text are its runs of five words. Two texts share the part of their passages that both have, of
-all that either has (Jaccard's index). A sketch holds 112 numbers of a text, each the least of one hash over its
-passages: the part of them that is equal in two sketches estimates what the texts share, with a standard error of
-0.04 at 0.8. Texts are compared only if all eight numbers of one of 14 bands are equal: so are 92 of 100 pairs that
-share 0.8, 36 that share 0.67, and 5 that share 0.5. These sizes are FineWeb's (Penedo et al., 2024).
+The passages of a text are its runs of five words. Two texts share the part of their passages that both have,
+of all that either has (Jaccard's index). A sketch holds 112 numbers of a text, each the least of one hash
+over its passages: the part of them that is equal in two sketches estimates what the texts share, with a
+standard error of 0.04 at 0.8. Texts are compared only if all eight numbers of one of 14 bands are equal: so
+are 92 of 100 pairs that share 0.8, 36 that share 0.67, and 5 that share 0.5. These sizes are FineWeb's
+(Penedo et al., 2024).
 """
 
 import hashlib

@@ -61,7 +61,8 @@ class ZeroShotPrompt:
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
         """The prompt with these texts in its slots, and its beginning up to the last slot.
 
-        Neither has white space around it. The beginning is the instruction, and a paragraph that questions share.
+        Neither has white space around it. The beginning is the instruction, and a paragraph that questions
+        share.
         """
         *_, last = _SLOT.finditer(self.template)
         parts = (self.template, self.template[: last.start()])
@@ -248,10 +249,10 @@ def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Cou
 def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
     """The places of a sample of `size` items, ascending, given the part of each item.
 
-    They are all places if there are not more. A systematic sample: the items are put in order by part, in each part by
-    a hash of the name and the place, and of that order each (items / size)-th is taken. So a part has its
-    share of the sample, rounded up or down, and the sample depends on the data set, its size and nothing
-    else: it is the same for every model and on every machine.
+    They are all places if there are not more. A systematic sample: the items are put in order by part, in
+    each part by a hash of the name and the place, and of that order each (items / size)-th is taken. So a
+    part has its share of the sample, rounded up or down, and the sample depends on the data set, its size and
+    nothing else: it is the same for every model and on every machine.
     """
     order = sorted(
         range(len(parts)),

@@ -43,8 +43,9 @@ def publish_model(
 ) -> artifacts.Artifact:
     """Publish a folder, or a hub model at its pinned revision, as `models/NAME`.
 
-    To publish it once more makes no new publication. The identity is that of the folder or hub model, so that recipes do not
-    change; `name` (the folder's, or the last part of the hub id, where None) is a part of the address alone.
+    To publish it once more makes no new publication. The identity is that of the folder or hub model, so that
+    recipes do not change; `name` (the folder's, or the last part of the hub id, where None) is a part of the
+    address alone.
 
     Raises:
         ModelError: there is no such model, or it has no safetensors or no tokenizer.

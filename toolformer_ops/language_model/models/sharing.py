@@ -84,10 +84,10 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
 def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
     """The longest sequence, in tokens, for which rotary positions do not depend on what else a pass holds.
 
-    None says that any is. LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest sequence is
-    within the length of pre-training, and another for longer ones: a short text beside a long one would have
-    other positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in some
-    models.
+    None says that any is. LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest
+    sequence is within the length of pre-training, and another for longer ones: a short text beside a long one
+    would have other positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in
+    some models.
     """
     lengths = []
     for parameters in (rope, *(rope or {}).values()):

@@ -158,7 +158,8 @@ class Bm25Index:
     def _search_batch(self, batch: list[str], top: int) -> list[SearchAnswer]:
         """One batch.
 
-        If it fails as a whole, each question is searched by itself, so that only the culprit goes without an answer.
+        If it fails as a whole, each question is searched by itself, so that only the culprit goes without an
+        answer.
         """
         list_class = java_class("java.util.ArrayList")
         queries, ids = list_class(), list_class()
