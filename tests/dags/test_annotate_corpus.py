@@ -22,13 +22,15 @@ STEPS = ("filter", "plan", "annotate", "placebo", "check")
 TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
 
 
-def test_a_tool_goes_from_filter_to_check_in_order_and_meets_no_other_before_the_release(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_every_tool_begins_behind_the_start_of_the_run(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     assert dag.task_dict["ingest"].downstream_task_ids == {"start_run"}
     assert dag.task_dict["start_run"].downstream_task_ids == {"tools_to_do"}
     assert dag.task_dict["tools_to_do"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
+
+
+def test_a_tool_goes_from_filter_to_check_in_order_apart_from_the_others(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
     for tool in tool_names():
         for step, following in pairwise(STEPS):
             assert f"{tool}.{following}" in dag.task_dict[f"{tool}.{step}"].downstream_task_ids
@@ -73,17 +75,20 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     assert dag.task_dict["finetune_without_calls"].upstream_task_ids == {"publish", "release"}
 
 
-def test_only_what_is_done_in_shards_is_mapped_and_what_loads_a_model_is_behind_the_gpu_pool(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_only_what_is_done_in_shards_is_mapped(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
     assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("filter", "annotate", "placebo")}
     assert dag.max_active_tasks >= MAX_SHARDS
     assert dag.max_active_runs >= 2
+
+
+def test_what_loads_a_model_is_behind_the_gpu_pool(local_dags: dict[str, DAG]) -> None:
+    dag = local_dags["annotate_corpus"]
+    mapped = {task.task_id for task in dag.tasks if task.is_mapped}
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
-    of_tools = {task_id for task_id in mapped if not task_id.endswith(".filter")}
-    assert gpu == of_tools | {f"evaluation.{suite}" for suite in SUITES} | {
+    shards_with_a_model = {task_id for task_id in mapped if not task_id.endswith(".filter")}
+    assert gpu == shards_with_a_model | {f"evaluation.{suite}" for suite in SUITES} | {
         "finetune",
         "finetune_without_calls",
     }
@@ -106,9 +111,7 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch
     assert stages == [("sample", "gpu"), ("execute", "cpu"), ("score", "gpu"), ("placebo", "gpu")]
 
 
-def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(
-    kubernetes_dags: dict[str, DAG],
-) -> None:
+def test_only_stages_that_write_a_few_rows_run_on_the_worker(kubernetes_dags: dict[str, DAG]) -> None:
     dag = kubernetes_dags["annotate_corpus"]
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     on_the_worker = {name: kind for name, kind in kinds.items() if kind != "StagePod"}
@@ -117,6 +120,12 @@ def test_stages_that_write_a_few_rows_run_on_the_worker_and_all_others_in_pods(
         "evaluation.report": "ReportEvaluation",
         **dict.fromkeys(APPROVALS.values(), "AskForApproval"), **{f"{tool}.plan": "StageProcess" for tool in tool_names()},
     }  # fmt: skip
+
+
+def test_airflows_scheduler_skips_tasks_only_behind_questions_or_decisions(
+    kubernetes_dags: dict[str, DAG],
+) -> None:
+    dag = kubernetes_dags["annotate_corpus"]
     tasks = [task["__var"] for task in DagSerialization.to_dict(dag)["dag"]["tasks"]]
     skipping = {task["task_id"] for task in tasks if task.get("_can_skip_downstream")}
     assert skipping == {"tools_to_do", "release", *APPROVALS.values()}, (
@@ -154,16 +163,17 @@ def test_the_fields_of_the_form_reach_the_ingestion(
         assert dag.get_template_env().from_string(arguments[place]).render(params=values) == rendered
 
 
-def test_a_checked_release_is_an_event_of_its_corpus_and_a_new_index_names_its_address(
-    local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = {
+def test_only_a_checked_release_or_a_new_index_is_an_asset(local_dags: dict[str, DAG]) -> None:
+    assets = {
         (task.task_id, asset.name)
         for dag in local_dags.values()
         for task in dag.tasks
         for asset in task.outlets
     }
-    assert made == {("check_release", "releases"), ("build_index", "wiki_index")}
+    assert assets == {("check_release", "releases"), ("build_index", "wiki_index")}
+
+
+def test_a_checked_release_is_an_event_of_its_corpus(local_dags: dict[str, DAG]) -> None:
     check: Any = local_dags["annotate_corpus"].get_task("check_release")
     check.asset_extra = {"release_id": "4f0c"}
     added: list[Any] = []
@@ -180,6 +190,9 @@ def test_a_checked_release_is_an_event_of_its_corpus_and_a_new_index_names_its_a
         "release of s3://bucket/corpora/gr%C3%BC%C3%9Fe%20posts",
         {"release_id": "4f0c"},
     )
+
+
+def test_a_new_index_names_its_address(local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "toolformer_ops.storage.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest"
     )

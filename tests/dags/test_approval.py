@@ -56,7 +56,7 @@ def context(task: AskForApproval, try_number: int = 1, max_tries: int = 22) -> A
     return {"ti": instance, "task_instance": instance, "task": task, "dag": dag, "dag_run": dag_run}
 
 
-def test_who_is_asked_sees_counts_calls_and_a_link_and_no_text_is_markup(
+def test_who_is_asked_sees_counts_beside_calls_without_markup(
     settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_APPROVERS", "anna, omar")
@@ -180,7 +180,7 @@ def test_an_answer_is_waited_for_until_the_run_can_still_end_well(
 
 
 @pytest.mark.usefixtures("said")
-def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(run: AnnotatedRun) -> None:
+def test_each_answer_is_in_the_summary_while_only_a_no_skips_what_follows(run: AnnotatedRun) -> None:
     anna = {"id": "1", "name": "anna"}
     for options, person, line in (
         (["Approve"], anna, "Before finetuning: approved by anna, 2026-11-24 05:10 UTC"),
@@ -206,7 +206,7 @@ def test_each_answer_is_stored_and_in_the_summary_and_a_no_skips_what_follows(ru
             assert summarise(connection, run.run_id).approvals[-1] == line
 
 
-def test_a_task_that_is_tried_again_takes_the_answer_and_one_that_was_cleared_asks_anew(
+def test_a_task_that_is_tried_again_takes_the_answer_until_it_is_cleared(
     settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": AT, "responded_by_user": None}

@@ -196,10 +196,13 @@ def test_how_a_pod_ended_is_said_in_one_sentence_with_whose_fault_it_is() -> Non
         assert not re.search(r"\n|\{\w+\}", found.message)
 
 
-def test_a_pod_that_the_api_does_not_show_is_described_by_its_events_and_by_what_was_seen_before() -> None:
+def test_a_pod_that_the_api_does_not_show_is_described_by_its_events() -> None:
     for events, fault, part in GONE:
-        found = describe_gone_pod("sample-x1", [event(*one) for one in events])
-        assert (found.fault, part in found.message) == (fault, True), found
+        description = describe_gone_pod("sample-x1", [event(*one) for one in events])
+        assert (description.fault, part in description.message) == (fault, True), description
+
+
+def test_a_pod_that_is_gone_is_described_by_what_was_seen_before() -> None:
     seen = what_befell(disrupted("EvictionByEvictionAPI"))
     assert "its node is drained" in describe_gone_pod("sample-x1", [event(*KILLING)], seen).message
     assert what_befell(pod(terminated(0, "Completed"), phase="Succeeded")) is None

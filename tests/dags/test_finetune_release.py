@@ -24,7 +24,7 @@ def dag(local_dags: dict[str, DAG]) -> DAG:
     return local_dags["finetune_release"]
 
 
-def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(dag: DAG) -> None:
+def test_a_release_goes_through_its_stages_in_this_order(dag: DAG) -> None:
     tasks = dag.task_dict
     start, suites, yes = (
         "start_finetuning",
@@ -46,13 +46,26 @@ def test_a_release_is_finetuned_published_evaluated_and_reported_in_this_order(d
         "finish_run": {"evaluation.report", "publish", "publish_without_calls"},
     }
     assert {name: task.upstream_task_ids for name, task in tasks.items()} == behind
+
+
+def test_the_baseline_has_the_arguments_of_the_model(dag: DAG) -> None:
+    tasks = dag.task_dict
     for stage in ("finetune", "publish"):
         assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
-    for suite in suites:  # which wait for no baseline that was not asked for
+
+
+def test_suites_wait_for_no_baseline_that_was_not_asked_for(dag: DAG) -> None:
+    tasks = dag.task_dict
+    suites = {f"evaluation.{suite}" for suite in SUITES}
+    for suite in suites:
         assert (tasks[suite].trigger_rule, tasks[suite].pool) == (
             TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
             "gpu",
         )
+
+
+def test_the_report_comes_whatever_the_stages_before_end_with(dag: DAG) -> None:
+    tasks = dag.task_dict
     assert tasks["evaluation.report"].trigger_rule == tasks["finish_run"].trigger_rule == TriggerRule.ALL_DONE
 
 
@@ -83,14 +96,14 @@ def report(states: dict[str, str]) -> Any:
     return task.execute({"ti": instance, "params": {}, "outlet_events": {}})  # type: ignore[arg-type]
 
 
-def test_one_suite_is_enough_for_a_report_and_none_is_none() -> None:
+def test_a_report_needs_one_suite_at_least() -> None:
     found = report({"evaluation.math": "success", "evaluation.lama": "failed"})
     assert found == {"uri": "s3://toolformer/reports/r/index.html"}
     with pytest.raises(AirflowSkipException, match="no suite was evaluated"):
         report({"evaluation.math": "skipped", "evaluation.lama": "failed"})
 
 
-def test_the_form_asks_for_a_release_and_the_first_stage_gets_the_rest_of_it_as_json(dag: DAG) -> None:
+def test_the_form_asks_for_a_release(dag: DAG) -> None:
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)
     for wrong in (
@@ -101,6 +114,9 @@ def test_the_form_asks_for_a_release_and_the_first_stage_gets_the_rest_of_it_as_
     ):  # any other text that is no release's id start-finetuning refuses by name
         with pytest.raises(ParamValidationError):
             validated(dag, release=wrong)
+
+
+def test_the_first_stage_gets_the_rest_of_the_form_as_json(dag: DAG) -> None:
     values = validated(
         dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2
     )  # the last is not in the form

@@ -31,7 +31,7 @@ def as_a_stage_reads(values: dict[str, Any]) -> RunChoices:
     return RunChoices.parse_json(json.dumps(values))
 
 
-def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: dict[str, DAG]) -> None:
+def test_only_corpus_model_or_release_have_to_be_filled_in(local_dags: dict[str, DAG]) -> None:
     # Airflow's form lets nobody trigger while a field that may not be null is empty.
     for dag in local_dags.values():
         for name in dag.params:
@@ -41,9 +41,7 @@ def test_no_field_has_to_be_filled_in_but_corpus_model_and_release(local_dags: d
             assert may_be_null or asked_for or param.value not in (None, "", []), name
 
 
-def test_the_form_has_at_most_28_fields_each_of_one_line_and_first_what_every_run_thinks_about(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags: dict[str, DAG]) -> None:
     params = local_dags["annotate_corpus"].params
     named = [name for names in FORM.values() for name in names]
     assert set(params) == set(named) - {"keep_thresholds"} | {
@@ -52,11 +50,15 @@ def test_the_form_has_at_most_28_fields_each_of_one_line_and_first_what_every_ru
     assert len(params) <= 28
     for name in params:
         assert len(params.get_param(name).description) <= 95, name  # what Airflow's dialog shows in a line
+
+
+def test_the_form_begins_with_what_every_run_thinks_about(local_dags: dict[str, DAG]) -> None:
+    params = local_dags["annotate_corpus"].params
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
     assert unfolded == ["corpus", "model", "tools", "preset", "document_limit"] == list(params)[:5]
 
 
-def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: dict[str, DAG]) -> None:
+def test_all_but_corpus_with_model_has_a_default(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     with pytest.raises(ParamValidationError, match="corpus"):
         validated(dag, model="m")
@@ -65,7 +67,7 @@ def test_corpus_and_model_are_asked_for_and_all_else_has_a_default(local_dags: d
     assert as_a_stage_reads(validated(dag, **GIVEN)) == RunChoices(**GIVEN)
 
 
-def test_a_field_that_a_preset_names_starts_empty_and_says_what_that_means(
+def test_a_field_that_a_preset_names_starts_empty_with_words_for_what_that_means(
     local_dags: dict[str, DAG],
 ) -> None:
     params = local_dags["annotate_corpus"].params
@@ -113,7 +115,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_the_form_and_the_choices_take_and_refuse_the_same(local_dags: dict[str, DAG]) -> None:
+def test_the_form_takes_what_the_choices_take(local_dags: dict[str, DAG]) -> None:
     dag = local_dags["annotate_corpus"]
     for change in GOOD:
         assert as_a_stage_reads(validated(dag, **(GIVEN | change))) == RunChoices(**(GIVEN | change))

@@ -45,7 +45,7 @@ def run(settings: Settings) -> AnnotatedRun:
     return made
 
 
-def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(run: AnnotatedRun) -> None:
+def test_a_shard_names_its_tables_with_the_corpus_at_the_version_of_the_run(run: AnnotatedRun) -> None:
     sent = told("sample", "--run", "run-1", "--tool", "Calculator", "--shard", "0/2")
     assert sent["inputs"].keys() == {"corpus_documents", "filter_decisions"}
     assert sent["outputs"].keys() == {"candidate_calls"}
@@ -56,7 +56,7 @@ def test_a_shard_names_its_tables_and_the_corpus_at_the_version_of_the_run(run: 
     assert corpus["name"] == f"{url.database}.public.corpus_documents"
 
 
-def test_a_check_has_the_rows_of_all_shards_and_what_it_found_also_where_it_fails(
+def test_a_check_has_the_rows_of_all_shards_with_its_findings_also_where_it_fails(
     settings: Settings, run: AnnotatedRun
 ) -> None:
     with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
@@ -72,7 +72,7 @@ def test_a_check_has_the_rows_of_all_shards_and_what_it_found_also_where_it_fail
     }
 
 
-def test_a_release_is_made_of_tables_and_checked_by_name(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_release_is_made_of_tables_then_checked_by_name(settings: Settings, run: AnnotatedRun) -> None:
     before = told("release", "--run", "run-1")
     assert before["outputs"] == {}
     release_id = release(settings, "run-1")

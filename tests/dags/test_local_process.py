@@ -114,7 +114,7 @@ RETURNED: list[tuple[str, dict[str, Any], object, list[str]]] = [
 
 
 @pytest.mark.parametrize(("program", "options", "returned", "lines"), RETURNED)
-def test_what_a_stage_prints_is_the_log_and_its_last_line_the_result(
+def test_the_last_line_that_a_stage_prints_is_the_result_after_the_log(
     program: str, options: dict[str, Any], returned: object, lines: list[str]
 ) -> None:
     log: Log = []
@@ -144,7 +144,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("program", "returns_result", "may_be_retried", "said"), FAILURES)
-def test_a_stage_that_fails_says_why_and_whether_it_may_be_retried(
+def test_a_stage_that_fails_says_why_or_that_it_may_be_retried(
     program: str, returns_result: bool, may_be_retried: bool, said: str
 ) -> None:
     with pytest.raises(AirflowException, match=said) as caught:
@@ -162,7 +162,7 @@ def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch: p
     assert notes == ["3 looked at"] * 2
 
 
-def test_killing_the_task_ends_the_stage_and_its_children() -> None:
+def test_killing_the_task_ends_the_stage_with_its_children() -> None:
     log: Log = []
     program = (
         "import subprocess, sys, time\n"

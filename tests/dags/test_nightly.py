@@ -40,7 +40,7 @@ def made(sections: str = "", **values: str | None) -> DAG:
     return nightly_dag("/schedules/posts.toml", toml(sections, **values).encode(), registered_tools())
 
 
-def test_each_file_is_a_dag_a_bad_one_fails_alone_with_its_name_and_a_change_changes_its_dag_alone(
+def test_a_bad_schedule_file_fails_alone_with_its_name(
     schedules: Path, bundle: Callable[..., ScheduleBundle]
 ) -> None:
     ours = bundle()
@@ -53,19 +53,29 @@ def test_each_file_is_a_dag_a_bad_one_fails_alone_with_its_name_and_a_change_cha
     written(schedules, name="also_good", cron=None, after='["wiki_index"]')
     bad = written(schedules, "[run]\nsampling_treshold = 0.1\n", name="bad")
     (schedules / "broken.toml").write_text("corpus = ", encoding="utf-8")
-    found = bag()
-    assert set(found.dags) == {"nightly_good", "nightly_also_good"}
-    assert set(found.import_errors) == {"bad.py", "broken.py"}
+    dags_in_bag = bag()
+    assert set(dags_in_bag.dags) == {"nightly_good", "nightly_also_good"}
+    assert set(dags_in_bag.import_errors) == {"bad.py", "broken.py"}
     mistake = f"{bad}: expected a schedule, found 1 mistake: run.sampling_treshold: unknown key"
-    assert mistake in found.import_errors["bad.py"]
+    assert mistake in dags_in_bag.import_errors["bad.py"]
+
+
+def test_a_changed_schedule_file_changes_its_dag_alone(
+    schedules: Path, bundle: Callable[..., ScheduleBundle]
+) -> None:
+    ours = bundle()
+
+    def bag() -> BundleDagBag:  # as Airflow's DAG processor
+        ours.refresh()
+        return dags_of(ours)
+
+    written(schedules, name="good")
+    bad = written(schedules, "[run]\nsampling_treshold = 0.1\n", name="bad")
+    assert set(bag().dags) == {"nightly_good"}
     written(schedules, name="bad")  # corrected
-    assert set(bag().dags) == {"nightly_good", "nightly_also_good", "nightly_bad"}
+    assert set(bag().dags) == {"nightly_good", "nightly_bad"}
     bad.unlink()
-    found = bag()
-    assert (set(found.dags), set(found.import_errors)) == (
-        {"nightly_good", "nightly_also_good"},
-        {"broken.py"},
-    )
+    assert set(bag().dags) == {"nightly_good"}
 
 
 def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
@@ -95,7 +105,7 @@ def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
     assert list(processor.path.glob("*.py")) == [], "no folder is no schedule"
 
 
-def test_a_schedule_file_that_may_not_be_read_fails_alone_and_is_in_no_version(
+def test_a_schedule_file_that_may_not_be_read_fails_alone_in_no_version(
     schedules: Path, bundle: Callable[..., ScheduleBundle], postgres_dsn: str
 ) -> None:
     written(schedules, name="good")
@@ -134,12 +144,10 @@ def test_a_night_has_the_tasks_of_annotate_corpus(local_dags: dict[str, DAG]) ->
     }
 
 
-def test_a_night_is_what_its_file_says_and_asks_for_nothing() -> None:
+def test_the_choices_of_a_night_are_those_of_its_file() -> None:
     sections = '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n'
     sections += 'preset = "small_model"\nplacebos = 1\nfinetune_length = 256\n'  # which no form has
-    dag = made(
-        f'{sections}[notify]\nwebhooks = ["chat"]\n', hours="2.5", owner='"data-team"', accept_shrink="true"
-    )
+    dag = made(sections)
     params = dag.params.validate()
     assert (params["corpus"], params["model"]) == ("s3://corpora/posts", "models/m")
     assert (params["tools"], params["evaluation_data"], params["keep_threshold_MT"]) == (
@@ -149,13 +157,24 @@ def test_a_night_is_what_its_file_says_and_asks_for_nothing() -> None:
     )
     choices = RunChoices.parse(params)
     assert (choices.placebos, choices.finetune_length, choices.call_prefix) == (1, 256, "tool_name")
+
+
+def test_one_run_of_a_night_at_a_time_runs_as_its_file_says() -> None:
+    dag = made(hours="2.5", owner='"data-team"', accept_shrink="true")
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
     assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
     assert {task.owner for task in dag.tasks} == {"data-team"}
     assert "--accept-shrink" in dag.get_task("ingest").arguments
     assert "--accept-shrink" not in made().get_task("ingest").arguments
-    # Nothing is left to the DAG processor.
+
+
+def test_a_night_leaves_nothing_to_the_dag_processor() -> None:
+    dag = made('[notify]\nwebhooks = ["chat"]\n')
     assert (bool(dag.on_failure_callback), bool(dag.on_success_callback)) == (False, False)
+
+
+def test_a_night_says_how_it_is_used() -> None:
+    dag = made('[run]\ntools = ["MT"]\n')
     for words in ('tools = ["MT"]', "**How to trigger.**", "**What it costs.**", "**When it is red.**"):
         assert words in (dag.doc_md or "")
 
@@ -164,7 +183,7 @@ LATE = "the run for 2026-06-01 02:00:00+00:00 started when 2026-06-02 02:00:00+0
 
 
 @pytest.mark.parametrize("after", ["[]", '["wiki_index"]'])
-def test_a_scheduled_run_is_skipped_if_the_next_is_due_and_its_note_says_why(
+def test_the_note_of_a_run_that_is_skipped_since_the_next_is_due_says_so(
     monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     notes: list[str] = []

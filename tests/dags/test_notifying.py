@@ -165,7 +165,7 @@ def world(postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, tm
 # Who is told, and how often
 
 
-def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(world: World) -> None:
+def test_a_night_that_failed_is_told_once_with_its_cause_at_its_address(world: World) -> None:
     # The newest file that is a schedule says who is told: this one was corrected, and mistaken later.
     world.schedule('[notify]\nwebhooks = ["gone"]\n')
     world.schedule(NOTIFY)
@@ -187,9 +187,7 @@ def test_a_night_that_failed_is_told_once_with_its_cause_and_its_address(world: 
     ("state", "sections", "is_told"),
     [("success", NOTIFY, False), ("success", EVERY_MORNING, True), ("failed", "", False)],
 )
-def test_who_asks_for_it_is_told_and_nobody_is_told_later_who_did_not(
-    world: World, state: str, sections: str, is_told: bool
-) -> None:
+def test_only_who_asks_for_it_is_told(world: World, state: str, sections: str, is_told: bool) -> None:
     world.night(state=state)
     for of_the_time in (sections, EVERY_MORNING):
         world.schedule(of_the_time)
@@ -277,7 +275,7 @@ class Smtp:
         self.mails.append(mail)
 
 
-def test_who_could_not_be_told_is_in_the_note_with_the_remedy_and_is_told_later_alone(
+def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow.providers.smtp.hooks.smtp.SmtpHook", Smtp)
@@ -373,7 +371,7 @@ def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
 # Notes
 
 
-def test_a_note_is_set_where_the_worker_reaches_airflow_and_one_that_is_refused_is_a_warning(
+def test_a_note_that_airflow_refuses_where_the_worker_reaches_it_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes: list[tuple[str, ...]] = []

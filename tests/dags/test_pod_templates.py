@@ -151,7 +151,7 @@ STAGE = "    - name: stage\n"
         (changed(STAGE, STAGE + "      volumeMounts:\n        - {name: cache, mountPath: /c}\n"), 7, "/var/cache/toolformer"),
     ],
 )  # fmt: skip
-def test_a_wrong_template_is_refused_with_file_line_and_remedy(
+def test_a_wrong_template_is_refused_at_its_line_with_the_remedy(
     tmp_path: Path, text: str, line: int | None, message: str
 ) -> None:
     place = f"cpu.yaml, line {line}: " if line else "cpu.yaml: "
@@ -160,7 +160,7 @@ def test_a_wrong_template_is_refused_with_file_line_and_remedy(
     assert place in str(caught.value)
 
 
-def test_a_missing_template_and_an_image_that_may_change_are_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_neither_a_missing_template_nor_an_image_that_may_change_is_taken(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"gpu\.yaml, found no such file.*TOOLFORMER_KUBERNETES_TEMPLATES"
     ):

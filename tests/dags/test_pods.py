@@ -73,22 +73,36 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
     return dict(only)
 
 
-def test_every_pod_is_valid_restricted_bounded_and_can_write_where_the_stages_write(
-    kubernetes_dags: dict[str, DAG],
-) -> None:
-    manifests = pods(kubernetes_dags)
+def test_every_stage_has_a_pod(kubernetes_dags: dict[str, DAG]) -> None:
     models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
-    assert len(manifests) == (5 * 4 + 3 + models) + models + 3
-    for manifest in manifests.values():
+    assert len(pods(kubernetes_dags)) == (5 * 4 + 3 + models) + models + 3
+
+
+def test_every_pod_is_valid_within_a_time_limit(kubernetes_dags: dict[str, DAG]) -> None:
+    for manifest in pods(kubernetes_dags).values():
         assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
+        assert manifest["spec"]["activeDeadlineSeconds"] > 0
+
+
+def test_every_pod_is_restricted(kubernetes_dags: dict[str, DAG]) -> None:
+    for manifest in pods(kubernetes_dags).values():
         spec, only = manifest["spec"], container(manifest)
         assert list(pod_security_violations(spec)) == []
         assert (spec["automountServiceAccountToken"], spec["restartPolicy"]) == (False, "Never")
         assert only["securityContext"]["readOnlyRootFilesystem"] is True
-        assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_every_pod_runs_the_package_of_a_pinned_image(kubernetes_dags: dict[str, DAG]) -> None:
+    for manifest in pods(kubernetes_dags).values():
+        only = container(manifest)
         assert only["command"] == ["python", "-m", "toolformer_ops"]
         assert "@sha256:" in only["image"]
-        assert spec["activeDeadlineSeconds"] > 0
+        assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_every_pod_can_write_where_the_stages_write(kubernetes_dags: dict[str, DAG]) -> None:
+    for manifest in pods(kubernetes_dags).values():
+        only = container(manifest)
         values = {variable["name"]: variable.get("value") for variable in only["env"]}
         mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in only["volumeMounts"]}
         written = {path for path, is_read_only in mounts.items() if not is_read_only}
@@ -96,13 +110,19 @@ def test_every_pod_is_valid_restricted_bounded_and_can_write_where_the_stages_wr
         assert mounts.keys() - written == {"/config/tools"}
         assert {values["TOOLFORMER_STATE_DIR"], values["TOOLFORMER_CACHE_DIR"]} <= written
         assert str(values["HF_HOME"]).startswith("/var/lib/toolformer/")
-    shard = container(manifests["annotate_corpus.MT.annotate"])
+
+
+def test_a_pod_of_a_shard_is_told_its_shard(kubernetes_dags: dict[str, DAG]) -> None:
+    shard = container(pods(kubernetes_dags)["annotate_corpus.MT.annotate"])
     assert shard["args"] == ["stage", "annotate", "--run", RUN_ID, "--tool", "MT", "--shard", "1/3"]
-    deadline = manifests["annotate_corpus.finetune"]["spec"]["activeDeadlineSeconds"]
+
+
+def test_the_deadline_of_a_pod_is_after_the_time_limit_of_its_stage(kubernetes_dags: dict[str, DAG]) -> None:
+    deadline = pods(kubernetes_dags)["annotate_corpus.finetune"]["spec"]["activeDeadlineSeconds"]
     assert deadline == TIME_LIMITS["finetune"].total_seconds() + 15 * 60
 
 
-def test_stages_with_a_model_get_an_a100_others_get_none_and_a_cluster_without_gpus_needs_none(
+def test_only_stages_with_a_model_get_an_a100_where_the_cluster_has_any(
     kubernetes_dags: dict[str, DAG], parse: Callable[..., dict[str, DAG]]
 ) -> None:
     without = parse(**WITHOUT_GPUS)
@@ -125,7 +145,7 @@ def test_stages_with_a_model_get_an_a100_others_get_none_and_a_cluster_without_g
                 assert ("nvidia.com/gpu" in limits, device) == (False, "cpu")
 
 
-def test_airflow_reaches_the_cluster_and_defers_as_the_settings_say(
+def test_airflow_reaches_the_cluster_as_the_settings_say(
     parse: Callable[..., dict[str, DAG]], kubernetes_dags: dict[str, DAG]
 ) -> None:
     def access(dags: dict[str, DAG]) -> tuple[Any, ...]:
@@ -139,7 +159,7 @@ def test_airflow_reaches_the_cluster_and_defers_as_the_settings_say(
     assert access(waiting) == (None, None, "ours", False)
 
 
-def test_a_pod_names_the_secret_of_the_factory_and_no_other(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_pod_names_only_the_secret_of_the_factory(kubernetes_dags: dict[str, DAG]) -> None:
     def secrets(value: Any) -> Iterator[str]:
         inner = (
             value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
@@ -152,6 +172,10 @@ def test_a_pod_names_the_secret_of_the_factory_and_no_other(kubernetes_dags: dic
 
     manifests = pods(kubernetes_dags)
     assert {name for manifest in manifests.values() for name in secrets(manifest)} == {"toolformer"}
+
+
+def test_a_pod_takes_only_the_secrets_of_stages_from_it(kubernetes_dags: dict[str, DAG]) -> None:
+    manifests = pods(kubernetes_dags)
     environment = {one["name"]: one for one in container(manifests["annotate_corpus.QA.annotate"])["env"]}
     for key, is_optional in (
         ("DATABASE_DSN", False),
@@ -163,7 +187,11 @@ def test_a_pod_names_the_secret_of_the_factory_and_no_other(kubernetes_dags: dic
     assert environment["TOOLFORMER_S3_ENDPOINT_URL"]["value"] == "http://minio:9000"
     assert environment["TOOLFORMER_RUNNER"]["value"] == "kubernetes"  # a pod searches the published index
     assert not {"TOOLFORMER_READER_DSN", "TOOLFORMER_AIRFLOW_PASSWORD"} & set(environment)
-    # No secret stands in a pod, in what Airflow renders, or in a serialised DAG.
+
+
+def test_no_secret_is_in_a_pod_or_in_a_serialised_dag(kubernetes_dags: dict[str, DAG]) -> None:
+    manifests = pods(kubernetes_dags)
+    # No secret is in a pod, in what Airflow renders, or in a serialised DAG.
     texts = [json.dumps(manifest) for manifest in manifests.values()]
     for dag in kubernetes_dags.values():
         texts.append(json.dumps(DagSerialization.to_dict(dag)))

@@ -39,7 +39,7 @@ def corpus(tmp_path: Path) -> str:
     return str(tmp_path / "posts.jsonl")
 
 
-def test_the_first_task_of_each_dag_checks_its_form_and_notes_why_it_failed(
+def test_the_first_task_of_each_dag_checks_its_form_or_notes_why_it_failed(
     local_dags: dict[str, DAG],
 ) -> None:
     for dag_id, first in FIRST_TASKS.items():

@@ -63,14 +63,14 @@ DELAYS: list[tuple[BaseException, list[float | None]]] = [
 
 
 @pytest.mark.parametrize(("error", "delays"), DELAYS)
-def test_what_ended_a_task_decides_how_often_and_when_it_is_tried_again(
+def test_what_ended_a_task_decides_when_it_is_tried_again(
     error: BaseException, delays: list[float | None]
 ) -> None:
     tries = Tries()
     assert [tries.fail(error) for _ in delays] == delays
 
 
-def test_each_count_is_used_up_by_its_own_errors_and_a_person_who_clears_the_task_resets_both() -> None:
+def test_each_count_is_used_up_by_its_own_errors_until_a_person_clears_the_task() -> None:
     tries = Tries()
     assert all(tries.fail(ended(status)) for status in (137, 75, 1, 143, 137, 1, 75))
     assert tries.fail(ended(1)) is None

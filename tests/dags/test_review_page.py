@@ -77,7 +77,7 @@ def judge_all(client: TestClient, *verdicts: str, **sample: str) -> list[str]:
     raise AssertionError("the sample does not end")
 
 
-def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_seeds(
+def test_calls_are_shown_without_losses_among_placebos_alike_for_equal_seeds(
     browser_of: Browsers, engine: Engine
 ) -> None:
     shown = judge_all(browser_of("ann"), "useful")
@@ -95,7 +95,7 @@ def test_calls_are_shown_without_losses_mixed_with_placebos_and_equal_for_equal_
     assert not re.search(r"placebo|nats|2\.38|1\.25", page.lower())
 
 
-def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
+def test_a_form_sent_twice_is_one_row_until_a_second_judgement_corrects_it(
     browser_of: Browsers, engine: Engine
 ) -> None:
     client = browser_of("ann")
@@ -113,7 +113,7 @@ def test_a_form_sent_twice_is_one_row_and_who_judges_again_corrects(
     assert [row.verdict for row in stored(engine, "select verdict from counted_judgements")] == ["skip"]
 
 
-def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
+def test_what_is_no_form_of_the_page_is_refused_without_a_row(
     browser_of: Browsers, allowed: Rights, engine: Engine
 ) -> None:
     client = browser_of("ann")
@@ -156,7 +156,7 @@ def test_what_is_no_form_of_the_page_is_refused_and_writes_nothing(
     assert stored(engine) == []
 
 
-def test_what_cannot_be_judged_is_said_and_nothing_is_written(
+def test_what_cannot_be_judged_is_said_without_a_row(
     browser_of: Browsers, engine: Engine, rows: Callable[..., None], reader_dsn: str
 ) -> None:
     client = browser_of("ann")
@@ -172,7 +172,7 @@ def test_what_cannot_be_judged_is_said_and_nothing_is_written(
 
 
 @pytest.mark.usefixtures("rows")
-def test_the_reviewer_role_may_add_judgements_and_nothing_else(reviewer_dsn: str, reader_dsn: str) -> None:
+def test_the_reviewer_role_may_only_add_judgements(reviewer_dsn: str, reader_dsn: str) -> None:
     insert = (
         "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
         f"reviewer, verdict) select '{uuid.uuid4()}', '{RELEASE}', 0, 'T', '{uuid.uuid4()}', '{uuid.uuid4()}', 'a1', false, 'x', "
@@ -207,7 +207,7 @@ def refused(dsn: str, statement: str) -> bool:
     return False
 
 
-def test_hostile_texts_calls_and_names_are_shown_as_text(
+def test_hostile_texts_calls_or_names_are_shown_as_text(
     browser_of: Browsers, rows: Callable[..., None]
 ) -> None:
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
@@ -278,7 +278,7 @@ def test_judgements_are_exported_apart_from_the_release(
     assert second.name not in address
 
 
-def test_corpora_show_their_versions_and_nights_to_those_who_may_see_a_run(
+def test_corpora_show_their_versions_with_nights_to_those_who_may_see_a_run(
     browser_of: Browsers, allowed: Rights, rows: Callable[..., None]
 ) -> None:
     rows(

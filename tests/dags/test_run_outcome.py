@@ -151,7 +151,7 @@ RUNS: list[tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] =
 and the problem that finish-run writes: "" of a success, None if it is not started."""
 
 
-def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, notes: list[str]) -> None:
+def test_the_run_is_closed_by_which_tools_are_gathered(tmp_path: Path, notes: list[str]) -> None:
     for number, (changed, pushed, gathered, problem) in enumerate(RUNS):
         arguments, is_closed = tmp_path / str(number), problem is not None
         notes.clear()
@@ -169,7 +169,7 @@ def test_which_tools_are_gathered_and_how_the_run_is_closed(tmp_path: Path, note
         assert [note.removesuffix(f" {KEEPS_PARAMETERS}") for note in notes] == ([problem] if problem else [])
 
 
-def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_makes_the_run_red(
+def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(
     tmp_path: Path, notes: list[str]
 ) -> None:
     finish(context(), tmp_path / "argv", "3 documents are new.")
@@ -188,7 +188,7 @@ def test_the_summary_that_the_stage_prints_is_the_note_and_a_suite_that_failed_m
     assert notes == ["3 documents are new.", "It failed.", "It failed."]
 
 
-def test_why_a_run_did_not_start_is_its_note_at_once_and_kept_for_its_end(notes: list[str]) -> None:
+def test_why_a_run_did_not_start_is_its_note_at_once_as_at_its_end(notes: list[str]) -> None:
     first = context()
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
@@ -291,7 +291,9 @@ def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
         assert ended == expected
 
 
-def test_a_run_that_is_over_is_closed_and_of_a_night_people_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_over_is_closed_while_people_are_told_of_a_night(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     closed: list[tuple[str, bool, str, DagRun]] = []
     told: list[str] = []
     at_two = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)

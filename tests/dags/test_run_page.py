@@ -183,7 +183,7 @@ def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient) -> None:
         assert "<script>alert" not in answer.text
 
 
-def test_a_run_shows_each_stage_under_its_heading_and_what_became_no_call_as_text(
+def test_a_run_shows_each_stage_under_its_heading_beside_what_became_no_call(
     client: TestClient, rows: Callable[..., None]
 ) -> None:
     lost = (
@@ -211,7 +211,7 @@ def test_a_run_shows_each_stage_under_its_heading_and_what_became_no_call_as_tex
     )
 
 
-def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -> None:
+def test_pages_allow_no_script_but_ours_from_a_file(client: TestClient) -> None:
     for path in paths(client.app):
         answer = client.get(path)
         if not answer.headers["content-type"].startswith("text/html"):
@@ -231,7 +231,7 @@ def test_pages_allow_no_script_but_ours_and_nothing_inline(client: TestClient) -
 # The connections, and what is kept
 
 
-def test_the_role_of_the_page_alone_is_used_and_may_not_write(client: TestClient) -> None:
+def test_the_role_of_the_page_alone_is_used_read_only(client: TestClient) -> None:
     assert client.get(f"/run?{OF_R1}").status_code == 200
     with reader_of(client).engine().connect() as connection:
         role, read_only, limit = connection.exec_driver_sql(
@@ -250,7 +250,7 @@ def test_a_database_that_is_away_is_said_without_its_address(client: TestClient)
     assert "127.0.0.1" not in answer.text
 
 
-def test_a_question_that_takes_too_long_is_said_and_so_is_one_too_many(client: TestClient) -> None:
+def test_a_question_that_takes_too_long_is_said(client: TestClient) -> None:
     with (
         reader_of(client).engine().connect() as connection
     ):  # the pool's own connection, which the page takes next
@@ -260,6 +260,9 @@ def test_a_question_that_takes_too_long_is_said_and_so_is_one_too_many(client: T
         connection.commit()
     slow = client.get(f"/calls?{OF_R1}&contains=shirts")
     assert (slow.status_code, "Ask for less: one tool, or another filter." in slow.text) == (503, True)
+
+
+def test_one_question_too_many_is_said(client: TestClient) -> None:
     reader_of(client)._asked.update(dict.fromkeys(range(MOST_WAITING)))  # type: ignore[arg-type]
     busy = client.get(f"/calls?{OF_R1}")
     assert (busy.status_code, "Too many questions are being answered now." in busy.text) == (503, True)
@@ -269,20 +272,26 @@ def a_page(text: str) -> Page:
     return Page("message.html.j2", {"title": "t", "text": text, "sign_in": None, "dag_run": None}, seconds=60)
 
 
-def test_of_kept_answers_and_counts_the_oldest_go_first(client: TestClient) -> None:
+def test_of_kept_answers_the_oldest_go_first(client: TestClient) -> None:
     reader = reader_of(client)
     large = "x" * (CACHE_BYTES // 3)
     for key in "abac":  # the third time it was kept
         asyncio.run(reader.answer(key, lambda connection: a_page(large)))
     assert list(reader._kept) == ["a", "c"]
     assert sum(len(response.body) for _, response in reader._kept.values()) <= CACHE_BYTES
+
+
+def test_of_kept_counts_the_oldest_go_first(client: TestClient) -> None:
+    reader = reader_of(client)
     reader.seconds_to_wait = 60.0
     for number in range(MOST_COUNTS + 1):
         counted = reader.counted(number, lambda connection, number=number: number)
         assert counted is not None
         assert counted.values == number
     assert list(reader._counts) == list(range(1, MOST_COUNTS + 1))
-    # A kept answer is packed anew for each request.
+
+
+def test_a_kept_answer_is_packed_anew_for_each_request(client: TestClient) -> None:
     packing = TestClient(GZipMiddleware(client.app, minimum_size=1))
     answers = [packing.get(f"/changes?{OF_R1}") for _ in range(3)]
     assert {(answer.headers["content-encoding"], answer.text) for answer in answers} == {
@@ -466,9 +475,7 @@ FROM_S3 = [
 ]
 
 
-def test_a_page_from_s3_is_served_and_may_run_nothing_or_a_sentence_says_why_not(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_from_s3_may_run_nothing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, (address, error, status, words) in enumerate(FROM_S3):
         monkeypatch.setattr(evaluation, "ObjectStore", lambda settings, error=error: FakeStore(error))
         answer = client.get(
@@ -494,7 +501,7 @@ def test_the_task_that_reports_links_to_where_the_page_is_served(local_dags: dic
 # What Airflow loads
 
 
-def test_the_plugin_is_what_airflow_mounts_and_that_is_the_application(allowed: Rights) -> None:
+def test_the_plugin_is_what_airflow_mounts(allowed: Rights) -> None:
     [mounted] = RunPagePlugin.fastapi_apps
     assert (mounted["app"], mounted["url_prefix"]) == (serve, "/toolformer")
     for view in RunPagePlugin.external_views:
@@ -503,5 +510,8 @@ def test_the_plugin_is_what_airflow_mounts_and_that_is_the_application(allowed: 
             assert view["href"].endswith("?dag_id={DAG_ID}&run_id={RUN_ID}")
     entry_point = 'toolformer_run_page = "toolformer_ops.run_page.plugin:RunPagePlugin"'
     assert entry_point in (REPOSITORY / "pyproject.toml").read_text()
+
+
+def test_the_mounted_application_asks_to_sign_in(allowed: Rights) -> None:
     answer = TestClient(serve).get("/run")
     assert (answer.status_code, "Not signed in" in answer.text) == (401, True)

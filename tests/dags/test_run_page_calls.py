@@ -249,9 +249,7 @@ def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
         assert f'<td class="number">{words}</td>' in client.get(f"/{address}{OF_RUN}").text
 
 
-def test_what_takes_long_to_count_is_said_and_shown_later(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_takes_long_to_count_is_shown_later(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     reader: Reader = client.app.state.reader  # type: ignore[attr-defined]
     may_count = threading.Event()
 
@@ -322,7 +320,7 @@ def test_tokens_are_those_that_are_stored() -> None:
 
 
 @needs_chromium
-def test_the_browser_triggers_a_run_with_other_thresholds_and_says_what_airflow_answers(
+def test_the_browser_triggers_a_run_with_other_thresholds_then_says_what_airflow_answers(
     client: TestClient, reader_dsn: str
 ) -> None:
     airflow = FastAPI()

@@ -88,7 +88,7 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("sections", "values", "expected"), MISTAKES)
-def test_a_mistake_is_told_by_file_key_and_remedy(
+def test_a_mistake_in_a_file_is_told_at_its_key_with_a_remedy(
     tmp_path: Path, sections: str, values: dict[str, str | None], expected: str
 ) -> None:
     assert expected in refusal(written(tmp_path, sections, **values))

@@ -39,7 +39,7 @@ from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.stages.annotating import annotate_stage
-from toolformer_ops.stages.execution import Asked, ExecuteWork, execute_stage
+from toolformer_ops.stages.execution import CallInputs, ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import FilterWork, filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import plan_shards, shard_count
@@ -164,13 +164,14 @@ class Watched(FakeLanguageModel):
         return super().score_texts(texts, **options)
 
 
-def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_samples_are_there_to_look_at(
-    annotated: Settings,
-) -> None:
+def test_every_sample_is_counted_under_what_became_of_it(annotated: Settings) -> None:
     # 3 positions of 6 samples: at each, two are one candidate, one divides by zero, and three fall away
     lost_samples = dict.fromkeys(("sample_of_another_tool", "sample_does_not_parse", "sample_without_end"), 3)
     sampled = {"paragraphs": 1, "positions": 3, "samples": 18, "candidates": 6, "duplicates_merged": 3}
     assert counts_of(annotated, "sample", SUM) == sampled | lost_samples
+
+
+def test_lost_samples_can_be_looked_at(annotated: Settings) -> None:
     lost = """select sample_text, sum(sample_count)::integer from run_lost_samples lost
               join documents document on document.document_id::text = lost.document_id
               where run_id = 'r' and text = :text group by reason, 1 order by reason"""
@@ -179,16 +180,25 @@ def test_every_sample_and_call_is_counted_under_what_became_of_it_and_lost_sampl
         ("QA(how many?)", 3),
         (UNFINISHED, 3),
     ]
+
+
+def test_every_call_is_counted_under_what_became_of_it(annotated: Settings) -> None:
     executed = {"calls": 6, "inputs": 2, "with_result": 3}
     assert counts_of(annotated, "execute", SUM).items() >= executed.items()
     assert counts_of(annotated, "score", SUM).items() >= {"calls": 6, "scored": 3}.items()
+
+
+def test_a_text_that_holds_calls_is_refused(annotated: Settings) -> None:
     refused = "select text from filter_decisions join documents using (document_id) where reason = 'holds_call_markup'"
     assert run_sql(annotated, refused) == [(SMUGGLED,)]
+
+
+def test_losses_that_are_no_numbers_are_counted(annotated: Settings) -> None:
     not_numbers = counts_of(annotated, "score", "nan " + SUM)
     assert (not_numbers["loss_not_finite"], "scored" in not_numbers) == (3, False)
 
 
-def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few_others() -> None:
+def test_in_any_order_few_lost_samples_but_those_with_the_smallest_keys_are_stored() -> None:
     keys = [content_uuid(str(number)) for number in range(300)]
     for ordered, at_most in ((keys, 80), (keys[::-1], 80), (sorted(keys, reverse=True), 300)):
         smallest = SmallestKeys(at_most=10)
@@ -197,6 +207,9 @@ def test_the_lost_samples_with_the_smallest_keys_are_stored_in_any_order_and_few
         assert len(taken) <= at_most  # 10 (1 + ln(300 / 10)) is 44
         assert all(smallest.takes("sample_without_end", key) for key in sorted(keys)[:10])  # computed again
         assert smallest.takes("sample_does_not_parse", max(keys))
+
+
+def test_the_view_of_lost_samples_shows_as_many_as_are_stored() -> None:
     assert (
         f"place <= {SmallestKeys().at_most}"
         in (database.SQL_DIR / "views" / "21_run_lost_samples.sql").read_text()
@@ -242,9 +255,7 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
     assert helps["text_before"] + helps["text_after"] == SUM
 
 
-def test_shards_follow_the_work_and_what_the_newest_processes_that_load_the_model_took_to_start(
-    settings: Settings, corpus: Path, use_model: UseModel
-) -> None:
+def test_shards_follow_the_work() -> None:
     # Less than two parts of 60 s; at most 64; long texts, of which none is divided.
     for work, shards in (
         ((0, 0.0), 1),
@@ -254,6 +265,11 @@ def test_shards_follow_the_work_and_what_the_newest_processes_that_load_the_mode
         ((3, 1200.0), 3),
     ):
         assert shard_count(*work, 60.0) == shards
+
+
+def test_shards_follow_the_start_of_the_newest_processes_that_load_the_model(
+    settings: Settings, corpus: Path, use_model: UseModel
+) -> None:
     start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator")
     chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
@@ -286,7 +302,7 @@ def halves() -> tuple[Document, list[Paragraph]]:
     return document, [Paragraph(document, number, *bounds) for number, bounds in enumerate(HALVES)]
 
 
-def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_words() -> None:
+def test_the_id_of_a_call_is_made_of_all_that_distinguishes_it() -> None:
     document, (first, second) = halves()
     other = Paragraph(Document.of("Another text."), 0, 0, 13)
 
@@ -305,13 +321,17 @@ def test_the_id_of_a_call_is_made_of_recipe_document_paragraph_position_and_word
     # Equal questions to the tool have one key, whatever the call says; places are those of the document.
     assert {one.input_key for one in rows} == {content_uuid("2")}
     assert [one.position_char for one in (rows[0], rows[2])] == [10, 10]
+
+
+def test_the_place_of_a_pruned_position_is_that_of_its_document() -> None:
+    _, (_, second) = halves()
     [pruned] = written(
         [pruned_row("a", second, CallPosition(3, 34, 0.25, pruned_by_loss=0.125))], "pruned_positions"
     )
     assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
 
 
-def test_a_document_of_two_paragraphs_counts_and_writes_the_rows_of_both() -> None:
+def test_a_document_of_two_paragraphs_has_the_rows_of_both() -> None:
     document, paragraphs = halves()
     model: Any = FakeLanguageModel(("Calculator(2 + 2)",), sure_words=frozenset({"sold"}))
     run = unregistered(max_positions=20, samples_per_position=1, prune_below=0.5)
@@ -385,7 +405,7 @@ def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable
     assert loaded == ["m"] * (1 + score_unreleasable)
 
 
-def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_the_runs_threshold() -> None:
+def test_scoring_of_a_search_passes_over_what_its_own_document_says() -> None:
     own, other = (
         Document.of("A ball is a round object. It flies 2 m."),
         Document.of("Something else flies 2 m."),
@@ -403,7 +423,7 @@ def test_a_search_passes_over_what_its_own_document_says_and_scoring_asks_near_t
 
 
 @pytest.mark.parametrize("number_format", ["bfloat16", "float32"])
-def test_calls_that_rounding_may_decide_are_counted_verified_or_not_and_are_no_loss(
+def test_calls_that_rounding_may_decide_are_counted_as_no_loss(
     settings: Settings, use_model: UseModel, corpus: Path, number_format: str
 ) -> None:
     class Marking(FakeLanguageModel):
@@ -420,7 +440,7 @@ def test_calls_that_rounding_may_decide_are_counted_verified_or_not_and_are_no_l
 
 
 @pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1)])
-def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch_and_one_round(
+def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch(
     settings: Settings,
     use_model: UseModel,
     corpus: Path,
@@ -438,7 +458,7 @@ def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch_and_o
 
 
 @pytest.mark.parametrize("stops", ["sampling", "executing", "scoring"])
-def test_a_process_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_one_and_repeats_no_stage(
+def test_a_process_that_starts_again_gives_the_rows_of_an_undisturbed_one_without_repeating_a_stage(
     annotated: Settings, use_model: UseModel, monkeypatch: pytest.MonkeyPatch, stops: str
 ) -> None:
     small = annotated.model_copy(update={"micro_batch_documents": 1})
@@ -469,7 +489,7 @@ def test_a_process_that_stops_and_runs_again_gives_the_rows_of_an_undisturbed_on
     assert len(again.added) == 13 - done[0]
 
 
-def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_with_the_first() -> None:
+def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_counted_with_the_first() -> None:
     failed = ToolOutput.none("divides_by_zero")
     runner: Any = SimpleNamespace(
         run=lambda inputs: [failed if one == "7 / 0" else ToolOutput((f"{one}\0",)) for one in inputs]
@@ -480,7 +500,9 @@ def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_wit
         uuid.UUID(int=2): [keys["1 + 1"], keys["2 + 2"]],
     }
     work = ExecuteWork(run=unregistered(), shard=Shard(), runner=lambda: runner, time_limit_seconds=30.0)
-    done = work.compute(Asked(calls, {key: one for one, key in keys.items()}, known={keys["2 + 2"]: None}))
+    done = work.compute(
+        CallInputs(calls, {key: one for one, key in keys.items()}, answered={keys["2 + 2"]: None})
+    )
     assert [(row.input, row.results, row.reason) for row in written(done.rows, "call_results")] == [
         ("1 + 1", ["1 + 1␀"], None),  # Postgres stores no U+0000
         ("7 / 0", [], "divides_by_zero"),
@@ -491,7 +513,7 @@ def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_and_counted_wit
     ]
 
 
-def test_a_filters_decisions_are_counted_by_paragraph_and_reason() -> None:
+def test_a_filters_decisions_are_counted_by_reason_for_each_paragraph() -> None:
     decided = ((True, "good", 0, 0, 3), (False, "bad", 1, 4, 7), (True, "good", 2, 8, 9))
     decisions = [FilterDecision(*fields) for fields in decided]
     tool: Any = SimpleNamespace(
@@ -514,17 +536,22 @@ def test_neither_the_number_of_shards_nor_their_order_changes_the_rows(annotated
     assert changed <= {"stage_ledger"}  # what ran an input first
 
 
-def test_a_second_run_loads_no_model_and_finds_nothing_to_do_and_nats_for_each_second_are_measured_once(
+def test_a_second_run_under_the_same_recipes_loads_no_model(
     annotated: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     before, model = snapshot(annotated), use_model(FakeLanguageModel(SCRIPT))
-    # 1. Under the same recipes there is nothing to do.
     start_run(annotated, "second", parameters(corpus, keep_thresholds={"Calculator": 0.1}))
     annotate(annotated, "second")
     annotate_stage(annotated, "second", "Calculator", "0/1")
     assert (snapshot(annotated), model.loads) == (before, 0)
     assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
-    # 2. Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded
+
+
+def test_seconds_of_a_call_are_measured_once_for_the_threshold(
+    annotated: Settings, corpus: Path, use_model: UseModel
+) -> None:
+    before, model = snapshot(annotated), use_model(FakeLanguageModel(SCRIPT))
+    # Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded
     #    to 0.4.
     took = "update call_results set seconds = case when reason is null then {0} else 60 end"
     for run_id, seconds, chosen in (
@@ -567,7 +594,7 @@ def test_the_log_says_how_many_tokens_are_done(
         assert f"sample: {number} of 2 documents, {tokens} of {both} tokens" in said
 
 
-def test_all_other_texts_are_scored_before_a_long_one_is_sampled_and_the_first_micro_batch_has_the_start(
+def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
     settings: Settings, corpus: Path, use_model: UseModel
 ) -> None:
     longer = corpus.with_name("longer.jsonl")

@@ -100,9 +100,7 @@ def broken(*_: object) -> None:
     raise BrokenConnectionError("the connection broke")
 
 
-def test_artifact_is_found_by_its_manifest_and_fetched_once_and_anything_else_is_refused_by_name(
-    cached: Settings, tmp_path: Path
-) -> None:
+def test_an_artifact_that_is_found_by_its_manifest_is_fetched_once(cached: Settings, tmp_path: Path) -> None:
     published = publish(cached, tmp_path)
     assert publish(cached, tmp_path) == published  # once more is no new publication
     found = artifacts.find(cached, f"{published.address}/", "model")
@@ -111,10 +109,21 @@ def test_artifact_is_found_by_its_manifest_and_fetched_once_and_anything_else_is
     for _ in range(2):
         fetch_whole(cached, found)
     assert (downloads(cached), left(cached, "partial")) == (["tiny"], [])
+
+
+def test_another_content_under_a_published_name_is_refused(cached: Settings, tmp_path: Path) -> None:
+    publish(cached, tmp_path)
     with pytest.raises(AlreadyPublishedError, match="models/tiny"):
         publish(cached, tmp_path, files=FILES | {"config.json": b"[]"})
+
+
+def test_an_artifact_of_another_kind_is_refused_by_name(cached: Settings, tmp_path: Path) -> None:
+    published = publish(cached, tmp_path)
     with pytest.raises(CorruptObjectError, match=r"models/tiny: expected a published index"):
-        artifacts.find(cached, found.address, "index")
+        artifacts.find(cached, published.address, "index")
+
+
+def test_an_artifact_that_does_not_exist_is_named(cached: Settings) -> None:
     with pytest.raises(ObjectNotFoundError, match="models/nothing"):
         artifacts.find(cached, f"s3://{cached.s3_bucket}/models/nothing", "model")
 
@@ -129,7 +138,7 @@ def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, 
         artifacts.find(settings, f"{published.address}/", "model")
 
 
-def test_object_with_another_content_is_refused_by_name_and_nothing_of_it_is_kept(
+def test_an_object_with_another_content_is_refused_without_keeping_any_of_it(
     cached: Settings, tmp_path: Path
 ) -> None:
     published = publish(cached, tmp_path)
@@ -182,7 +191,7 @@ def test_processes_that_want_one_artifact_at_once_download_it_once(
 
 
 @pytest.mark.parametrize("loses_bytes", [False, True], ids=["whole parts", "bytes of a part are lost"])
-def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whole(
+def test_a_download_that_was_killed_or_cut_off_is_not_taken_for_whole_before_it_continues(
     cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses_bytes: bool
 ) -> None:
     published = publish(cached, tmp_path)
@@ -218,7 +227,7 @@ def test_download_that_was_killed_or_cut_off_continues_and_is_not_taken_for_whol
     fetch_whole(cached, published)
 
 
-def test_broken_downloads_and_least_recently_used_artifacts_go_for_room_and_those_in_use_stay(
+def test_for_room_the_least_recently_used_goes_while_those_in_use_stay(
     cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_size = sum(map(len, FILES.values()))
@@ -255,10 +264,18 @@ def test_broken_downloads_and_least_recently_used_artifacts_go_for_room_and_thos
     done(user)
     artifacts.fetch(small, second)
     assert left(small) == ["second", "third"]
+
+
+def test_a_cache_that_cannot_be_a_folder_is_refused(cached: Settings, tmp_path: Path) -> None:
+    third = publish(cached, tmp_path, "third")
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigurationError):
-        artifacts.fetch(small.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
+        artifacts.fetch(cached.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
+
+
+def test_an_artifact_larger_than_the_cache_is_refused(cached: Settings, tmp_path: Path) -> None:
+    third = publish(cached, tmp_path, "third")
     tiny = {"cache_dir": tmp_path / "tiny", "cache_gib": 100 / artifacts.GIB}
     with pytest.raises(InfrastructureError):
-        artifacts.fetch(small.model_copy(update=tiny), third)
+        artifacts.fetch(cached.model_copy(update=tiny), third)
     assert not list((tmp_path / "tiny" / "partial").iterdir())

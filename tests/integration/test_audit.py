@@ -279,7 +279,7 @@ def state(
         path.write_bytes(content)
 
 
-def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something(state: State) -> None:
+def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_something(state: State) -> None:
     lines: list[str] = []
     outcome = state.audit(sample=20, page_documents=3, say=lines.append)
     assert state.found(outcome) == []
@@ -293,8 +293,14 @@ def test_an_undamaged_state_gives_no_finding_and_every_check_looked_at_something
     assert all(check.items > 0 for check in outcome.checks if check.name != "left folders"), outcome.checks
     assert sum(check.unprovable for check in outcome.checks) == 0
     assert lines[-1] == f"audit {outcome.audit_id}: nothing is wrong"
+
+
+def test_an_undamaged_state_gives_no_finding_in_any_scope(state: State) -> None:
     scopes = {"corpus": state.corpus, "run": RUN, "release": state.release_id, "model": state.model_id}
     assert all(state.found(state.audit(*scope)) == [] for scope in scopes.items())
+
+
+def test_an_audit_of_an_unknown_release_is_refused(state: State) -> None:
     with pytest.raises(UsageError, match="expected a known release, found 'none'"):
         state.audit("release", "none")
 
@@ -600,7 +606,7 @@ def tables(state: State) -> dict[str, Counter[str]]:
 
 
 @pytest.mark.parametrize("together", ROUNDS, ids=[next(iter(together)) for together in ROUNDS])
-def test_damages_are_found_and_nothing_else_and_repair_leaves_what_is_sound(
+def test_exactly_the_damages_are_found_for_repairs_that_leave_what_is_sound(
     state: State, together: dict[str, tuple[Damage, str]]
 ) -> None:
     for name in together:
@@ -787,8 +793,8 @@ def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) ->
     # 1. A dry run says what would be done, and does nothing.
     lines: list[str] = []
     planned = state.audit(plans=True, say=lines.append)
-    assert planned.wrong == planned.found > len(names)
-    assert sum(line.startswith("--repair --yes would ") for line in lines) == planned.found
+    assert planned.wrong == planned.findings > len(names)
+    assert sum(line.startswith("--repair --yes would ") for line in lines) == planned.findings
     assert contents(state) == damaged
     # 2. What is derived from sound data comes back at once; the release waits for its rows, which the next
     #    run computes again.
@@ -1003,7 +1009,7 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
     assert "expected token_log_probabilities " in found_with_sample()
 
 
-def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_wrong(
+def test_the_command_ends_with_3_where_something_is_wrong(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def command(*words: str) -> Any:
@@ -1028,7 +1034,7 @@ def test_the_command_says_what_it_looked_at_and_ends_with_3_where_something_is_w
     assert isinstance(command("audit", "--run", RUN, "--release", state.release_id).exception, UsageError)
 
 
-def test_what_was_forgotten_and_withdrawn_is_not_missed(state: State) -> None:
+def test_what_was_forgotten_or_withdrawn_is_not_missed(state: State) -> None:
     [released] = state.ask("select document_id from release_calls order by document_id limit 1")
     forget(state.settings, [released.document_id])
     withdraw(state.settings, "model", state.model_id)

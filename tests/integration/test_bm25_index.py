@@ -124,9 +124,7 @@ def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by
         assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
-def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_other(
-    index: Bm25Index, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hostile_questions_disturb_no_other(index: Bm25Index, monkeypatch: pytest.MonkeyPatch) -> None:
     too_many_words = " ".join(f"word{number}" for number in range(2000))
     without = {
         "": "empty_query", " ?!": "empty_query", "\ud800": "empty_query", "the of": "no_match", "zebra": "no_match",
@@ -147,6 +145,9 @@ def test_each_question_has_its_passages_or_a_reason_and_hostile_ones_disturb_no_
     monkeypatch.setattr(bm25_index, "QUERY_CHARACTERS", 100_000)
     refused = index.search(["Metformin", too_many_words, "Flodden"], 1)
     assert refused == [answers["Metformin"], SearchAnswer(reason="search_failed"), answers["Flodden"]]
+
+
+def test_deep_json_is_refused() -> None:
     # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
     with pytest.raises(RejectedInputError, match="invalid_json"):
         parse_record(b"[" * 100_000, 1)
@@ -272,7 +273,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(
         version(wiki_index=model.address)
 
 
-def test_a_source_without_a_whole_wikipedia_leaves_no_index_and_keeps_the_one_that_is_there(
+def test_a_source_without_a_whole_wikipedia_makes_no_index_beside_the_old_one(
     copied: Path, tmp_path: Path
 ) -> None:
     before, source = read_manifest(copied), tmp_path / "source.jsonl"
@@ -300,7 +301,7 @@ def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None
             start_java()
 
 
-def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(copied: Path) -> None:
+def test_an_open_index_reads_on_while_another_source_makes_a_new_one(copied: Path) -> None:
     old, open_index = read_manifest(copied), Bm25Index(copied)
     (copied / "building-killed").mkdir()
     new = build(copied.parent, ZEBRA).manifest
@@ -309,6 +310,10 @@ def test_another_source_or_damage_makes_a_new_index_and_an_open_one_reads_on(cop
     assert headings(open_index.search(["Flodden"], 1)[0]) == ["Flodden Window"]
     assert searched(copied, "zebra") == ["Zebra"]
     assert [path.name for path in copied.iterdir() if path.is_dir()] == [new.folder]
+
+
+def test_a_damaged_index_is_built_again(copied: Path) -> None:
+    build(copied.parent, ZEBRA)
     for path in copied.glob("lucene-*/segments*"):
         path.unlink()
     with pytest.raises(UsageError, match="Build the index again"):

@@ -98,7 +98,7 @@ def require_that_a_plain_run_refuses(settings: Settings, release_address: str) -
     finish_run(settings, "plain", "failed")
 
 
-def test_a_chain_is_sampled_scored_released_and_taken_out_again(
+def test_a_chain_goes_into_a_release_from_which_it_can_be_taken_out(
     settings: Settings, first: str, tmp_path: Path
 ) -> None:
     ingest_corpus(settings, first)
@@ -151,27 +151,32 @@ def test_a_chain_is_sampled_scored_released_and_taken_out_again(
     }
 
 
-def test_chains_go_over_a_release_in_its_bytes_and_over_no_chains_and_leave_with_a_text_that_is_forgotten(
-    settings: Settings, first: str, tmp_path: Path
-) -> None:
-    # 1. No release.
+def test_chains_go_over_a_release_alone(settings: Settings, tmp_path: Path) -> None:
     elsewhere = tmp_path / "claims.jsonl"
     elsewhere.write_text(json.dumps({"text": WITH_DATE}) + "\n")
     ingest_corpus(settings, str(elsewhere))
     with pytest.raises(UsageError, match="expected the s3:// address of a release"):
         start_run(settings, "claimed", choices(str(elsewhere), "Calculator", chains=True))
-    # 2. Files that were swapped.
+
+
+def test_chains_go_over_the_bytes_of_a_release(settings: Settings, first: str, tmp_path: Path) -> None:
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     assert [text.text for text in texts(settings, second, tmp_path / "second")] == [WITH_BOTH]
     require_that_a_plain_run_refuses(settings, first)
     run_sql(settings, "update corpus_files set content_sha256 = repeat('0', 64) where file_uri like 's3:%'")
     with pytest.raises(CorpusError, match="expected the files of release"):
         start_run(settings, "swapped", choices(first, "Calculator", chains=True))
-    # 3. A release of chains.
+
+
+def test_chains_go_over_no_release_of_chains(settings: Settings, first: str) -> None:
+    second = released(settings, "sums", choices(first, "Calculator", chains=True))
     address = ObjectStore(settings).uri(release_prefix(second))
     with pytest.raises(UsageError, match="A chain has two calls"):
         start_run(settings, "third", choices(address, "Calculator", chains=True))
-    # 4. A text that is forgotten takes those with it that hold it.
+
+
+def test_a_forgotten_text_takes_those_with_it_that_hold_it(settings: Settings, first: str) -> None:
+    second = released(settings, "sums", choices(first, "Calculator", chains=True))
     forgotten = forget(settings, document_ids=[document_id_of(AGED)])
     assert {place.publication_id for place in forgotten.places} == {first.rpartition("/")[2], second}
     left = {text for (text,) in run_sql(settings, "select text from documents")}

@@ -112,7 +112,7 @@ def test_two_runs_are_compared_from_the_earlier_to_the_later_also_by_their_relea
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_call_that_differs_has_one_reason_and_the_counts_add_up(nights: Nights, seed: int) -> None:
+def test_every_call_that_differs_is_counted_under_one_reason(nights: Nights, seed: int) -> None:
     drawn = draw(seed)
     records = [Record(f"text {n}", f"https://x.org/{n}", f"r{n}" if n % 2 else None) for n in range(40)]
     tools = list(TOOLS)

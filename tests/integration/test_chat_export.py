@@ -70,16 +70,26 @@ def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(
         assert [tool["function"]["name"] for tool in row["tools"]] == ["Calculator", "Calendar", "QA", "MT"]
 
 
-def test_a_second_export_changes_nothing_and_another_one_is_refused(release: Path, tmp_path: Path) -> None:
+def test_a_second_export_changes_nothing(release: Path, tmp_path: Path) -> None:
     out = tmp_path / "chat.jsonl"
     first = export_chat(load_settings(), str(release), str(out), seed=0)
     before = out.stat().st_mtime_ns
     again = export_chat(load_settings(), str(release), str(out), seed=0)
     assert (first.written, again.written, again.sha256) == (True, False, first.sha256)
+    assert out.stat().st_mtime_ns == before
+
+
+def test_another_export_over_the_first_is_refused(release: Path, tmp_path: Path) -> None:
+    out = tmp_path / "chat.jsonl"
+    export_chat(load_settings(), str(release), str(out), seed=0)
+    before = out.stat().st_mtime_ns
     with pytest.raises(UsageError, match="expected nothing or this very export"):
         export_chat(load_settings(), str(release), str(out), seed=1)
     assert out.stat().st_mtime_ns == before
     assert list(tmp_path.glob("*.partial")) == []
+
+
+def test_an_export_of_no_release_is_refused(tmp_path: Path) -> None:
     for folder, said in ((tmp_path / "no", "found nothing at"), (tmp_path, "found a folder without them")):
         with pytest.raises(UsageError, match=said):
             export_chat(load_settings(), str(folder), str(tmp_path / "other"), seed=0)
@@ -219,9 +229,13 @@ def test_the_folder_tells_llama_factory_what_the_data_set_is(release: Path, tmp_
     }
 
 
-def test_the_command_writes_and_refuses_a_format_that_is_not_known(release: Path, tmp_path: Path) -> None:
+def test_the_command_writes_an_export(release: Path, tmp_path: Path) -> None:
     command = ["export", str(release), str(tmp_path / "chat"), "--format"]
     assert json.loads(CliRunner().invoke(app, [*command, "chat"]).stdout)["conversations"] == 3
+
+
+def test_the_command_refuses_an_unknown_format(release: Path, tmp_path: Path) -> None:
+    command = ["export", str(release), str(tmp_path / "chat"), "--format"]
     assert isinstance(CliRunner().invoke(app, [*command, "alpaca"]).exception, UsageError)
 
 
@@ -269,7 +283,7 @@ def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
     assert [line.message for line in caplog.records if line.levelname == "WARNING"] == list(export.warnings)
 
 
-def test_the_model_of_the_settings_is_asked_if_none_is_named_and_must_not_be_there(
+def test_without_a_named_model_that_of_the_settings_is_asked_if_it_exists(
     release: Path, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     missing, plain = tmp_path / "no model", with_template(tiny_model_dir, tmp_path / "plain", None)
@@ -297,7 +311,7 @@ def chat_rows(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return rows
 
 
-def test_the_templates_of_qwen_3_and_others_render_calls_and_results(
+def test_templates_of_other_models_render_calls_with_their_results(
     chat_rows: Any, tiny_model_dir: Path
 ) -> None:
     import trl

@@ -72,7 +72,7 @@ def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
     return dict(map(tuple, run.rows(failed, subject=subject)))
 
 
-def test_right_data_and_their_release_pass_every_check_and_the_results_are_stored(
+def test_right_data_pass_every_check_with_results_that_are_stored(
     settings: Settings, run: AnnotatedRun
 ) -> None:
     run.change("update documents set text = text || ' [Calculator(1) gives 1]'")  # only looks like a call
@@ -86,12 +86,19 @@ def test_right_data_and_their_release_pass_every_check_and_the_results_are_store
     stored = "select check_name, success, message from quality_results order by check_name"
     assert run.rows(stored) == [(name, True, result.message) for name, result in by_name.items()]
     assert "altair.vegalite" not in sys.modules  # Great Expectations is imported without its charts
+
+
+def test_a_check_that_is_repeated_finds_what_the_first_did(settings: Settings, run: AnnotatedRun) -> None:
+    results = check_tool(settings, run.run_id, TOOL)
     # A check that is repeated, since its answer was lost, finds what the first one did.
     again = check_tool(settings, run.run_id, TOOL)
     assert [result.message for result in again] == [result.message for result in results]
+
+
+def test_a_release_of_right_data_passes_every_check(settings: Settings, run: AnnotatedRun) -> None:
     release(settings, run.run_id)
-    of_files = [(result.claim.name, result.success) for result in check_release(settings, run.run_id)]
-    assert of_files == [(claim.name, True) for claim in claims_of("files")]
+    outcomes = [(result.claim.name, result.success) for result in check_release(settings, run.run_id)]
+    assert outcomes == [(claim.name, True) for claim in claims_of("files")]
 
 
 GIVEN_BACK = "calls_removed_give_the_text_back"
@@ -137,7 +144,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("number", range(1, 5))
-def test_checks_fail_on_broken_data_and_each_names_a_row(
+def test_each_check_that_fails_on_broken_data_names_a_row(
     settings: Settings, run: AnnotatedRun, number: int
 ) -> None:
     together = [damage[1:] for damage in BROKEN if damage[0] == number]
@@ -338,7 +345,7 @@ def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine: Engine) -
             assert sorted(str(row[0]) for row in found) == sorted(keys), name
 
 
-def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_be_run_is_no_pass(
+def test_a_result_counts_the_rows_under_the_names_of_the_first_five(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = CLAIMS["probabilities_are_probabilities"]
@@ -367,7 +374,7 @@ def test_a_result_counts_the_rows_names_the_first_five_and_a_check_that_cannot_b
         result_of("'r1' as call_id", 1)
 
 
-def test_a_connection_that_breaks_in_the_middle_is_an_outage_and_no_wrong_check(
+def test_a_connection_that_breaks_in_the_middle_is_an_outage_not_a_wrong_check(
     settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables to check are temporary: another session has none of them."""

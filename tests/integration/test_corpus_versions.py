@@ -207,7 +207,7 @@ def _texts(*texts: str, **fields: Any) -> list[Line]:
     return [{"text": text, **fields} for text in texts]
 
 
-def test_a_corrected_date_is_a_variant_and_the_first_date_again_is_the_document(
+def test_a_corrected_date_is_a_variant_until_the_first_date_comes_again(
     folder: Path, settings: Settings, engine: Engine
 ) -> None:
     url = "https://x/caf\u00e9\U0001f600?a=1"
@@ -363,7 +363,7 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
 # Forgetting
 
 
-def test_forgotten_texts_are_refused_and_leave_their_corpora(
+def test_forgotten_texts_are_refused_once_out_of_their_corpora(
     folder: Path, settings: Settings, engine: Engine
 ) -> None:
     _write(folder / "a.jsonl", [*_texts("one", "secret", "two", "secret"), *_texts("secret", "three", id=1)])

@@ -99,7 +99,7 @@ def test_each_way_to_say_that_too_many_are_connected_is_recognised(said: str) ->
     assert database._TOO_MANY.search(said)
 
 
-def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is_not(engine: Engine) -> None:
+def test_a_connection_that_postgres_ends_is_an_outage_but_not_a_refused_statement(engine: Engine) -> None:
     for statement, error in (
         ("select pg_terminate_backend(pg_backend_pid())", DatabaseUnreachableError),
         ("select 1 / 0", DatabaseError),
@@ -109,7 +109,7 @@ def test_a_connection_that_postgres_ends_is_an_outage_and_a_refused_statement_is
         assert type(caught.value) is error
 
 
-def test_every_table_view_and_column_says_what_it_holds(settings: Settings) -> None:
+def test_every_table_or_view_says_what_its_columns_hold(settings: Settings) -> None:
     silent = """
         select c.relname, a.attname
         from pg_class c
@@ -120,13 +120,15 @@ def test_every_table_view_and_column_says_what_it_holds(settings: Settings) -> N
     assert run_sql(settings, silent) == []
 
 
-def test_new_migrations_are_applied_once_and_a_failing_one_leaves_nothing_behind(
-    engine: Engine, sql_folder: Path
-) -> None:
+def test_new_migrations_are_applied_once(engine: Engine, sql_folder: Path) -> None:
     migrations = sql_folder / "migrations"
     (migrations / "9997_one.sql").write_text("create table one (n int);")
     assert schema.migrate(engine, sql_folder) == ["migrations/9997_one.sql"]
     assert schema.migrate(engine, sql_folder) == []
+
+
+def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: Path) -> None:
+    migrations = sql_folder / "migrations"
     (migrations / "9998_good.sql").write_text("create table good (n int);")
     (migrations / "9999_bad.sql").write_text("create table bad (n no_such_type);")
     with pytest.raises(DatabaseError, match=r"9999_bad\.sql: Postgres refused"):
@@ -139,7 +141,7 @@ def test_new_migrations_are_applied_once_and_a_failing_one_leaves_nothing_behind
     assert _value(engine, "select coalesce(to_regclass('good'), to_regclass('never')) is null") is True
 
 
-def test_a_file_of_tables_that_was_changed_and_a_database_without_the_baseline_are_refused(
+def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is_taken(
     engine: Engine, sql_folder: Path
 ) -> None:
     path = sql_folder / "schema" / "01_corpora.sql"
@@ -330,7 +332,7 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
         engine.dispose()
 
 
-def test_functions_and_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
+def test_functions_with_their_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
     path, answer = sql_folder / "functions" / "02_losses.sql", sql_folder / "views" / "99_answer.sql"
     path.write_text(
         path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold")
@@ -446,12 +448,13 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
         return list(threads.map(lambda task: (start.wait(), task())[1], work))
 
 
-def test_a_row_that_is_there_already_stays_and_is_counted_once_also_where_two_load_it_at_once(
-    engine: Engine,
-) -> None:
+def test_a_row_that_is_loaded_twice_stays_as_it_was_counted_once(engine: Engine) -> None:
     assert _load(engine, [_document(1, "old")]) == 1
     assert _load(engine, [_document(1, "new"), _document(2, "two"), _document(2, "two again")]) == 1
     assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
+
+
+def test_two_who_load_the_same_rows_at_once_count_each_once(engine: Engine) -> None:
     rows = [_document(number, "x") for number in range(10, 210)]  # in opposite order both end
     assert sum(at_once(lambda: _load(engine, rows), lambda: _load(engine, rows[::-1]))) == 200
 
@@ -468,7 +471,7 @@ def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine: E
         assert _value(engine, "select count(*) from documents") == (0 if fails else number + 1)
 
 
-def test_text_and_names_that_postgres_cannot_store_or_does_not_have_never_reach_it(engine: Engine) -> None:
+def test_neither_texts_nor_names_that_postgres_cannot_store_reach_it(engine: Engine) -> None:
     for content in ("a\x00b", "a\ud800b"):
         with pytest.raises(DatabaseError, match=r"U\+0000|surrogate"):
             _load(engine, [_document(1, content)])
@@ -516,7 +519,7 @@ def test_only_inputs_with_a_row_of_this_version_of_the_tool_are_known(annotated:
         assert sorted((row.results, row.reason) for row in found) == expected
 
 
-def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_a_token(
+def test_remaining_work_counts_unscored_documents_at_measured_seconds_a_token(
     annotated: Engine,
 ) -> None:
     run_sql(
@@ -547,7 +550,7 @@ def test_remaining_work_counts_unscored_documents_and_averages_measured_seconds_
         assert [(one.documents, one.tokens, one.seconds_per_token) for one in work] == [expected]
 
 
-def test_a_command_that_reads_works_on_the_database_of_newer_code_and_nothing_is_published_unregistered(
+def test_a_command_that_reads_works_on_the_database_of_newer_code(
     newer_database: Engine, settings: Settings
 ) -> None:
     for command, says in (
@@ -559,9 +562,17 @@ def test_a_command_that_reads_works_on_the_database_of_newer_code_and_nothing_is
         found = CliRunner().invoke(app, command.split())
         assert not isinstance(found.exception, ConfigurationError), command
         assert says in found.stdout + str(found.exception)
+
+
+def test_nothing_is_published_from_code_older_than_its_database(
+    settings: Settings, newer_database: Engine
+) -> None:
     with pytest.raises(ConfigurationError, match="of a newer version"):
         artifacts.publish(settings, "model", "m", "models/m", {"config.json": Path(__file__)}, source="m")
     assert list(ObjectStore(settings).list("models/")) == []
+
+
+def test_the_doctor_names_a_database_of_newer_code(settings: Settings, newer_database: Engine) -> None:
     [doctor] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
     assert (doctor.state, "migrations/9999_more.sql of a newer version" in doctor.detail) == ("missing", True)
 

@@ -116,9 +116,7 @@ EXPECTED = [
 ]  # the question has 23 words, so 11 n-grams of 13; the second text holds its words 10 to 23
 
 
-def test_texts_that_hold_a_question_are_left_out_counted_and_named(
-    deployment: Settings, tmp_path: Path
-) -> None:
+def test_texts_that_hold_a_question_are_left_out_by_name(deployment: Settings, tmp_path: Path) -> None:
     run = annotated(deployment, "leave_out")
     release_id = release(deployment, run.run_id)
     texts, card = released(deployment, release_id, tmp_path / "release")
@@ -127,6 +125,11 @@ def test_texts_that_hold_a_question_are_left_out_counted_and_named(
     assert "2 texts shared one and are left out" in card
     assert "| math:gsm8k | 1 | 13 | 0 | `" in card
     assert "| qa:nq_open | 1 | 8 | 1 | `" in card
+
+
+def test_texts_that_hold_a_question_are_counted(deployment: Settings) -> None:
+    run = annotated(deployment, "leave_out")
+    release_id = release(deployment, run.run_id)
     counted = run.rows(
         "select reason, is_loss, count from yield_by_stage where step = 7 and count > 0 order by reason"
     )
@@ -135,12 +138,15 @@ def test_texts_that_hold_a_question_are_left_out_counted_and_named(
     assert [tuple(row) for row in outcomes] == [("holds_evaluation_data", 2), ("released", 1)]
     assert all(result.success for result in check_release(deployment, run.run_id))
     assert release(deployment, run.run_id) == release_id
+
+
+def test_a_release_of_nothing_but_such_texts_says_why_it_is_none(deployment: Settings) -> None:
     only = annotated(deployment, "leave_out", "run-2", HOLDS)
     reason = release_of_run(deployment, only.run_id).reason
     assert "1 texts are left out for the evaluation data in them" in reason
 
 
-def test_a_report_names_the_same_texts_and_leaves_them_in_and_its_check_finds_one_that_is_not_named_or_was_to_be_left_out(
+def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(
     deployment: Settings, tmp_path: Path
 ) -> None:
     run = annotated(deployment, "report")
@@ -163,7 +169,7 @@ def test_a_report_names_the_same_texts_and_leaves_them_in_and_its_check_finds_on
         check_release(deployment, run.run_id)
 
 
-def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(
+def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(
     deployment: Settings, data: Path
 ) -> None:
     ids = {}
@@ -181,7 +187,7 @@ def test_what_a_release_was_compared_with_is_in_its_id_and_off_is_what_it_was(
     assert release(deployment, "off") == ids["off"]
 
 
-def test_a_repair_with_other_evaluation_data_names_them_and_not_the_rows(
+def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(
     deployment: Settings, data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = annotated(deployment, "report")

@@ -56,9 +56,7 @@ def shown_calls(report: str) -> list[str]:
     return [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
 
 
-def test_the_report_shows_yields_the_best_calls_release_and_model_and_no_password(
-    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_shows_yields_with_the_best_calls(connection: Connection, run: AnnotatedRun) -> None:
     report = report_of(connection, run)
     assert "Annotated 4 of 4 pairs" in report
     # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, of which the tool's is marked, and
@@ -72,6 +70,11 @@ def test_the_report_shows_yields_the_best_calls_release_and_model_and_no_passwor
     assert "Release  none" in report
     assert "Model    none" in report
     assert "password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
+
+
+def test_the_report_shows_release_beside_model_without_a_password(
+    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connection.exec_driver_sql(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "
         "values ('r1', 'run-1', 's3://b/releases/r1', 'x', 2, 3, '{MT}');"
@@ -89,7 +92,7 @@ def test_the_report_shows_yields_the_best_calls_release_and_model_and_no_passwor
     assert "of a deployment" not in report
 
 
-def test_where_nothing_is_kept_the_nearest_calls_and_lower_thresholds_are_shown(settings: Settings) -> None:
+def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_thresholds(settings: Settings) -> None:
     run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
     shirts, post = run.add_text(SUM), run.add_text(POST)
     run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)

@@ -172,7 +172,7 @@ def test_the_endpoints_calls_are_judged_by_the_runs_own_model(factory: Factory, 
     }
     assert {probability for _, _, probability, _, _, _ in calls} == probabilities
     assert all(loss > 0 for *_, loss in calls)
-    assert not audit(factory.settings, "run", "r", sample=10).found
+    assert not audit(factory.settings, "run", "r", sample=10).findings
 
 
 def test_each_sample_is_counted(factory: Factory) -> None:
@@ -199,7 +199,7 @@ def test_a_run_with_another_temperature_asks_anew(factory: Factory, server: Open
     assert len(server.requests) == 2 * asked
 
 
-def test_a_server_that_dies_ends_the_stage_and_a_restart_asks_only_the_rest(
+def test_after_a_server_that_died_a_restart_asks_only_the_rest(
     factory: Factory, server: OpenAIServer
 ) -> None:
     undisturbed, asked = factory.annotate("r"), len(server.requests)
@@ -270,7 +270,7 @@ def test_the_address_is_in_no_recipe(factory: Factory, server: OpenAIServer) -> 
     assert len(recipes) == 1
 
 
-def test_the_proposer_has_its_model_licence_and_days(factory: Factory) -> None:
+def test_the_proposer_has_its_model_with_licence_within_days(factory: Factory) -> None:
     factory.annotate("r")
     engine = database.connect(factory.settings)
     [recipe] = run_sql(

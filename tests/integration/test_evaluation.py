@@ -99,12 +99,12 @@ def scores(run: AnnotatedRun) -> list[SuiteScore]:
         return scores_of_run(connection, RUN)
 
 
-def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_second_time_none_is_loaded(
+def test_all_models_of_a_run_are_evaluated_beside_the_language_model(
     settings: Settings, models: FakeModels, data: Path
 ) -> None:
     run = start(settings, data)
-    found = CliRunner().invoke(app, ["stage", "evaluate", "--run", RUN, "--suite", "lama"])
-    assert found.exit_code == 0, found.output
+    outcome = CliRunner().invoke(app, ["stage", "evaluate", "--run", RUN, "--suite", "lama"])
+    assert outcome.exit_code == 0, outcome.output
     # SQuAD asks one statement (blue), Google-RE two (one is Oslo), T-REx three (one is Oslo).
     by_name = {(score.variant, score.subset): score for score in scores(run)}
     assert {
@@ -125,7 +125,12 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
     ids = execute(run, "select distinct variant, model_id from evaluation_scores order by 1")
     assert ids == [("base", None), ("disabled", "tuned"), ("with_tools", "tuned"), ("without_calls", "plain")]
 
-    # What was written is on S3, with its hash.
+
+def test_evaluated_inputs_are_on_s3_under_their_hash(
+    settings: Settings, data: Path, models: FakeModels
+) -> None:
+    run = start(settings, data)
+    evaluate_stage(settings, RUN, "lama")
     store = ObjectStore(settings)
     files = execute(run, "select distinct variant, inputs_uri, inputs_sha256 from evaluation_scores")
     ranks = {"base": 0, "without_calls": 0, "disabled": 0, "with_tools": 10}
@@ -138,12 +143,16 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model_and_a_secon
     inputs = list(read_inputs(store, RUN))
     assert len(inputs) == 4 * 6
     prompt = "Please complete the following text so that it is factually correct: Ada Holm was born in"
-    of_oslo = EvaluatedInput(
+    oslo = EvaluatedInput(
         "lama", "google_re", "tuned", "with_tools", 10, 1, prompt, ("Oslo",), " [QA(input) -> Oslo] Oslo", "Oslo", True,
         (made_call("QA", "Oslo"),), CALENDAR_DATE,
     )  # fmt: skip
-    assert of_oslo in inputs
+    assert oslo in inputs
 
+
+def test_a_second_evaluation_loads_no_model(settings: Settings, models: FakeModels, data: Path) -> None:
+    run = start(settings, data)
+    evaluate_stage(settings, RUN, "lama")
     before = execute(run, "select count(*), max(evaluated_at) from evaluation_scores")
     models.loaded.clear()
     assert (evaluate_stage(settings, RUN, "lama"), models.loaded) == (0, [])
@@ -163,8 +172,8 @@ def test_a_variant_that_lacks_the_score_of_one_data_set_is_evaluated_again(
     assert ("base", "trex") in {(score.variant, score.subset) for score in scores(run)}
 
 
-def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
-    settings: Settings, models: FakeModels, data: Path
+def test_perplexity_is_scored_with_calls_disabled_alone(
+    settings: Settings, data: Path, models: FakeModels
 ) -> None:
     run = start(settings, data)
     assert (
@@ -174,12 +183,17 @@ def test_perplexity_is_scored_with_calls_disabled_alone_and_once(
         run, "select distinct variant, call_start_rank, inputs_uri from evaluation_scores order by 1"
     )
     assert found == [("base", 0, None), ("disabled", 0, None), ("without_calls", 0, None)]
+
+
+def test_perplexity_is_scored_once(settings: Settings, models: FakeModels, data: Path) -> None:
+    start(settings, data)
+    evaluate_stage(settings, RUN, "perplexity")
     models.loaded.clear()
     assert (evaluate_stage(settings, RUN, "perplexity"), models.loaded) == (0, [])
 
 
-def test_other_data_and_another_day_are_evaluated_again_and_the_newest_scores_count(
-    settings: Settings, models: FakeModels, data: Path
+def test_other_data_are_evaluated_again_for_scores_that_count(
+    settings: Settings, data: Path, models: FakeModels
 ) -> None:
     run = start(settings, data, finetuned=False)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
@@ -188,6 +202,11 @@ def test_other_data_and_another_day_are_evaluated_again_and_the_newest_scores_co
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     assert execute(run, "select inputs from evaluation_scores order by 1") == [(1,), (2,)]
     assert [(score.inputs, score.calendar_date) for score in scores(run)] == [(2, CALENDAR_DATE)]
+
+
+def test_another_day_is_evaluated_again(settings: Settings, data: Path, models: FakeModels) -> None:
+    run = start(settings, data, finetuned=False)
+    evaluate_stage(settings, RUN, "lama:squad")
     another_day = "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
     execute(run, another_day)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
@@ -238,7 +257,7 @@ def test_a_suite_whose_tool_is_down_writes_no_score(
     assert {score.suite for score in scores(run)} == {"qa"}
 
 
-def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_be(
+def test_postgres_keeps_scores_as_they_were_written_unless_they_cannot_be(
     settings: Settings,
 ) -> None:
     run = start(settings, "")
@@ -271,7 +290,7 @@ def test_scores_come_back_as_they_were_written_and_postgres_refuses_what_cannot_
     assert scores(run) == [another_day, with_tools]
 
 
-def test_an_input_keeps_its_date_and_every_character(s3_settings: Settings) -> None:
+def test_an_input_keeps_every_character_with_its_date(s3_settings: Settings) -> None:
     one = EvaluatedInput(
         "temporal", "dateset", "tuned", "with_tools", 10, 1, "What day\u2028is it?", ("Friday",), " [Calendar() -> …] Freitag\n",
         "Freitag", False, (made_call("Calendar", None, "not_a_date"),), datetime.date(2020, 11, 20),

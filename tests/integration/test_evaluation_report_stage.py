@@ -90,13 +90,18 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(
     assert gather(settings, store, run.run_id).models[0].training == ()
 
 
-def test_the_commands_write_the_page_and_fetch_it_and_it_is_written_again_when_a_suite_comes(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path
+def test_a_page_that_was_not_written_cannot_be_fetched(
+    tmp_path: Path, settings: Settings, run: AnnotatedRun
 ) -> None:
     early = CliRunner().invoke(app, ["report", "--run", RUN, "--out", str(tmp_path / "r.html")])
     assert early.exception is not None
     assert exit_code(early.exception) == EXIT_USAGE
     assert not (tmp_path / "r.html").exists()
+
+
+def test_the_page_that_was_written_can_be_fetched(
+    settings: Settings, tmp_path: Path, run: AnnotatedRun
+) -> None:
     done = CliRunner().invoke(app, ["stage", "report-evaluation", "--run", RUN])
     assert json.loads(done.stdout) == {"uri": f"s3://{settings.s3_bucket}/reports/run-1/index.html"}
     store = ObjectStore(settings)
@@ -107,12 +112,18 @@ def test_the_commands_write_the_page_and_fetch_it_and_it_is_written_again_when_a
     assert b"Not evaluated:" in page
     report_evaluation(settings, RUN)
     assert store.get(report_key(RUN)) == page
+
+
+def test_the_page_is_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:
+    store = ObjectStore(settings)
+    report_evaluation(settings, RUN)
+    assert b"Not evaluated:" in store.get(report_key(RUN))
     evaluate_stage(settings, RUN, "qa")
     report_evaluation(settings, RUN)
     assert b"Not evaluated:" not in store.get(report_key(RUN))
 
 
-def test_a_run_that_is_not_there_and_an_id_that_leads_elsewhere_are_refused(settings: Settings) -> None:
+def test_neither_an_unknown_run_nor_an_id_that_leads_elsewhere_is_taken(settings: Settings) -> None:
     with pytest.raises(UsageError, match="expected a started run, found 'none'"):
         report_evaluation(settings, "none")
     for wrong in ("../models", "a/b", "", "a\nb"):

@@ -84,7 +84,7 @@ def of_the_sum(settings: Settings, columns: str, table: str) -> list[tuple[Any, 
     )
 
 
-def test_what_cannot_be_kept_is_stored_with_its_bound_and_neither_sampled_nor_scored(
+def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
     # 1 of 16 sampled calls a text is kept: pruned ones count, too.
@@ -141,7 +141,7 @@ def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without
     assert len(kept(settings, "all", 0.125)) == 5
 
 
-def test_in_a_context_window_a_call_must_beat_the_full_context_too_and_nothing_is_sampled_again(
+def test_in_a_context_window_a_call_must_beat_the_full_context_too(
     settings: Settings, corpus: Path, model: FakeLanguageModel
 ) -> None:
     annotate(settings, "whole", parameters(corpus))

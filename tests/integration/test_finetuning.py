@@ -62,7 +62,7 @@ def annotated_run(
     return run
 
 
-def test_finetuned_model_is_published_whole_and_loads_with_transformers(
+def test_a_finetuned_model_is_published_whole_for_transformers(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -109,7 +109,7 @@ def test_finetuned_model_is_published_whole_and_loads_with_transformers(
 
 
 @pytest.mark.usefixtures("run")
-def test_second_finetune_of_one_release_finds_the_model_and_two_at_once_end_as_one(
+def test_of_two_finetunes_of_one_release_even_at_once_one_model_remains(
     settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = annotated_run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
@@ -141,7 +141,7 @@ def test_second_finetune_of_one_release_finds_the_model_and_two_at_once_end_as_o
     assert (tmp_path / "model" / "README.md").read_text().startswith("---\nbase_model: ")
 
 
-def test_training_and_publishing_that_were_killed_at_their_end_go_on_and_leave_nothing_half_written(
+def test_a_finetune_that_was_killed_at_its_end_goes_on_without_anything_half_written(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -171,7 +171,7 @@ HELD_OUT = tuple(
 )
 
 
-def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_baseline_which_is_another_model(
+def test_documents_outside_the_release_choose_the_step_of_both_models(
     settings: Settings, store: ObjectStore, tiny_model_dir: Path
 ) -> None:
     run = annotated_run(
@@ -199,6 +199,15 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
         (model,) for model in models
     ]
 
+
+def test_the_development_texts_are_the_same_for_the_baseline(
+    settings: Settings, store: ObjectStore, tiny_model_dir: Path
+) -> None:
+    run = annotated_run(
+        settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT
+    )
+    release(settings, run.run_id)
+
     def chosen(*, without_calls: bool = False, **changes: int) -> tuple[str, ...]:
         recipe = finetuning.load_finetuning_run(settings, store, "run-1", without_calls=without_calls).recipe
         choices = recipe.choices.model_copy(update=changes)
@@ -213,7 +222,7 @@ def test_documents_outside_the_release_choose_the_step_and_are_the_same_for_the_
     assert later.text not in chosen(finetune_dev_documents=1000)
 
 
-def test_a_release_or_model_that_is_lost_damaged_or_not_the_registered_one_is_refused_and_a_model_is_trained_again(
+def test_a_release_or_model_that_is_not_the_registered_one_is_refused(
     settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
 ) -> None:
     (tmp_path / "other").write_text("something else")

@@ -29,7 +29,7 @@ def release_id(settings: Settings, annotated: AnnotatedRun) -> str:
     return release(settings, annotated.run_id)
 
 
-def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew_and_finetunes_by_its_id_alone(
+def test_a_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
     settings: Settings, annotated: AnnotatedRun, release_id: str
 ) -> None:
     chosen = json.dumps({"finetune_steps": 2, "finetune_baseline": True, "finetune_length": None})
@@ -46,6 +46,12 @@ def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew_
     for field in ("corpus_id", "corpus_uri", "tools", "model_identity"):
         assert getattr(second, field) == getattr(first, field)
     assert annotated.rows("select run_id from run_releases order by 1") == [("run-1",), ("tuned-1",)]
+
+
+def test_a_run_finetunes_a_release_by_its_id_alone(
+    settings: Settings, annotated: AnnotatedRun, release_id: str
+) -> None:
+    start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert finetune(settings, "tuned-1") == publish(settings, "tuned-1")
     finish_run(settings, "tuned-1", "success")
     [row] = annotated.rows("select release_id, run_id, best_step from finetuned_models")
@@ -54,9 +60,7 @@ def test_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew_
     assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
-def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameters(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_what_cannot_be_chosen_is_named(settings: Settings, annotated: AnnotatedRun, release_id: str) -> None:
     for chosen_release, parameters, message in (
         ("nothing", "{}", "the id of a registered release, found 'nothing'"),
         (release_id, "{", "expected a JSON object"),
@@ -68,6 +72,11 @@ def test_what_cannot_be_chosen_is_named_and_a_run_starts_once_with_its_parameter
         with pytest.raises(UsageError, match=message):
             start_finetuning(settings, "tuned-1", chosen_release, parameters)
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
+
+
+def test_a_run_starts_once_with_its_parameters(
+    settings: Settings, annotated: AnnotatedRun, release_id: str
+) -> None:
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert len(annotated.rows("select 1 from annotation_runs")) == 2

@@ -187,7 +187,7 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
     ]
 
 
-def test_what_people_and_processes_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
+def test_what_was_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
     secret, other, variant = corpus.secret.document_id, corpus.other.document_id, corpus.variant_id
     [(call,)] = corpus.rows("select call_id from candidate_calls where document_id = :id", id=other)
     noted = {"recipe_id": "r", "stage": "score", "tool": "Calculator", "run_id": "run-1"}
@@ -294,7 +294,7 @@ def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus: 
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
 
-def test_all_texts_that_a_record_ever_had_are_named_and_forgotten_together(corpus: Corpus) -> None:
+def test_all_texts_that_a_record_ever_had_are_forgotten_together(corpus: Corpus) -> None:
     """Ms Secret's record has had three texts: of version 1, of version 2, and one that a later line of the same file replaced."""
     newer, replaced = (corpus.add_text(f"Ms Secret of Elm Street, {number}.") for number in (2, 3))
     for document, change in (
@@ -391,7 +391,7 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     assert withdraw(corpus.settings, "release", corpus.release_id) == []
 
 
-def test_a_model_trained_on_the_release_is_named_and_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_model_trained_on_the_release_is_named_to_be_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
     store = ObjectStore(corpus.settings)
     (tmp_path / "weights").write_bytes(b"w")
     for name in ("m1", "m10"):  # m1 is how the other name begins

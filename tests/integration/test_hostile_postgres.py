@@ -392,7 +392,7 @@ def test_a_database_that_is_away_fails_the_batch_in_one_sentence(
     assert "\n" not in str(away.value)
 
 
-def test_a_connection_that_is_lost_is_an_outage_and_the_next_query_has_another(
+def test_after_a_lost_connection_which_is_an_outage_the_next_query_has_another(
     tmp_path: Path, shop: str, postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = opened(shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch))

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,9 +67,7 @@ def published_model(settings: Settings, folder: Path) -> str:
     return "tuned"
 
 
-def test_a_release_is_pushed_with_a_whole_card_and_read_back(
-    settings: Settings, hub: Hub, tmp_path: Path
-) -> None:
+def test_a_release_is_pushed_whole_with_its_card(settings: Settings, hub: Hub, tmp_path: Path) -> None:
     release_id = released(settings, (1400, 700), (1500, 300))
     # 1. By the command line, to the hub that HF_ENDPOINT names.
     words = ["push", release_id, REPO, "--license", "cc-by-sa-4.0"]
@@ -113,7 +111,7 @@ def test_a_release_is_pushed_with_a_whole_card_and_read_back(
     assert "- a course\n\nLicence: not said" in repository.files["README.md"].decode()
 
 
-def test_a_push_that_broke_off_continues_and_shows_nothing_before(
+def test_a_push_that_broke_off_shows_nothing_before_it_continues(
     s3_settings: Settings, hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -139,45 +137,66 @@ def test_a_push_that_broke_off_continues_and_shows_nothing_before(
     assert "X-Amz-Signature" not in said
 
 
-def test_a_hub_that_refuses_is_told_with_the_remedy_and_gets_nothing(
-    s3_settings: Settings, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def refused(s3_settings: Settings, hub: Hub, tmp_path: Path) -> Callable[..., str]:
+    """Pushes a model, and returns the message of the error of this kind."""
     name = published_model(s3_settings, tmp_path / "model")
 
-    def refused(kind: type[ToolformerError], repo: str = REPO, publication: str = name) -> str:
+    def refused_push(kind: type[ToolformerError], repo: str = REPO, publication: str = name) -> str:
         with pytest.raises(kind) as caught:
             push(s3_settings, publication, repo, Described())
         return str(caught.value)
 
-    # 1. Requests that are wrong.
+    return refused_push
+
+
+def test_a_wrong_request_to_push_is_refused_before_the_hub_is_asked(
+    s3_settings: Settings, refused: Callable[..., str]
+) -> None:
     assert "such as owner/name" in refused(UsageError, "a/b/../c")
     assert "nothing published at s3://" in refused(UsageError, publication="0123")
     assert "neither. An index" in refused(
         UsageError, publication=f"s3://{s3_settings.s3_bucket}/indices/wiki"
     )
-    # 2. No rights.
+
+
+def test_a_token_without_rights_is_refused_without_being_shown(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     assert "hf_of_somebody_else" not in refused(ConfigurationError)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    # 3. Repositories that are not ours to replace, or public.
+
+
+def test_a_repository_that_is_not_ours_to_replace_is_refused(hub: Hub, refused: Callable[..., str]) -> None:
     hub.repositories["models/a-team/thesis"] = Repository(True, {"1" * 40: {"thesis.pdf": b"a year of work"}})
     assert "such as thesis.pdf" in refused(UsageError, "a-team/thesis")
     hub.repositories["models/a-team/open"] = Repository(private=False)
     assert "--public" in refused(UsageError, "a-team/open")
-    # 4. Somebody else commits meanwhile; a .gitignore of the repository leaves a file out.
+
+
+def test_a_push_whose_repository_holds_another_file_at_its_end_is_an_error(
+    hub: Hub, refused: Callable[..., str]
+) -> None:
+    # Another client commits meanwhile; a .gitignore of the repository leaves a file out.
     hub.moves_meanwhile = True
     assert "found another commit" in refused(errors.BusyError)
     hub.moves_meanwhile = False
     hub.ignored = "finetuning.json"
     assert "found none or another finetuning.json" in refused(InfrastructureError)
-    # 5. No network, and a deployment that asks no hub.
+
+
+def test_a_hub_that_cannot_be_reached_is_told_with_the_remedy(
+    s3_settings: Settings, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No network, and a deployment that asks no hub.
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "expected the hub to answer" in refused(InfrastructureError)
     with pytest.raises(ConfigurationError, match="TOOLFORMER_HUB_OFFLINE"):
-        push(s3_settings.model_copy(update={"hub_offline": True}), name, REPO, Described())
+        push(s3_settings.model_copy(update={"hub_offline": True}), "tuned", REPO, Described())
 
 
-def test_a_download_continues_and_never_mixes_folders(s3_settings: Settings, tmp_path: Path) -> None:
+def test_a_download_continues_without_ever_mixing_folders(s3_settings: Settings, tmp_path: Path) -> None:
     name = published_model(s3_settings, tmp_path / "model")
     folder = tmp_path / "copy"
     manifest = published(s3_settings, name)

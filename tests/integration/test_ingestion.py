@@ -270,7 +270,7 @@ def test_the_log_says_how_far_an_ingestion_is(
     assert f"ingesting {uri}: 2 of 3 files done, at line 1 of {uri}/02.jsonl" in caplog.messages
 
 
-def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_reason(
+def test_every_record_is_accepted_or_a_duplicate_or_rejected_at_its_line_for_a_reason(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     folder = tmp_path / "corpus"
@@ -316,9 +316,7 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_with_file_line_and_
 PASSWORD = "hunter2-of-the-owner"
 
 
-def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_a_corpus_leads_to_no_secret(local_settings: Settings, engine: Engine) -> None:
     state = local_settings.state_dir
     state.mkdir()
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
@@ -331,6 +329,14 @@ def test_a_corpus_leads_to_no_secret_and_what_leads_out_of_its_folder_is_counted
         with pytest.raises(UsageError, match="expected files that may be read"):
             ingest_corpus(local_settings, address)
     assert run_sql(engine, "select * from corpora") == []
+
+
+def test_what_leads_out_of_the_folder_of_a_corpus_is_counted(
+    tmp_path: Path, local_settings: Settings, engine: Engine
+) -> None:
+    state = local_settings.state_dir
+    state.mkdir()
+    (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(_lines("a", "b"))
@@ -382,7 +388,7 @@ def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
     assert any("a line of 20 bytes" in detail for detail in details)
 
 
-def test_of_many_refused_records_few_have_rows_and_all_are_counted(
+def test_of_many_refused_records_few_have_rows_though_all_are_counted(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -405,7 +411,7 @@ def test_of_many_refused_records_few_have_rows_and_all_are_counted(
     ]
 
 
-def test_two_ingestions_at_once_both_end_well_and_write_nothing_twice(
+def test_of_ingestions_at_once_none_writes_anything_twice(
     tmp_path: Path, local_settings: Settings, engine: Engine
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -439,7 +445,7 @@ def test_a_corpus_that_is_not_there_or_has_no_name_in_utf_8_fails_before_the_dat
         assert exit_code(caught.value) == EXIT_USAGE
 
 
-def test_a_folder_on_s3_is_read_in_the_order_of_its_keys_and_an_object_with_the_same_etag_not_again(
+def test_a_folder_on_s3_is_read_in_the_order_of_its_keys_each_etag_once(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, parquet = ObjectStore(settings), io.BytesIO()

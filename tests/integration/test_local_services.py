@@ -19,7 +19,7 @@ from toolformer_ops.local import postgres
 from toolformer_ops.local.postgres import prepare_cluster
 
 
-def test_postgres_and_object_store_listen_on_the_loopback_address_alone(
+def test_both_servers_listen_on_the_loopback_address_alone(
     postgres_server: RunningPostgres, object_store_server: RunningObjectStore
 ) -> None:
     for server in (postgres_server, object_store_server):
@@ -47,14 +47,18 @@ def asked(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_a_wrong_password_and_a_request_without_signature_are_refused_and_passwords_are_stored_as_verifiers(
-    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
-) -> None:
+def test_a_wrong_password_is_refused(postgres_server: RunningPostgres) -> None:
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(postgres_server.address.dsn("postgres", password="not the password"))
+
+
+def test_passwords_are_stored_as_verifiers(postgres_server: RunningPostgres) -> None:
     passwords = f"select rolpassword from pg_authid where rolname = '{postgres.OWNER}'"
     [(password,)] = asked(postgres_server.dsn("postgres"), passwords)
     assert password.startswith("SCRAM-SHA-256$")
+
+
+def test_a_request_without_signature_is_refused(object_store_server: RunningObjectStore) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
     assert refused.value.code == 403
@@ -71,11 +75,12 @@ def limited(postgres_server: RunningPostgres) -> Callable[[str], str]:
     return lambda role: postgres_server.dsn("limited", role)
 
 
-def test_reader_reads_later_tables_and_nothing_else_also_without_its_read_only_mode(
-    limited: Callable[[str], str],
-) -> None:
+def test_the_reader_reads_later_tables(limited: Callable[[str], str]) -> None:
     """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
     assert asked(limited(postgres.READER), "select number from kept") == [(1,)]
+
+
+def test_the_reader_only_reads_even_without_its_read_only_mode(limited: Callable[[str], str]) -> None:
     with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
         asked(limited(postgres.READER), "insert into kept values (8)")
     read_write = ("set session characteristics as transaction read write", "set statement_timeout = 0")
@@ -102,6 +107,9 @@ def test_reader_reads_later_tables_and_nothing_else_also_without_its_read_only_m
     ):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege):
             asked(limited(postgres.READER), *read_write, statement)
+
+
+def test_the_owner_takes_advisory_locks(limited: Callable[[str], str]) -> None:
     locks = "select pg_try_advisory_lock(1), pg_advisory_unlock(1)"
     assert asked(limited(postgres.OWNER), locks) == [(True, True)]
 
@@ -117,7 +125,7 @@ LIMITS = {
 }
 
 
-def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_next_start(
+def test_what_a_role_changes_of_itself_is_put_right_at_the_next_start(
     limited: Callable[[str], str], postgres_server: RunningPostgres
 ) -> None:
     """Postgres lets every role change its own password and settings: the page has a role of its own, and `up` resets all."""
@@ -150,7 +158,7 @@ def test_what_a_role_changes_of_itself_ends_nobody_else_and_is_put_right_at_the_
     assert limits(postgres.READER) == LIMITS
 
 
-def test_the_reader_has_few_connections_and_neither_it_nor_airflow_enters_the_database_of_another(
+def test_neither_the_reader_nor_airflow_enters_the_database_of_another(
     limited: Callable[[str], str], postgres_server: RunningPostgres
 ) -> None:
     postgres.ensure_databases(postgres_server.address)
@@ -165,7 +173,7 @@ def test_the_reader_has_few_connections_and_neither_it_nor_airflow_enters_the_da
             psycopg2.connect(limited(postgres.READER))
 
 
-def test_an_initdb_that_was_killed_is_done_again_and_a_postgres_without_supervisor_is_stopped(
+def test_after_a_kill_neither_half_an_initdb_nor_a_running_postgres_stays(
     tmp_path: Path,
 ) -> None:
     data = prepare_cluster(tmp_path, "first").data

@@ -22,7 +22,7 @@ from toolformer_ops.records import content_uuid
 from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.stages.execution import Asked, ExecuteWork
+from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.storage import database
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput
@@ -102,7 +102,7 @@ def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_i
     work = execution(engine, runner)
     asked = [(1, "1 + 1"), (2, "2 + 2"), (3, "1 + 1")]
     batches = [
-        Asked({uuid.UUID(int=document): [content_uuid(one)]}, {content_uuid(one): one}, known={})
+        CallInputs({uuid.UUID(int=document): [content_uuid(one)]}, {content_uuid(one): one}, answered={})
         for document, one in asked
     ]
     counts = [work.compute(batch).outcomes[0].counts for batch in batches]
@@ -171,8 +171,10 @@ def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet
     work = execution(engine)
     known, failed, open_one = map(content_uuid, ("1 + 1", "7 / 0", "2 + 2"))
     inputs = {known: "1 + 1", failed: "7 / 0", open_one: "2 + 2"}
-    asked = Asked(
-        {uuid.UUID(int=1): [known, failed, open_one]}, inputs, known={known: None, failed: "divides_by_zero"}
+    asked = CallInputs(
+        {uuid.UUID(int=1): [known, failed, open_one]},
+        inputs,
+        answered={known: None, failed: "divides_by_zero"},
     )
     given_up = work.give_up(asked, "out_of_memory")
     [row] = [row.values for row in given_up.rows]
@@ -185,13 +187,13 @@ def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet
 
 def compute_that_breaks(
     work: ExecuteWork, batches: int, error: type[Exception]
-) -> Callable[[Asked], MicroBatch]:
+) -> Callable[[CallInputs], MicroBatch]:
     """After so many micro-batches it stops, or its rows are refused by Postgres."""
     done = iter(range(batches))
     compute = work.compute
     bad = {"tool": "Calculator", "tool_version": "1", "input_key": "no uuid", "input": "x", "seconds": 0.0}
 
-    def broken(loaded: Asked) -> MicroBatch:
+    def broken(loaded: CallInputs) -> MicroBatch:
         computed = compute(loaded)
         if next(done, None) is not None:
             return computed
@@ -205,7 +207,7 @@ def compute_that_breaks(
 
 
 @pytest.mark.parametrize("error", [StoppedError, DatabaseError])
-def test_a_stage_that_fails_keeps_whole_micro_batches_and_run_again_gives_the_rows_of_an_undisturbed_one(
+def test_a_stage_that_fails_keeps_whole_micro_batches_which_a_later_run_completes(
     settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     small = settings.model_copy(update={"micro_batch_documents": 2})

@@ -201,7 +201,7 @@ def test_without_a_run_that_counted_the_same_rows_all_are_counted(
     assert stored == computed
 
 
-def test_a_run_that_is_repaired_shows_its_progress_and_stores_its_numbers_again(nights: Nights) -> None:
+def test_a_run_that_is_repaired_stores_its_numbers_again_after_its_progress(nights: Nights) -> None:
     nights.ingest(*texts(*range(30)))
     nights.start("one", *TOOLS)
     nights.work("one", *TOOLS, share=0.5)

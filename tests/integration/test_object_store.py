@@ -98,7 +98,7 @@ def test_a_write_that_meets_another_one_is_tried_again_until_it_is_written(
     assert disturbed.fetch("release", tmp_path / "out") == manifest
 
 
-def test_a_large_file_goes_in_parts_and_a_second_one_is_refused(
+def test_a_large_file_goes_in_parts_unless_one_is_stored_already(
     proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(objects, "PART_BYTES", 5 * 2**20)
@@ -132,7 +132,7 @@ def test_a_large_file_goes_in_parts_and_a_second_one_is_refused(
 
 
 @pytest.mark.parametrize("announces", ["all", "less", "nothing"])
-def test_a_body_that_ends_early_is_read_on_at_the_same_byte_and_one_that_never_ends_is_an_error_of_the_network(
+def test_a_body_that_ends_early_is_read_on_at_the_same_byte(
     proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, announces: Any
 ) -> None:
     """Of objects with our hash, and with S3's own checksum alone."""
@@ -150,6 +150,14 @@ def test_a_body_that_ends_early_is_read_on_at_the_same_byte_and_one_that_never_e
         left.update({f"/{key}": READ_TRIES - 1})
         assert disturbed.read_part(key, 3, 4) == b"3456"
         assert left.total() == 0
+
+
+@pytest.mark.parametrize("announces", ["all", "less", "nothing"])
+def test_a_body_that_never_ends_is_an_error_of_the_network(
+    proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, announces: Any
+) -> None:
+    disturbed.publish("release", _files(tmp_path / "in", one=DIGITS))
+    proxy.announces = announces
     proxy.kept = 0
     befall(proxy, "truncate", "GET", {"/one": READ_TRIES})
     with pytest.raises(BrokenConnectionError, match=r"/one broke off at byte \d+") as caught:
@@ -185,10 +193,7 @@ def test_content_that_is_damaged_on_its_way_or_behind_the_stored_hash_is_refused
 # Publications
 
 
-def test_published_files_come_back_with_their_bytes_and_a_prefix_holds_one_publication_by_its_registered_hash(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # 1. Without a manifest, or with files of a killed writer, nothing is published.
+def test_files_of_a_killed_writer_are_not_published(store: ObjectStore, tmp_path: Path) -> None:
     files = _files(tmp_path / "killed", one=b"1", two=b"old")
     killed = Manifest.of("p", files)
     store.upload(killed, files)
@@ -196,7 +201,9 @@ def test_published_files_come_back_with_their_bytes_and_a_prefix_holds_one_publi
     assert store.read_manifest("p") is None
     with pytest.raises(ObjectNotFoundError, match=r"expected a publication at s3://.*TOOLFORMER_S3_BUCKET"):
         store.fetch("p", tmp_path / "out")
-    # 2. Whole.
+
+
+def test_published_files_come_back_with_their_bytes(store: ObjectStore, tmp_path: Path) -> None:
     manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     assert [(file.name, file.size) for file in manifest.files] == [("one", 1), ("two", 2)]
     assert manifest.files[0].sha256 == hashlib.sha256(b"1").hexdigest()
@@ -205,26 +212,43 @@ def test_published_files_come_back_with_their_bytes_and_a_prefix_holds_one_publi
     assert [store.read_file(manifest, name) for name in ("one", "two", "three")] == [b"1", b"22", None]
     with pytest.raises(CorruptObjectError, match="expected at least 3 bytes, found 2"):
         store.read_part(manifest.key_of(manifest.files[1]), 0, 3)
-    # 3. Again.
+
+
+def test_the_same_publication_again_writes_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     keys = list(store.list("p"))
     assert store.put_if_absent(manifest.key, b"another") is False
     assert store.publish("p", _files(tmp_path / "b", one=b"1", two=b"22")) == manifest
     assert store.conclude(manifest) is False
     assert list(store.list("p")) == keys
-    # 4. A local file that is right stays, another one is fetched again.
+
+
+def test_only_a_local_file_that_is_wrong_is_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
+    store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
+    store.fetch("p", tmp_path / "out")
     (tmp_path / "out" / "one").write_bytes(b"x")
     before = (tmp_path / "out" / "two").stat().st_mtime_ns
     store.fetch("p", tmp_path / "out")
     assert (tmp_path / "out" / "one").read_bytes() == b"1"
     assert (tmp_path / "out" / "two").stat().st_mtime_ns == before
-    # 5. What is removed loses its manifest first, so that nobody begins to read the rest.
+
+
+def test_what_is_removed_loses_its_manifest_first(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
+    keys = list(store.list("p"))
+    # So no process begins to read the rest.
     deleted: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(store, "delete", deleted.append)
         store.remove(store.list("p/"))
     assert deleted[0] == manifest.key
     assert sorted(deleted) == keys
-    # 6. Other content under the prefix is an error, and a replaced publication is not the registered one.
+
+
+def test_a_prefix_holds_one_publication_by_its_registered_hash(store: ObjectStore, tmp_path: Path) -> None:
+    manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     other = _files(tmp_path / "c", one=b"other")
     with pytest.raises(AlreadyPublishedError, match=f"found {manifest.content_sha256[:16]}"):
         store.publish("p", other)

@@ -231,7 +231,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     assert run_sql(settings, numbers.format("run-2") + " order by threshold") == counts
 
 
-def test_the_process_of_the_last_shard_draws_the_pool_and_scores_the_placebos_of_its_shard(
+def test_the_process_of_the_last_shard_draws_the_pool_for_the_placebos_of_its_shard(
     settings: Settings, begin: Begin
 ) -> None:
     model = begin("r", range(2, 10))
@@ -287,12 +287,12 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     found = held(settings, "old", one_more)
     assert (found.threshold, found.calls, found.rate) == (0.5, 8, rates["Calculator"][0.5])
     # 3. The audit finds them in order, computes them again, and misses one that is gone.
-    assert not audit(settings, "run", "old", sample=10).found
+    assert not audit(settings, "run", "old", sample=10).findings
     run_sql(
         settings,
         "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)",
     )
-    assert audit(settings, "run", "old").found
+    assert audit(settings, "run", "old").findings
     # 4. What a forgotten text gave to the pool is gone, and the losses of others stay.
     [(forgotten,)] = run_sql(settings, "select document_id from documents order by document_id limit 1")
     of_others = f"document_id <> '{forgotten}'"
@@ -304,7 +304,7 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
     assert placebos(settings, of_others) == left
 
 
-def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubled_draws_anew(
+def test_a_night_draws_from_the_pool_of_the_night_before_until_the_corpus_doubled(
     settings: Settings, tmp_path: Path, use_model: UseModel
 ) -> None:
     path = tmp_path / "c.jsonl"
@@ -341,7 +341,11 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     #    they were.
     assert night("night-3", range(2, 16))[0] != first
     assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
-    # 3. All results are equal: no placebo is possible, and nothing fails.
+
+
+def test_where_all_results_are_equal_no_placebo_is_possible(
+    settings: Settings, tmp_path: Path, use_model: UseModel
+) -> None:
     same = tmp_path / "same.jsonl"
     texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4)]
     same.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -356,7 +360,7 @@ def test_a_night_draws_from_the_pool_of_the_night_before_and_a_corpus_that_doubl
     assert "no placebo is possible" in held(settings, "same", 0.1).why_not
 
 
-def test_rates_are_no_part_of_a_release_and_its_card_keeps_those_of_the_run_that_made_it(
+def test_the_card_of_a_release_keeps_the_rates_of_the_run_that_made_it(
     settings: Settings, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = tmp_path / "c.jsonl"

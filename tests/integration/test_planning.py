@@ -50,7 +50,7 @@ LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
 """How a run differs from one that was checked, with a warning, what else happens, and which tools have work."""
 
 
-def test_what_is_done_and_checked_is_no_work_and_another_version_limit_bound_recipe_or_threshold_is(
+def test_only_what_is_done_under_the_same_recipe_is_no_work(
     settings: Settings,
 ) -> None:
     run = AnnotatedRun(settings, TOOLS)
@@ -106,7 +106,7 @@ def shards_of_twenty_texts(settings: Settings, measured_by: str) -> int:
     return len(plan_shards(settings.model_copy(update={"start_up_seconds": 0.0}), "run-1", "Calculator"))
 
 
-def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_and_model(
+def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_with_its_model(
     settings: Settings,
 ) -> None:
     assert shards_of_twenty_texts(settings, measured_by="Calculator") == 3  # 200 s, 60 s a shard or more
@@ -116,7 +116,7 @@ def test_times_of_another_tool_plan_nothing(settings: Settings) -> None:
     assert shards_of_twenty_texts(settings, measured_by="QA") == 1  # 40 s by the setting
 
 
-def test_filters_are_planned_by_what_a_document_and_the_newest_starts_took_lately(settings: Settings) -> None:
+def test_filters_are_planned_by_what_documents_besides_starts_took_lately(settings: Settings) -> None:
     assert filter_shard_count([240.0], 60.0, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
     run = AnnotatedRun(settings, TOOLS)
     for number in range(3):

@@ -73,7 +73,7 @@ def called(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for call in message.get("tool_calls", ()) for name, value in call["function"].items()}
 
 
-def test_a_kept_call_is_chosen_over_one_at_its_place_or_else_in_its_text_and_no_call_over_one_that_harms(
+def test_a_kept_call_is_chosen_over_one_nearby_while_no_call_is_over_one_that_harms(
     settings: Settings, uri: str, tmp_path: Path
 ) -> None:
     found = export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
@@ -101,7 +101,7 @@ def test_a_kept_call_is_chosen_over_one_at_its_place_or_else_in_its_text_and_no_
     assert [tool["function"]["name"] for tool in without["tools"]] == ["Calculator"]
 
 
-def test_plain_pairs_end_at_the_arrow_and_their_prompt_at_the_first_call(
+def test_plain_pairs_end_at_the_arrow_after_a_prompt_up_to_the_first_call(
     settings: Settings, uri: str, tmp_path: Path
 ) -> None:
     export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="text")
@@ -220,7 +220,7 @@ def test_pairs_of_a_text_that_spells_a_control_token_are_left_out(settings: Sett
         export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
 
 
-def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_is_not(
+def test_a_pruned_call_is_rejected_by_its_bound_if_it_has_one(
     settings: Settings, run: AnnotatedRun, uri: str, tmp_path: Path
 ) -> None:
     run.change(
@@ -234,7 +234,7 @@ def test_a_pruned_call_is_rejected_by_its_bound_and_one_whose_loss_is_not_known_
     assert found.pairs == {"same_place": 0, "same_text": 1, "no_call": 0}
 
 
-def test_pairs_are_the_same_again_and_another_seed_draws_another_call(
+def test_only_another_seed_draws_other_pairs(
     settings: Settings, run: AnnotatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     people = run.documents[0]
@@ -252,7 +252,7 @@ def test_pairs_are_the_same_again_and_another_seed_draws_another_call(
     assert len(rejected) > 4
 
 
-def test_a_release_without_a_pair_and_one_without_refusals_end_with_exit_status_3_and_the_counts(
+def test_an_export_without_pairs_or_refusals_ends_with_exit_status_3_after_the_counts(
     settings: Settings, tmp_path: Path
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
@@ -282,7 +282,7 @@ def test_what_is_not_in_the_database_or_holds_earlier_calls_is_refused(
         export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=refusals(settings, 1.0))
 
 
-def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_stay_as_they_are(
+def test_refusals_are_texts_in_which_no_call_saves_anything_beside_the_same_other_rows(
     settings: Settings, uri: str, run: AnnotatedRun, tmp_path: Path
 ) -> None:
     plain = export_chat(settings, uri, str(tmp_path / "plain"), seed=0)
@@ -305,7 +305,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_and_the_other_rows_s
         export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusals=refusals(settings, 0.5))
 
 
-def test_the_command_writes_both_formats_and_refusals(uri: str, tmp_path: Path) -> None:
+def test_the_command_writes_either_format_or_refusals(uri: str, tmp_path: Path) -> None:
     for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
         assert json.loads(outcome.stdout)[field]

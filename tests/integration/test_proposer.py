@@ -149,7 +149,7 @@ def test_a_model_that_proposes_for_itself_samples_what_it_samples_alone(tiny_mod
         assert one.lost
 
 
-def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
+def test_the_run_scores_by_its_own_tokens_loading_each_model_once(
     settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = Loaded(monkeypatch)
@@ -171,7 +171,7 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
         )
     # Nothing of the scripted model's own tokens, which are counted by spaces, is left.
     assert any(row.position_token != row.text[: row.position_char + 1].count(" ") for row in rows)
-    assert not audit(settings, "run", "r", sample=10).found
+    assert not audit(settings, "run", "r", sample=10).findings
     # On a file the same calls, with the same losses.
     lines = list(
         annotate_file(settings, corpus, [TOOL], str(tiny_model_dir), None, {"proposer": "other"} | KEEPS_ALL)
@@ -181,13 +181,13 @@ def test_the_run_scores_by_its_own_tokens_and_loads_each_model_once(
     assert sorted(on_file) == sorted(stored)
 
 
-def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model_and_one_that_changed_is_refused(
+def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model(
     settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Loaded(monkeypatch, identity=model_identity(str(tiny_model_dir), settings=settings))
     start_run(settings, "alone", parameters(corpus, tiny_model_dir))
     start_run(settings, "itself", parameters(corpus, tiny_model_dir, proposer="other"))
-    loaded = Loaded(monkeypatch)
+    Loaded(monkeypatch)
     start_run(settings, "another", parameters(corpus, tiny_model_dir, proposer="other"))
     columns = "filter_recipe_id, sampling_recipe_id, scoring_recipe_id"
     alone, itself, another = (
@@ -196,6 +196,13 @@ def test_a_proposer_is_part_of_the_recipe_unless_it_is_the_language_model_and_on
     )
     assert alone == itself
     assert [one == other for one, other in zip(alone, another, strict=True)] == [True, False, False]
+
+
+def test_a_proposer_that_changed_is_refused(
+    settings: Settings, corpus: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = Loaded(monkeypatch)
+    start_run(settings, "another", parameters(corpus, tiny_model_dir, proposer="other"))
     loaded.fake.identity = "other@2"
     filter_stage(settings, "another", TOOL)
     with pytest.raises(ConfigurationError, match=r"with the model other@1, found other@2 at other"):

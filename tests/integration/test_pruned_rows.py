@@ -51,17 +51,20 @@ def test_the_bound_is_the_least_known_loss_without_the_result_minus_the_loss_wit
     assert run_sql(annotated, NEW) == [(bound, reduction)]
 
 
-def test_what_was_not_computed_needs_a_reason_and_is_not_kept(annotated: Engine) -> None:
+def test_what_was_not_computed_needs_a_reason_not_to_be_kept(annotated: Engine) -> None:
     with pytest.raises(DatabaseError, match="a_scored_call_has_a_result_and_three_finite_losses"):
         _add_losses(annotated, None, 0.25, None, None, None)
     with pytest.raises(DBAPIError, match="what_a_run_keeps_was_not_pruned"):
         run_sql(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0
 
 
-def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annotated: Engine) -> None:
+def test_a_pruned_call_is_no_scored_call(annotated: Engine) -> None:
     before = run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'")
     _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)
     assert run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'") == before
+
+
+def test_a_pruned_position_counts_as_a_loss_of_its_stage(annotated: Engine) -> None:
     run_sql(
         annotated,
         "update stage_ledger set counts = counts || '{\"positions_pruned_below\": 3}' "
@@ -74,7 +77,7 @@ def test_a_pruned_call_is_no_scored_call_and_counts_as_a_loss_of_its_stage(annot
     ) == [("sample", True, 3)]
 
 
-def test_kept_calls_at_is_exact_from_prune_below_on_and_refuses_a_lower_threshold(annotated: Engine) -> None:
+def test_kept_calls_at_is_exact_from_prune_below_on(annotated: Engine) -> None:
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     assert run_sql(annotated, at.format(0.5)) == [
@@ -86,6 +89,11 @@ def test_kept_calls_at_is_exact_from_prune_below_on_and_refuses_a_lower_threshol
     assert (
         run_sql(annotated, at.format("'NaN'")) == []
     )  # sorts above all numbers: nothing is kept from there on
+
+
+def test_kept_calls_at_refuses_a_threshold_below_prune_below(annotated: Engine) -> None:
+    run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
+    at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     for threshold in ("0.49", "null"):
         with pytest.raises(DBAPIError, match=r"expected a threshold of at least 0\.5 nats"):
             run_sql(annotated, at.format(threshold))

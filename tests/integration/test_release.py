@@ -49,7 +49,7 @@ def example(language: str) -> str:
     return page.partition(f"```{language}\n")[2].partition("```")[0]
 
 
-def test_kept_call_stands_in_its_text_and_everything_about_it_in_the_columns(
+def test_a_kept_call_is_in_its_text_with_everything_about_it_in_the_columns(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=2)
@@ -110,7 +110,7 @@ def test_the_card_of_a_release_shows_no_control_character(settings: Settings, tm
     assert not set(card) & set("\x1b\x9b\f")
 
 
-def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_and_licence(
+def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_under_its_licence(
     settings: Settings, tmp_path: Path
 ) -> None:
     run, document = annotated(settings)
@@ -142,7 +142,7 @@ def test_the_checks_of_a_release_take_its_control_characters(settings: Settings)
     check_release(settings, run.run_id)
 
 
-def test_what_reaches_its_tools_threshold_is_released_and_at_one_position_the_best_and_of_equal_ones_the_smallest_id(
+def test_at_each_position_the_best_call_that_reaches_its_tools_threshold_is_released(
     settings: Settings, tmp_path: Path
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
@@ -196,7 +196,7 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
     assert released == expected
 
 
-def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, tmp_path: Path) -> None:
+def test_neither_incomplete_nor_failed_tools_are_released(settings: Settings, tmp_path: Path) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     first, second = run.add_text(SUM), run.add_text(DATE)
     run.add_call("Calculator", first, " 29", "400 / 1400", "0.29", saves=1.25)
@@ -220,10 +220,8 @@ def test_incomplete_and_failed_tools_are_named_and_left_out(settings: Settings, 
     assert len(run.rows("select 1 from release_calls")) == 1 + 2
 
 
-def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another_threshold_or_url_another(
-    settings: Settings,
-) -> None:
-    run, document = annotated(settings)
+def test_the_same_calls_of_another_run_are_the_same_release(settings: Settings) -> None:
+    run, _ = annotated(settings)
     first = release(settings, run.run_id)
     keys = list(ObjectStore(settings).list("releases/"))
     assert release(settings, run.run_id) == first
@@ -237,11 +235,21 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
         ("run-2", first),
     ]
     assert len(run.rows("select 1 from release_calls")) == 1
+
+
+def test_another_threshold_or_url_is_another_release(settings: Settings) -> None:
+    run, document = annotated(settings)
+    first = release(settings, run.run_id)
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
     assert release(settings, "run-3") != first
     run.correct_url(document, "https://example.org/b")  # of the same calls
     another = release(settings, run.run_id)
     assert another != first
+
+
+def test_a_price_that_raises_a_threshold_is_in_the_definition_of_a_release(settings: Settings) -> None:
+    run, _ = annotated(settings)
+    first = release(settings, run.run_id)
     costs = {
         "seconds": None,
         "nats_per_second": None,
@@ -256,7 +264,7 @@ def test_releasing_twice_and_from_another_run_gives_the_same_release_and_another
     [[tool]] = run.rows(
         f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'"
     )
-    assert (tool["price"], "seconds" in tool, dear in (first, another)) == (0.2, False, False)
+    assert (tool["price"], "seconds" in tool, dear == first) == (0.2, False, False)
 
 
 def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
@@ -333,9 +341,7 @@ def test_a_result_follows_if_the_text_goes_on_with_it(
         assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
 
 
-def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_others(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_release_of_results_that_follow_has_the_next_best_call(settings: Settings, tmp_path: Path) -> None:
     run, strict = (
         AnnotatedRun(settings, {"Calculator": 0.5}, run_id, require_following=asked)
         for run_id, asked in (("run-1", False), ("strict", True))
@@ -367,7 +373,7 @@ def test_a_release_of_results_that_follow_has_the_next_best_call_and_counts_the_
     assert run.rows(changes) == [("better_call_at_position", 1), ("result_does_not_follow", 4)]
 
 
-def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time(
+def test_many_files_hold_every_text_once_with_the_same_bytes_each_time(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolformer_ops.release.choosing.PAGE_TEXTS", 2)
@@ -394,7 +400,7 @@ def test_many_pages_and_files_hold_every_text_once_with_the_same_bytes_each_time
     assert store.fetch(release_prefix(release_id), tmp_path / "b") == manifest
 
 
-def test_what_was_lost_or_changed_on_s3_is_there_again_and_another_manifest_is_refused(
+def test_what_was_lost_or_changed_on_s3_is_written_again_unless_the_manifest_is_another(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = annotated(settings)

@@ -57,7 +57,7 @@ def nights(settings: Settings) -> Nights:
     return Nights(settings)
 
 
-def test_the_recipes_of_an_old_run_without_a_release_are_dropped_and_all_else_stays(nights: Nights) -> None:
+def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Nights) -> None:
     numbers = "select run_id, state, tools from annotation_runs order by 1"
     before = nights.rows(numbers)
     assert nights.unused() == CALCULATOR

@@ -15,7 +15,7 @@ from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage import database, queries
 
 
-def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first(
+def test_rounding_is_measured_once_for_every_process(
     settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
@@ -43,7 +43,7 @@ def test_rounding_is_measured_once_and_every_process_takes_what_was_stored_first
 
 
 @pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])
-def test_where_no_float32_weights_are_wanted_none_are_loaded_and_the_margin_is_the_one_of_any_model(
+def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
     settings: Settings, tiny_model_dir: str, choice: Any, has_room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: has_room)

@@ -40,7 +40,7 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
     assert run_sql(engine, compared) == [(8 * 8 * 8 * 6, 7 * 7 * 7 * 6, 0)]
 
 
-def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
+def test_the_loss_reduction_of_sql_is_that_of_python(engine: Engine) -> None:
     finite = (0.0, 5e-324, 0.1, 0.5, 1.0, 1.7976931348623157e308)
     statement = text(
         "select loss_reduction(cast(:nothing as double precision), cast(:without as double precision), "
@@ -57,7 +57,7 @@ def test_the_loss_reduction_is_the_same_in_sql_and_in_python(engine: Engine) -> 
                 assert connection.execute(statement, {**values, "without": None}).scalar_one() is None
 
 
-def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
+def test_the_keep_rule_of_sql_is_that_of_python(engine: Engine) -> None:
     reductions = (
         -math.inf,
         -1.0,
@@ -79,6 +79,9 @@ def test_the_keep_rule_is_the_same_in_sql_and_in_python(engine: Engine) -> None:
                 statement, {"reduction": reduction, "threshold": threshold}
             ).scalar_one()
             assert found is is_kept(reduction, threshold), (reduction, threshold)
+
+
+def test_an_unscored_call_is_not_kept_in_sql(engine: Engine) -> None:
     for unscored in ("'pruned_below', 2.0", "'no_result', null", "null, null"):
         assert run_sql(engine, f"select is_kept({unscored}, 0.5) is not true") == [(True,)]
 

@@ -41,9 +41,7 @@ def texts(*numbers: int, url: str = "https://x.org/2023/01/30") -> list[Record]:
     return [Record(f"text {number}", url, f"r{number}") for number in numbers]
 
 
-def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so_plainly(
-    nights: Nights,
-) -> None:
+def test_the_first_night_has_all_documents_anew(nights: Nights) -> None:
     nights.ingest(*texts(*range(30)))
     first = night(nights, "one", *TOOLS)
     assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (
@@ -57,6 +55,11 @@ def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so
     done = [tool.done_by_stage for tool in first.tools]
     assert first.device_seconds == sum(0.5 * (by_stage["sample"] + by_stage["score"]) for by_stage in done)
     assert "the first of its kind" in first.as_text()
+
+
+def test_a_night_with_nothing_new_says_so_plainly(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    first = night(nights, "one", *TOOLS)
     second = night(nights, "two", *TOOLS)
     assert second.is_nothing_new
     assert (second.previous_run_id, second.release_id) == ("one", first.release_id)
@@ -65,7 +68,7 @@ def test_the_first_night_has_all_documents_anew_and_one_with_nothing_new_says_so
     assert second.as_text().startswith("- Nothing new: 30 texts as before, nothing computed. ")
 
 
-def test_a_night_says_what_moved_in_corpus_tools_and_release(nights: Nights) -> None:
+def test_a_night_says_what_moved_from_corpus_to_release(nights: Nights) -> None:
     nights.ingest(*texts(*range(60)))
     first = night(nights, "one", *TOOLS)
     mended = [replace(record, text=record.text + ", mended") for record in texts(*range(20, 25))]
@@ -113,7 +116,7 @@ def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
     assert [(tool.annotated_by_failed, tool.reused) for tool in third.tools] == [(0, 40), (0, 40)]
 
 
-def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nights) -> None:
+def test_a_summary_shows_the_best_new_calls(nights: Nights) -> None:
     tool = Tool("Calculator")
     lead = "`<!channel> <b>[x](http://x.example) "
     nights.ingest(*texts(*range(20)))
@@ -126,6 +129,14 @@ def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nig
     assert saved[0] == 2.5
     line = next(line for line in second.as_text().splitlines() if line.startswith("- New call: "))
     assert re.fullmatch(r"- New call: `[^`<]*\[Calculator\([^`<]*` \(Calculator, saves 2\.50 nats\)", line)
+
+
+def test_a_summary_shows_the_scores_of_its_model(nights: Nights) -> None:
+    tool = Tool("Calculator")
+    nights.ingest(*texts(*range(20)))
+    night(nights, "one", tool)
+    nights.ingest(*texts(*range(40)))
+    second = night(nights, "two", tool)
     with database.transaction(nights.engine) as connection:
         columns = ("model_id", "release_id", "run_id", "uri", "manifest_sha256")
         model = ("5c08a1b2c3d4", second.release_id, "two", "u", "0" * 64)
@@ -144,18 +155,27 @@ def test_a_summary_shows_the_best_new_calls_the_model_and_its_scores(nights: Nig
     assert "math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
 
 
-def test_failed_checks_and_lacking_tools_are_warnings(nights: Nights) -> None:
+def test_a_failed_check_is_a_warning(nights: Nights) -> None:
     nights.ingest(*texts(*range(30)))
     night(nights, "one", *TOOLS)
     with database.transaction(nights.engine) as connection:
         columns = ("run_id", "subject", "check_name", "severity", "success", "message")
-        found = ("one", "Calendar", "losses_are_finite", "fail", False, "3 losses are not finite")
-        database.copy_insert(connection, "quality_results", columns, [found])
+        failed = ("one", "Calendar", "losses_are_finite", "fail", False, "3 losses are not finite")
+        database.copy_insert(connection, "quality_results", columns, [failed])
     assert summarise_one(nights, "one").warnings == ("Calendar: 3 losses are not finite",)
+
+
+def test_a_lacking_tool_is_a_warning(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
+    night(nights, "one", *TOOLS)
     second = night(nights, "two", *TOOLS, lacking=("Calendar",))
     assert second.warnings == ("the release lacks Calendar",)
     [_, calendar] = second.tools
     assert set(calendar.removed_by_reason) == {"tool_lacking"}
+
+
+def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
+    nights.ingest(*texts(*range(30)))
     dear = night(nights, "dear", Tool("Calculator", threshold=9.0), schedule="another")
     assert dear.warnings == ("30 new documents, but no new kept call",)
 
@@ -174,7 +194,7 @@ def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_mode
     assert compared == {"a-2": "a-1", "b-2": "b-1", "hand-2": None, "hand-3": "b-2"}
 
 
-def test_commands_list_the_runs_and_count_the_changes_of_one_by_reason(
+def test_commands_list_the_runs_with_their_changes_by_reason(
     nights: Nights, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)

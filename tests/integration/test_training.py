@@ -117,7 +117,7 @@ def test_the_card_of_a_trained_model_names_its_base_for_hubs(train: Train) -> No
 # What a step computes
 
 
-def test_splitting_a_batch_changes_neither_losses_nor_weights_and_another_seed_does(train: Train) -> None:
+def test_neither_losses_nor_weights_change_by_splitting_a_batch_as_by_another_seed(train: Train) -> None:
     whole, split = (train(f"{size}", finetune_steps=3, finetune_device_batch=size) for size in (4, 1))
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
     assert [line["tokens"] for line in _log(split)] == [line["tokens"] for line in _log(whole)]
@@ -130,7 +130,7 @@ def test_splitting_a_batch_changes_neither_losses_nor_weights_and_another_seed_d
 
 
 @pytest.mark.parametrize("without_calls", [False, True])
-def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baselines_text_is_plain(
+def test_the_first_loss_is_the_mean_over_the_tokens_of_the_text_alone(
     train: Train, base: BaseModel, release_dir: Path, without_calls: bool
 ) -> None:
     sequences = TokenSequences.of(
@@ -145,14 +145,19 @@ def test_first_loss_is_the_mean_over_the_tokens_of_the_text_alone_and_the_baseli
     assert line["tokens"] == sum(map(len, rows))
 
 
-def test_a_vocabulary_that_cannot_write_the_markers_is_refused_and_a_diverged_training_is_an_error_and_not_a_model(
-    train: Train, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_vocabulary_that_cannot_write_the_markers_is_refused(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Tokenization, "decode", lambda *_: " -<unk>")
         with pytest.raises(ModelError, match="expected a vocabulary that can write"):
             train()
     assert not (tmp_path / "training").exists()
+
+
+def test_a_diverged_training_is_an_error_not_a_model(
+    train: Train, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base.network.lm_head.weight.data[0, 0] = math.nan
     monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: base)
     with pytest.raises(ModelError, match="expected a finite training loss"):
@@ -368,7 +373,7 @@ def test_development_perplexity_is_that_of_the_plain_beginnings(train: Train, ba
     assert trained.best.perplexity == pytest.approx(math.exp(_mean_nats(base.network, rows)), rel=1e-5)
 
 
-def test_weights_of_the_best_step_are_kept_and_curves_hold_every_step_once(
+def test_weights_of_the_best_step_are_kept_beside_curves_of_every_step(
     train: Train, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -411,7 +416,7 @@ def _memory_for(monkeypatch: pytest.MonkeyPatch, fits: Callable[[ReleaseTrainer]
     monkeypatch.setattr(ReleaseTrainer, "training_step", short)
 
 
-def test_out_of_memory_makes_a_training_smaller_and_not_another_one(
+def test_out_of_memory_makes_a_training_smaller_not_another_one(
     train: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     undisturbed = train("undisturbed")
@@ -463,7 +468,7 @@ def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) ->
 # Several processes
 
 
-def test_two_processes_give_the_losses_and_weights_of_one(
+def test_two_processes_train_as_one_does(
     settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
 ) -> None:
     """Five development documents for two processes: one batch of the last round is nobody's."""

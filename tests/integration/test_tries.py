@@ -77,7 +77,7 @@ def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str,
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
 
 
-def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_if_undisturbed(
+def test_texts_that_kill_their_process_are_given_up_while_all_others_are_done(
     settings: Settings, tmp_path: Path
 ) -> None:
     deadly = [f"deadly to {stage}: 2 pens and 3 caps, a total of 5 things." for stage in ("sample", "score")]
@@ -119,7 +119,7 @@ def test_texts_that_kill_their_process_are_given_up_and_all_others_are_done_as_i
         retry_failed(settings, "nobody")
 
 
-def test_where_no_text_passes_the_machine_is_at_fault_and_no_text_is_given_up(
+def test_where_no_text_passes_the_machine_is_at_fault_instead_of_a_text(
     settings: Settings, model: FakeLanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(settings, tmp_path)
@@ -154,7 +154,7 @@ def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themse
     assert outcome.counts == {"calls": 3, "divides_by_zero": 1, OUT_OF_MEMORY: 2}
 
 
-def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_given_up(
+def test_what_does_not_fit_into_memory_is_halved_until_what_never_fits_is_given_up(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = AnnotatedRun(settings, {"Calculator": 0.5})
@@ -206,7 +206,7 @@ def test_what_does_not_fit_into_memory_is_halved_at_once_and_what_never_fits_is_
     assert (again["documents"], again["with_result"]) == (1, 1)
 
 
-def test_a_process_that_is_told_to_end_says_so_and_no_text_is_suspected(
+def test_after_a_process_that_was_told_to_end_no_text_is_suspected(
     settings: Settings, tmp_path: Path
 ) -> None:
     start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")

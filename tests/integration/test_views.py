@@ -64,7 +64,7 @@ def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> 
         assert tuple(row) == (content[position - before : position], content[position : position + after])
 
 
-def test_kept_calls_reach_the_runs_threshold_and_say_whether_they_may_be_released(annotated: Engine) -> None:
+def test_kept_calls_that_reach_the_runs_threshold_say_whether_they_may_be_released(annotated: Engine) -> None:
     # Losses that do not count are in no view even if they are stored.
     not_finite = "loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0"
     run_sql(annotated, f"update call_losses set {not_finite} where reason = 'loss_not_finite'")
@@ -111,7 +111,7 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
         (0.51, [], [(0.5, 0), (0.625, 0), (1.0, 0), (2.0, 0)]),
     ],
 )
-def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run_asks_for_it(
+def test_a_kept_call_carries_information_where_the_run_asks_for_it(
     annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
 ) -> None:
     with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
@@ -128,7 +128,7 @@ def test_a_kept_call_reaches_the_threshold_and_carries_information_where_the_run
     assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
 
 
-def test_yield_accounts_for_every_paragraph_sample_and_call(annotated: Engine) -> None:
+def test_yield_accounts_for_every_paragraph_sample_or_call(annotated: Engine) -> None:
     """The losses are those of the example `04_where_do_calls_get_lost`."""
     found = run_sql(
         annotated,

@@ -77,16 +77,14 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(python, packages / "toolformer_ops", sdist, folder)
 
 
-def test_the_wheel_has_every_file_that_the_package_reads_and_the_sdist_those_to_work_with(
-    installation: Installation,
-) -> None:
+def test_the_wheel_has_every_file_that_the_package_reads(installation: Installation) -> None:
     listed = ["git", "ls-files", "--", "toolformer_ops", *SHIPPED_FOLDERS]
-    found = subprocess.run(
+    tracked = subprocess.run(
         listed, cwd=REPOSITORY, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert len(found) > 400
+    assert len(tracked) > 400
     lacking = []
-    for name in found:
+    for name in tracked:
         inside = (
             name.removeprefix("toolformer_ops/") if name.startswith("toolformer_ops/") else f"shipped/{name}"
         )
@@ -94,6 +92,9 @@ def test_the_wheel_has_every_file_that_the_package_reads_and_the_sdist_those_to_
         if not there.is_file() or not filecmp.cmp(REPOSITORY / name, there, shallow=False):
             lacking.append(name)
     assert lacking == []
+
+
+def test_the_sdist_has_the_files_to_work_with(installation: Installation) -> None:
     with tarfile.open(installation.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
@@ -107,7 +108,7 @@ def test_the_wheel_has_every_file_that_the_package_reads_and_the_sdist_those_to_
     assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
 
 
-def test_the_services_start_from_any_folder_and_the_database_has_its_tables(
+def test_the_services_start_from_any_folder_with_all_tables(
     installation: Installation,
 ) -> None:
     folder = installation.run("dags-folder")
@@ -142,7 +143,7 @@ command_line.main()
 """
 
 
-def test_stages_need_no_extra_and_what_needs_one_says_which(installation: Installation) -> None:
+def test_what_needs_an_extra_says_which_while_stages_need_none(installation: Installation) -> None:
     finished = subprocess.run(
         [installation.python, "-c", BASE_ALONE], cwd=installation.folder, capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "HOME": str(installation.folder.parent), "OMP_NUM_THREADS": "1"},

@@ -28,7 +28,7 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall()
 
 
-def test_the_pages_commands_lead_to_tables_and_pools(
+def test_the_pages_commands_lead_to_tables_with_pools(
     postgres_server: RunningPostgres, tmp_path: Path
 ) -> None:
     skip_where_no_cluster_runs()

@@ -152,7 +152,7 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         assert (found[subject][0], remedy in found[subject][1]) == ("missing", True), found[subject]
 
 
-def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named(
+def test_whatever_is_wrong_with_a_node_is_named(
     cluster: TestCluster, deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Three kinds of GPU nodes: with a taint of AKS, with a small boot disk, and with an old driver, which the pod then names."""
@@ -184,7 +184,7 @@ def test_the_driver_the_disk_the_taints_and_the_storage_class_of_nodes_are_named
         assert (found[subject][0], words in found[subject][1]) == (state, True), found[subject]
 
 
-def test_a_cluster_that_cannot_be_reached_is_one_line_and_templates_are_looked_at_all_the_same(
+def test_templates_are_looked_at_where_the_cluster_cannot_be_reached(
     deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     change(monkeypatch, kubernetes_config_file=tmp_path / "none")

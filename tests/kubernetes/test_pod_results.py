@@ -43,7 +43,7 @@ def printing(value: Any, status: int = 0) -> str:
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_release_in_a_pod_says_what_it_made_and_which_tasks_are_not_needed(
+def test_a_release_in_a_pod_says_which_tasks_are_not_needed_after_it(
     cluster: TestCluster, deferrable: bool
 ) -> None:
     few = {"finetune": "12 are too few"}

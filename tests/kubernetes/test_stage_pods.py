@@ -42,7 +42,7 @@ def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseE
     return [future.exception(timeout=60) for future in futures]
 
 
-def test_a_stage_that_succeeds_leaves_its_asset_events_and_its_pod_for_a_second_start_of_its_try(
+def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(
     cluster: TestCluster, background: ThreadPoolExecutor
 ) -> None:
     script = "echo working; sleep 0.3; echo done"
@@ -75,7 +75,7 @@ def test_a_pods_exit_status_decides_on_the_retry(
 # A pod that cannot start
 
 
-def test_what_keeps_a_pod_from_starting_is_said_by_name_and_the_pod_goes(
+def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(
     cluster: TestCluster, background: ThreadPoolExecutor
 ) -> None:
     tasks = [Task(cluster, name, "exit 0", deferrable=True) for name in SPOILED]
@@ -150,7 +150,7 @@ FATES: dict[str, tuple[Callable[[TestCluster, str], None], str]] = {
 }
 
 
-def test_how_a_pod_ended_is_in_the_tasks_message_and_the_retry_works(
+def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(
     cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fates = [(fate, way) for fate in FATES for way in (False, True)]
@@ -239,7 +239,7 @@ def test_stages_work_through_an_outage_of_the_api_server(
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_the_time_limit_ends_a_stage_and_its_pod(cluster: TestCluster, deferrable: bool) -> None:
+def test_the_time_limit_ends_a_stage_with_its_pod(cluster: TestCluster, deferrable: bool) -> None:
     limit = timedelta(seconds=2)
     task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
     task.new_pod()  # which the try takes over: however slow the machine is, it works when the time is up
@@ -253,7 +253,7 @@ def test_the_time_limit_ends_a_stage_and_its_pod(cluster: TestCluster, deferrabl
     assert record.exit_code == 143
 
 
-def test_a_task_that_waits_and_is_timed_out_by_airflow_ends_its_pod(
+def test_a_waiting_task_that_airflow_times_out_ends_its_pod(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Task(cluster, "timed-out", STOPS_WELL, deferrable=False)
@@ -272,7 +272,7 @@ def test_a_task_that_waits_and_is_timed_out_by_airflow_ends_its_pod(
 
 
 @pytest.mark.parametrize("exit_code", [143, 0])
-def test_a_task_that_was_told_to_end_ends_its_pod_and_is_no_success(
+def test_a_task_that_was_told_to_end_ends_its_pod_without_success(
     cluster: TestCluster, background: ThreadPoolExecutor, exit_code: int
 ) -> None:
     script = STOPS_WELL.replace("143", str(exit_code))
@@ -337,7 +337,7 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster) 
     assert len(cluster.records_of(task.name)) == 1
 
 
-def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(cluster: TestCluster) -> None:
+def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluster: TestCluster) -> None:
     """As if Airflow did not record how the first start ended."""
     done = Task(cluster, "starts-twice", "exit 0", deferrable=True)
     failed = Task(cluster, "fails-twice", "echo no; exit 1", deferrable=False)
@@ -349,7 +349,7 @@ def test_a_try_that_is_started_twice_has_one_pod_and_takes_its_exit_status(clust
     assert len(cluster.records_of(done.name)) == len(cluster.records_of(failed.name)) == 1
 
 
-def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_and_a_cleared_task_does_its_work_anew(
+def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_was_cleared(
     cluster: TestCluster,
 ) -> None:
     task = Task(cluster, "succeeded-before", "exit 0", deferrable=True)
@@ -377,7 +377,7 @@ def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
     cluster.wait_for(lambda: records[first_pod].exit_code == 143, "the first pod has ended")
 
 
-def test_the_end_of_a_run_ends_its_pods_and_removes_old_ones(
+def test_the_end_of_a_run_ends_its_pods_beside_old_ones(
     cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL, deferrable=True)

@@ -36,7 +36,7 @@ def _printed_by(*command: str) -> str:
     return done.stdout
 
 
-def test_the_demo_goes_through_the_image_and_docker_compose() -> None:
+def test_the_demo_goes_through_the_image_in_docker_compose() -> None:
     said = _printed_by("tests/docker/compose-run")
     _, skipped, reason = said.partition("SKIPPED: ")
     if skipped:

@@ -25,7 +25,7 @@ SUMS = 120
 text."""
 
 
-def test_a_run_whose_airflow_and_whose_stages_are_killed_does_each_text_once(
+def test_a_run_does_each_text_once_though_airflow_with_its_stages_is_killed(
     services: Settings, airflow: AirflowClient, model: str
 ) -> None:
     def done(stage: str) -> int:

@@ -172,7 +172,7 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: Tol
     mistaken.unlink()
 
 
-def test_the_scheduler_starts_night_after_night_and_the_note_sums_each_up(
+def test_the_scheduler_starts_night_after_night_each_summed_up_in_its_note(
     services: Settings, nights: Nights
 ) -> None:
     versions = "select corpus_version from annotation_runs where schedule = 'shop' order by started_at"
@@ -184,7 +184,7 @@ def test_the_scheduler_starts_night_after_night_and_the_note_sums_each_up(
     assert nights[0]["end_date"] <= nights[1]["start_date"]
 
 
-def test_a_killed_stage_is_tried_again_and_each_text_is_done_once(
+def test_a_killed_stage_is_tried_again_with_each_text_done_once(
     services: Settings, airflow: AirflowClient, nights: Nights
 ) -> None:
     run_id = nights[0]["dag_run_id"]
@@ -216,9 +216,7 @@ def test_a_file_that_is_edited_counts_for_the_next_night_alone(
     assert "the schedule asks for 1000" in skipped[1]
 
 
-def test_each_morning_somebody_is_told_and_no_log_holds_the_token(
-    services: Settings, nights: Nights, received: Told
-) -> None:
+def test_each_morning_the_webhook_is_told(nights: Nights, received: Told) -> None:
     assert {message["path"] for message in received} == {f"/services/{TOKEN}"}
     for run in nights:
         address = f"/dags/{DAG_ID}/runs/{quote(run['dag_run_id'])}"
@@ -226,6 +224,9 @@ def test_each_morning_somebody_is_told_and_no_log_holds_the_token(
         subject, text, _ = message.split("\n\n")
         assert re.fullmatch(rf"{DAG_ID}: (\d new texts?, \d+ new calls?|nothing new)", subject)
         assert text.startswith(run["note"].removesuffix("\n…"))
+
+
+def test_no_log_holds_the_token_of_the_webhook(services: Settings, nights: Nights, received: Told) -> None:
     logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if TOKEN in path.read_text(errors="replace")] == []

@@ -180,7 +180,7 @@ def one(settings: Settings, statement: str, **values: object) -> Any:
     return value
 
 
-def test_a_run_from_the_form_ends_with_calls_and_the_answer_in_sql_and_a_release_and_a_model_on_s3(
+def test_a_run_from_the_form_ends_with_calls_in_sql_beside_release_with_model_on_s3(
     services: Settings, airflow: AirflowClient, run: str
 ) -> None:
     conf = airflow.get(of_run(run))["conf"]
@@ -209,7 +209,7 @@ def test_a_run_from_the_form_ends_with_calls_and_the_answer_in_sql_and_a_release
         assert all(store.exists(manifest.key_of(file)) for file in manifest.files)
 
 
-def test_a_suite_without_data_fails_by_name_and_stops_no_other_and_what_is_not_chosen_starts_no_process(
+def test_a_suite_without_data_fails_by_name_without_stopping_another(
     services: Settings, airflow: AirflowClient, run: str
 ) -> None:
     tasks = airflow.get(f"{of_run(run)}/taskInstances", limit=100)["task_instances"]
@@ -233,7 +233,7 @@ def test_a_suite_without_data_fails_by_name_and_stops_no_other_and_what_is_not_c
     assert one(services, "select state from annotation_runs where run_id = :run", run=run) == "failed"
 
 
-def test_an_evicted_pod_is_tried_again_and_each_text_is_done_once(
+def test_an_evicted_pod_is_tried_again_with_each_text_done_once(
     services: Settings, airflow: AirflowClient, run: str, cluster: TestCluster | None
 ) -> None:
     if cluster is None:
@@ -310,7 +310,7 @@ def wait_for(page: Page, part: str) -> None:
     )
 
 
-def test_the_tab_of_a_red_run_says_what_its_failed_task_said_and_shows_the_numbers_of_sql_and_its_report(
+def test_the_tab_of_a_red_run_says_what_its_failed_task_said(
     page: Page, services: Settings, run: str
 ) -> None:
     said: list[str] = []

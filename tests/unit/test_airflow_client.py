@@ -48,15 +48,22 @@ class ScriptedAirflow:
         return [request for request in self.requests if request.url.path != "/auth/token"]
 
 
-def test_it_logs_in_once_with_the_credentials_and_carries_the_token() -> None:
+def test_it_logs_in_once_for_a_token_that_each_request_carries() -> None:
     airflow = ScriptedAirflow(GET=(200, {"state": "running"}))
     client = airflow.client("admin", "secret")
     assert [client.run_state("d", "r"), client.run_state("d", "r")] == ["running", "running"]
-    login, *asked = airflow.requests
+    login, *requests = airflow.requests
     assert (login.method, json.loads(login.content)) == ("POST", {"username": "admin", "password": "secret"})
-    assert [request.headers["Authorization"] for request in asked] == ["Bearer token 1"] * 2
+    assert [request.headers["Authorization"] for request in requests] == ["Bearer token 1"] * 2
+
+
+def test_without_credentials_the_client_takes_the_token_of_all() -> None:
+    airflow = ScriptedAirflow(GET=(200, {"state": "running"}))
     airflow.client().run_state("d", "r")
-    assert airflow.requests[3].method == "GET"  # without credentials, the token that all are given
+    assert airflow.requests[0].method == "GET"
+
+
+def test_wrong_credentials_are_named() -> None:
     refusing = httpx.MockTransport(lambda _: httpx.Response(401, json={"detail": "Invalid credentials"}))
     with pytest.raises(AirflowError, match="401, Invalid credentials"):
         AirflowClient("http://airflow", "admin", "x", transport=refusing).run_state("d", "r")
@@ -109,21 +116,26 @@ def test_a_dag_is_opened_once_airflow_has_parsed_it_or_it_is_said_why_it_cannot(
         ScriptedAirflow(PATCH=not_yet, GET=(200, import_errors())).client().open_dag("annotate_corpus")
 
 
-def test_a_trigger_without_an_answer_is_repeated_and_a_refused_one_is_not() -> None:
+def test_a_trigger_without_an_answer_is_repeated() -> None:
     airflow = ScriptedAirflow(POST=[SLOW, (409, {"detail": "already exists"})])
     airflow.client().trigger("annotate_corpus", "demo-1", {"corpus": "s3://b/c"})
     sent = {"logical_date": None, "dag_run_id": "demo-1", "conf": {"corpus": "s3://b/c"}}
     assert [json.loads(request.content) for request in airflow.sent()] == [sent] * 2
+
+
+def test_a_refused_trigger_is_not_repeated() -> None:
     refusing = ScriptedAirflow(POST=(400, {"detail": "Invalid input for param finetune_steps"}))
     with pytest.raises(AirflowError, match="Invalid input for param finetune_steps"):
         refusing.client().trigger("annotate_corpus", "demo-1", {"finetune_steps": 0})
     assert len(refusing.sent()) == 1
 
 
-def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are() -> None:
-    def pages(name: str, found: list[Any]) -> list[Any]:
-        return [(200, {name: part, "total_entries": len(found)}) for part in (found[:100], found[100:])]
+def pages(name: str, items: list[Any]) -> list[Any]:
+    """Answers with these items, a hundred a page."""
+    return [(200, {name: part, "total_entries": len(items)}) for part in (items[:100], items[100:])]
 
+
+def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
     task = {
         "task_id": "late",
         "map_index": -1,
@@ -138,6 +150,9 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends_and_runs_as_they_are
         .tasks("d", "r", "failed")
     )
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
+
+
+def test_ended_runs_of_all_pages_come_as_they_are() -> None:
     at_two = {"run_after": "2026-11-26T02:00:00Z", "last_scheduling_decision": None}
     runs = [
         {"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed", **at_two}
@@ -197,7 +212,7 @@ def test_a_run_is_ended_in_a_state_with_a_note_if_there_is_one(note: str, body: 
     assert json.loads(request.content) == {"state": "failed", **body}
 
 
-def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:
+def test_the_end_of_a_log_is_read_from_structured_lines_among_plain_ones() -> None:
     content = [
         {"event": "one"},
         {"event": ""},
@@ -212,7 +227,7 @@ def test_the_end_of_a_log_is_read_from_structured_and_plain_lines() -> None:
     assert request.url.params["map_index"] == "2"
 
 
-def test_a_note_is_set_on_the_run_that_is_named_and_addresses_lead_to_it() -> None:
+def test_a_note_is_set_on_the_run_that_is_named() -> None:
     airflow = ScriptedAirflow(PATCH=(200, {}))
     client = airflow.client()
     client.set_note("nightly_posts", "scheduled__2026-11-22T02:00:00+00:00", "3 documents are new.")
@@ -222,6 +237,10 @@ def test_a_note_is_set_on_the_run_that_is_named_and_addresses_lead_to_it() -> No
         == b"/api/v2/dags/nightly_posts/dagRuns/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00"
     )
     assert json.loads(request.content) == {"note": "3 documents are new."}
+
+
+def test_addresses_lead_to_the_run_or_task_that_is_named() -> None:
+    client = ScriptedAirflow().client()
     assert client.run_url("d", "manual__1+00:00") == "http://airflow/dags/d/runs/manual__1%2B00%3A00"
     assert (
         client.task_url("d", "r", TASK) == "http://airflow/dags/d/runs/r/tasks/Calculator.annotate/mapped/2"

@@ -10,7 +10,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 
 
-def test_reference_and_engine_sample_and_keep_the_same_calls(tiny_gpt2_dir: Path, tmp_path: Path) -> None:
+def test_the_reference_keeps_the_calls_that_the_engine_keeps(tiny_gpt2_dir: Path, tmp_path: Path) -> None:
     """Two short texts; calls that were made stand in for the sampled ones."""
     job = Job(
         tool="Calculator",

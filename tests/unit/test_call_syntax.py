@@ -25,7 +25,7 @@ from toolformer_ops.errors import CallSyntaxError
 TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 
 
-def test_a_call_is_read_as_name_and_input() -> None:
+def test_a_call_is_read_as_its_name_with_its_input() -> None:
     for written, tool, call_input in (
         ("Calculator((2 + 3) * 4)", "Calculator", "(2 + 3) * 4"),
         (" Calendar() ", "Calendar", ""),
@@ -56,7 +56,7 @@ def test_what_is_not_one_call_does_not_parse() -> None:
             parse_call(written)
 
 
-def test_a_sample_may_lack_its_last_round_bracket_and_no_other() -> None:
+def test_a_sample_may_lack_only_its_last_round_bracket() -> None:
     for written, call_input in (
         ('WikiSearch("iris function"', "iris function"),
         ("WikiSearch(f(x)", "f(x)"),
@@ -85,12 +85,16 @@ def test_the_example_of_the_paper_is_written_as_printed() -> None:
     assert take_out(woven, TOOLS) == text
 
 
-def test_a_call_brings_its_space_before_it_and_at_the_start_of_a_line_after_it() -> None:
+def test_a_call_brings_its_space_before_it_or_at_a_line_start_after_it() -> None:
     call = Call("Calculator", "1 + 1")
     assert weave("so two\nin all", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]\nin all"
     assert weave("so two", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]"
     assert weave(" two", [WovenCall(0, call, "2")]) == "[Calculator(1 + 1) -> 2]  two"
     assert weave("so\ntwo it is", [WovenCall(3, call, "2")]) == "so\n[Calculator(1 + 1) -> 2] two it is"
+
+
+def test_a_call_beyond_the_text_is_refused() -> None:
+    call = Call("Calculator", "1 + 1")
     with pytest.raises(CallSyntaxError, match=r"0\.\.3, found 4"):
         weave("abc", [WovenCall(4, call, "2")])
 
@@ -102,9 +106,12 @@ def test_a_call_between_two_words_without_a_space_brings_its_space_before_it() -
     assert take_out(woven, TOOLS) == text
 
 
-def test_calls_of_other_names_and_plain_brackets_stay_in_the_text() -> None:
+def test_brackets_that_are_no_call_of_the_tools_stay_in_the_text() -> None:
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text
+
+
+def test_of_white_space_only_a_space_goes_with_a_call() -> None:
     assert (
         take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"
     )  # of white space, only a space goes with a call
@@ -123,7 +130,7 @@ def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
         assert holds_call_markup(text, TOOLS), text
 
 
-def test_prose_and_code_that_no_reader_takes_for_a_call_are_no_markup() -> None:
+def test_what_no_reader_takes_for_a_call_is_no_markup() -> None:
     for text in (
         "the Calculator(1) -> 2 [1] [Other(2) -> 3]",
         "our [QA (quality assurance)] team",

@@ -29,7 +29,7 @@ def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_cont
     assert (messages[4]["tool_call_id"], messages[4]["name"]) == ("call00002", "Calculator")
 
 
-def test_an_opening_ends_after_a_word_and_reaches_at_most_to_the_first_call() -> None:
+def test_an_opening_ends_after_a_word_at_or_before_the_first_call() -> None:
     text = released_text(SUM, released_call(19, "1400 - 1000", "400"))
     found = {opening(conversation(text, seed)) for seed in range(200)}
     assert found == {"", "Out", "Out of", "Out of 1400", "Out of 1400 people,"}
@@ -42,7 +42,7 @@ _CALLS = st.tuples(
 
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(plain=st.text(max_size=60), drawn=st.lists(_CALLS, min_size=1, max_size=4), seed=st.integers(0, 5))
-def test_what_the_user_gives_and_the_assistant_writes_is_the_plain_text(
+def test_the_contents_of_a_conversation_are_the_plain_text(
     plain: str, drawn: list[tuple[str, int, str, str]], seed: int
 ) -> None:
     calls = [

@@ -58,7 +58,7 @@ def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is
         assert _names(checkpoints.folder) == []
 
 
-def test_last_whole_checkpoint_and_the_best_weights_stay(checkpoints: Checkpoints) -> None:
+def test_beside_the_last_whole_checkpoint_the_best_weights_stay(checkpoints: Checkpoints) -> None:
     for step, best in ((100, 100), (200, 200), (300, 200)):
         _write(checkpoints, step)
         checkpoints.conclude(step, best)
@@ -87,7 +87,7 @@ def log(tmp_path: Path) -> TrainingLog:
     return log
 
 
-def test_lines_after_the_checkpoint_are_forgotten_and_one_that_was_cut_off(log: TrainingLog) -> None:
+def test_lines_after_the_checkpoint_are_forgotten_with_one_that_was_cut_off(log: TrainingLog) -> None:
     append_line(log.development, {"step": 10, "loss": 1.0, "perplexity": 3.0})
     with log.training.open("a") as file:
         file.write('{"step": 8, "lo')
@@ -100,7 +100,7 @@ def test_lines_after_the_checkpoint_are_forgotten_and_one_that_was_cut_off(log: 
     assert log.seconds() == 0.0
 
 
-def test_best_step_has_the_lowest_perplexity_and_is_the_first_of_equal_ones(log: TrainingLog) -> None:
+def test_the_best_step_is_the_first_with_the_lowest_perplexity(log: TrainingLog) -> None:
     assert log.best() is None
     for step, value in enumerate((math.nan, 3.0, 2.0, 2.5, 2.0)):
         append_line(log.development, {"step": step, "loss": 1.0, "perplexity": value})

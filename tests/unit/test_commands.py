@@ -146,7 +146,7 @@ def test_generate_may_call_all_tools_if_none_is_named(
 @pytest.mark.parametrize(
     ("words", "status", "printed", "said"), TYPED, ids=[" ".join(item[0])[:60] for item in TYPED]
 )
-def test_what_is_typed_has_its_status_and_its_words(
+def test_what_is_typed_prints_its_words_with_its_status(
     run: Run, words: list[str], status: int, printed: str, said: str
 ) -> None:
     found_status, out, error = run(*words)
@@ -211,7 +211,7 @@ OF_A_RUN: list[tuple[list[str], int, str, str]] = [
 """In this order, on a run with one call in one text."""
 
 
-def test_every_command_of_a_run_has_its_status_and_its_words(run: Run, settings: Settings) -> None:
+def test_every_command_of_a_run_prints_its_words_with_its_status(run: Run, settings: Settings) -> None:
     made = AnnotatedRun(settings, {"Calculator": 0.5})
     made.add_call("Calculator", made.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
     made.complete("Calculator")

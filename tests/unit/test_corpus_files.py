@@ -55,10 +55,13 @@ def _outcome(lines: list[Line]) -> list[tuple[int, bytes | str]]:
     return [(line.number, line.reason or line.content) for line in lines]
 
 
-def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path) -> None:
+def test_lines_are_numbered_from_1_with_blank_ones_that_are_no_records(tmp_path: Path) -> None:
     content = b"\xef\xbb\xbfone\r\n\n \t\r\nfour\nlast without line end"
     read = [(1, b"one\r"), (4, b"four"), (5, b"last without line end")]
     assert _outcome(_lines(tmp_path / "a.jsonl", content)) == read
+
+
+def test_packed_files_of_several_parts_are_read_by_their_suffix(tmp_path: Path) -> None:
     for suffix, pack in PACK.items():
         for empty in (b"", b"  \n\n"):
             assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", pack(empty))) == [(0, "empty_file")]
@@ -70,7 +73,7 @@ def test_lines_are_numbered_from_1_and_blank_ones_are_no_records(tmp_path: Path)
             )
 
 
-def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
+def test_a_line_is_refused_from_one_byte_above_the_limit(tmp_path: Path) -> None:
     content = b"x" * LIMIT + b"\n" + b"y" * (LIMIT + 1) + b"\nz"
     assert _outcome(_lines(tmp_path / "a.jsonl", content)) == [
         (1, b"x" * LIMIT),
@@ -126,14 +129,14 @@ def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(
         assert len(lines) >= least
 
 
-def test_a_source_that_fails_is_an_error_and_not_a_refused_file() -> None:
+def test_a_source_that_fails_is_an_error_not_a_refused_file() -> None:
     failing = Mock(spec=io.BytesIO, **{"read.side_effect": ConnectionResetError("gone"), "closed": False})
     for suffix in PACK:
         with pytest.raises(ObjectStoreError, match=r"reading s3://b/a\.jsonl.* broke off: gone"):
             _lines_of(CorpusFile(f"s3://b/a.jsonl{suffix}", lambda: failing))
 
 
-def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -> None:
+def test_a_folder_without_corpus_files_is_an_error(tmp_path: Path) -> None:
     settings = load_settings()
     (tmp_path / "README.md").write_bytes(b"")
     for path, said in (
@@ -142,6 +145,10 @@ def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -
     ):
         with pytest.raises(CorpusError, match=said):
             find_files(settings, normal_uri(str(path)))
+
+
+def test_a_folder_gives_only_its_corpus_files_by_name(tmp_path: Path) -> None:
+    settings = load_settings()
     others = ("README.md", ".hidden.jsonl", ".git/d.jsonl", "z.parquet.gz", "_temporary/g.jsonl", "_SUCCESS")
     named = ("a.jsonl.gz", "b.jsonl", "caf\udce9.jsonl", "e.ndjson", "f.PARQUET", "sub/c.JSON.zst")
     for name in (*others, *named):
@@ -151,7 +158,10 @@ def test_a_folder_gives_its_corpus_files_by_name_and_no_others(tmp_path: Path) -
     shown = [name.replace("\udce9", "\\xe9") for name in named]  # what is no UTF-8 is shown with an escape
     assert [file.uri.removeprefix(f"file://{tmp_path}/") for file in found] == shown
     assert _outcome(_lines_of(found[2])) == [(1, b"one")]
-    # Named itself, a file may have any name.
+
+
+def test_a_file_that_is_named_itself_may_have_any_name(tmp_path: Path) -> None:
+    settings = load_settings()
     path = tmp_path / "my corpus 100%25 #1?.txt"
     path.write_bytes(b"one\n")
     [file] = find_files(settings, normal_uri(str(path)))
@@ -262,14 +272,24 @@ def _read(data: bytes, limits: UnpackingLimits = UNLIMITED) -> bytes:
 
 
 @packed
-def test_packed_data_is_whole_and_within_its_limit_or_refused(suffix: str) -> None:
+def test_packed_data_within_its_limit_is_read_whole(suffix: str) -> None:
     data = PACK[suffix](TEXT)
     assert _read(data, UnpackingLimits(unpacked_bytes=len(TEXT), ratio=1e6)) == _read(TEXT) == TEXT
     for content in (b"", b"\x1f"):  # one byte of gzip's two
         assert _read(PACK[suffix](content)) == _read(content) == content
+
+
+@packed
+def test_damaged_packed_data_is_refused(suffix: str) -> None:
+    data = PACK[suffix](TEXT)
     for damaged in (data[: len(data) // 5], data[:-2], data + b"rubbish"):
         with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
             _read(damaged)
+
+
+@packed
+def test_packed_data_beyond_its_limit_is_refused(suffix: str) -> None:
+    data = PACK[suffix](TEXT)
     with pytest.raises(
         ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .*TOOLFORMER_MAX_UNPACKED_GIB"
     ):

@@ -43,7 +43,7 @@ def test_a_row_is_the_record_that_json_would_be() -> None:
     assert _read(content) == list(enumerate(map(read_record, lines), 1))
 
 
-def test_dates_and_times_of_any_type_are_days() -> None:
+def test_a_date_of_any_type_is_a_day() -> None:
     for dates in (
         pa.array([DAY, None], pa.date32()),
         pa.array([DAY, None], pa.date64()),

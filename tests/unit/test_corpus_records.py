@@ -102,7 +102,7 @@ def test_a_text_with_control_characters_had_another_id() -> None:
     assert record.former_document_id == document_id_of("a\u240cb")
 
 
-def test_control_characters_become_their_pictures_and_are_counted() -> None:
+def test_control_characters_are_counted_as_they_become_their_pictures() -> None:
     escaped, count = escape_control_characters("".join(map(chr, range(33))) + "\x7f\x80")
     assert count == 30  # 32 but tab, line feed, carriage return; and delete
     kept = {9: "\t", 10: "\n", 13: "\r"}
@@ -110,7 +110,7 @@ def test_control_characters_become_their_pictures_and_are_counted() -> None:
     assert escaped == f"{pictures} \u2421\x80"
 
 
-def test_a_date_is_the_day_that_is_written_or_left_out_and_said_so() -> None:
+def test_a_date_is_the_day_that_is_written_or_left_out_with_a_reason() -> None:
     for value, day, ignored in (
         ("2014-05-06", DAY, ()),
         ("2014-05-06T23:59:59-08:00", DAY, ()),  # the day that is written
@@ -127,7 +127,7 @@ def test_a_date_is_the_day_that_is_written_or_left_out_and_said_so() -> None:
         assert read(date=value) == Record("a", document_date=day, ignored=ignored)
 
 
-def test_an_id_is_a_string_or_a_whole_number_or_left_out_and_said_so() -> None:
+def test_an_id_is_a_string_or_a_whole_number_or_left_out_with_a_reason() -> None:
     for value, record_id, ignored in (
         ("p 1", "p 1", ()),
         (0, "0", ()),
@@ -140,6 +140,9 @@ def test_an_id_is_a_string_or_a_whole_number_or_left_out_and_said_so() -> None:
         *((value, None, NO_ID) for value in (True, 1.5, [1])),
     ):
         assert read(id=value) == Record("a", record_id=record_id, ignored=ignored)
+
+
+def test_a_title_or_address_that_is_no_string_is_left_out_with_a_reason() -> None:
     for value in (5, ["b"], 0, False):
         assert read(url=value, title=value) == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
 

@@ -96,7 +96,7 @@ def test_every_manifest_is_valid_to_the_letter_of_kubernetes() -> None:
             kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
 
 
-def test_doctor_asks_for_the_rights_of_the_role_and_for_no_others() -> None:
+def test_doctor_asks_for_exactly_the_rights_of_the_role() -> None:
     from toolformer_ops.airflow_tasks.doctor import RIGHTS
 
     rules = named("Role")["start-stage-pods"]["rules"]
@@ -124,17 +124,34 @@ def test_nothing_may_go_in_or_out_but_what_a_policy_lists() -> None:
 # The Job and the services of the trial
 
 
-def test_pods_pass_restricted_and_have_pinned_images_limits_and_no_token() -> None:
-    for name, spec in pod_specs().items():
-        assert list(pod_security_violations(spec)) == [], name
-        assert spec["automountServiceAccountToken"] is False, name
-        assert spec["serviceAccountName"] == "toolformer", name
-        for container in spec["containers"]:
-            assert re.search(r"^toolformer-ops$|@sha256:[0-9a-f]{64}$", container["image"]), name
-            assert container["resources"]["limits"]["memory"], name
+pods = pytest.mark.parametrize("spec", pod_specs().values(), ids=pod_specs())
 
 
-def test_pools_are_those_of_the_dags_and_count_deferred_tasks() -> None:
+@pods
+def test_a_pod_passes_restricted(spec: dict[str, Any]) -> None:
+    assert list(pod_security_violations(spec)) == []
+
+
+@pods
+def test_a_pod_gets_no_token_of_its_service_account(spec: dict[str, Any]) -> None:
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["serviceAccountName"] == "toolformer"
+
+
+@pods
+def test_a_container_of_a_pod_has_a_pinned_image(spec: dict[str, Any]) -> None:
+    images = [container["image"] for container in spec["containers"]]
+    assert [
+        image for image in images if not re.search(r"^toolformer-ops$|@sha256:[0-9a-f]{64}$", image)
+    ] == []
+
+
+@pods
+def test_a_container_of_a_pod_has_a_limit_of_memory(spec: dict[str, Any]) -> None:
+    assert all(container["resources"]["limits"]["memory"] for container in spec["containers"])
+
+
+def test_pools_are_those_of_the_dags_with_deferred_tasks_counted() -> None:
     for folder in ("base", "trial"):
         pools = json.loads((KUBERNETES / folder / "pools.json").read_text())
         assert set(pools) == set(POOLS)
@@ -144,9 +161,7 @@ def test_pools_are_those_of_the_dags_and_count_deferred_tasks() -> None:
 # Settings and secrets
 
 
-def test_templates_of_secrets_name_exactly_the_secret_settings_and_the_keys_of_the_chart_and_no_value() -> (
-    None
-):
+def test_templates_of_secrets_name_exactly_what_is_secret_without_a_value() -> None:
     for file, names in (
         ("toolformer.env", SECRETS_OF_SETTINGS),
         ("toolformer-airflow.env", KEYS_OF_THE_CHART),
@@ -154,7 +169,7 @@ def test_templates_of_secrets_name_exactly_the_secret_settings_and_the_keys_of_t
         assert variables(KUBERNETES / "secrets" / file) == dict.fromkeys(names, "")
 
 
-def test_the_trials_secrets_are_whole_new_each_time_and_for_nobody_else(tmp_path: Path) -> None:
+def test_the_trials_secrets_are_whole_new_files_of_their_user_alone(tmp_path: Path) -> None:
     script = KUBERNETES / "trial" / "make-secrets"
     made = []
     for name in ("one", "two"):
@@ -170,7 +185,7 @@ def test_the_trials_secrets_are_whole_new_each_time_and_for_nobody_else(tmp_path
     assert subprocess.run([script, tmp_path / "one"], capture_output=True, check=False).returncode != 0
 
 
-def test_every_setting_exists_is_no_secret_and_has_a_value_that_it_takes(
+def test_every_setting_is_one_of_ours_with_a_value_that_it_takes(
     settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in [name for name in settings if name.startswith(ENV_PREFIX)]:
@@ -184,7 +199,7 @@ def test_every_setting_exists_is_no_secret_and_has_a_value_that_it_takes(
     )
 
 
-def test_tool_files_are_where_airflow_and_every_stage_look_for_them(
+def test_tool_files_are_where_their_readers_look_for_them(
     values: dict[str, Any], settings: dict[str, str]
 ) -> None:
     pods = [(values["volumes"], values["volumeMounts"])]
@@ -196,7 +211,7 @@ def test_tool_files_are_where_airflow_and_every_stage_look_for_them(
         assert {"name": volume, "mountPath": settings["TOOLFORMER_TOOLS_DIR"], "readOnly": True} in mounts
 
 
-def test_versions_of_image_airflow_and_chart_are_the_same_everywhere(
+def test_each_version_of_the_deployment_is_the_same_everywhere(
     values: dict[str, Any], settings: dict[str, str]
 ) -> None:
     (image,) = yaml.safe_load((KUBERNETES / "trial" / OF_KUSTOMIZE).read_text())["images"]
@@ -228,11 +243,14 @@ def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
 
 
-def test_the_charts_pods_pass_restricted_and_read_no_database_of_airflow(values: dict[str, Any]) -> None:
+def test_the_charts_pods_pass_restricted(values: dict[str, Any]) -> None:
     pod, container = values["securityContexts"]["pod"], values["securityContexts"]["containers"]
     job = pod_specs()["toolformer-prepare"]
     assert {**pod, "fsGroupChangePolicy": None} == {**job["securityContext"], "fsGroupChangePolicy": None}
     assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_the_charts_pods_read_no_database_of_airflow(values: dict[str, Any]) -> None:
     assert values["enableBuiltInSecretEnvVars"]["AIRFLOW_CONN_AIRFLOW_DB"] is False
 
 

@@ -114,7 +114,7 @@ def _answer(*words: str) -> str:
     return ended.stdout if ended.returncode == 0 else ""
 
 
-def test_make_has_each_target_and_reads_each_variable() -> None:
+def test_make_has_each_documented_target_which_reads_its_variables() -> None:
     used = {tuple(words) for page in PAGES for words in _typed(page, "make") if words and words[0].islower()}
     assert len(used) > 20
     wrong = []
@@ -172,7 +172,7 @@ def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_checked() -> 
     assert unknown == []
 
 
-def test_each_example_of_python_compiles_and_imports_what_there_is() -> None:
+def test_each_example_of_python_imports_what_exists() -> None:
     seen = 0
     for page in PAGES:
         for body in blocks(page, "python"):

@@ -17,7 +17,7 @@ from toolformer_ops.config import load_settings
 __all__ = ["run"]  # a fixture
 
 
-def test_the_status_says_whether_a_retry_may_mend_it_and_whether_it_waits_for_something() -> None:
+def test_the_status_says_what_a_retry_may_mend_or_must_wait_for() -> None:
     for status, kinds in (
         (
             2,
@@ -58,7 +58,7 @@ class BegunAnewError(Exception):
         (errors.ConfigurationError("wrong"), ["stage", "plan"], False),
     ],
 )
-def test_a_stage_waits_for_what_is_not_there_now_and_begins_anew_until_its_time_is_up(
+def test_a_stage_that_waits_for_a_service_begins_anew_until_its_time_is_up(
     monkeypatch: pytest.MonkeyPatch, error: Exception, words: list[str], begins_anew: bool
 ) -> None:
     begun: list[list[str]] = []
@@ -122,7 +122,7 @@ def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch: pyte
     ],
     ids=lambda words: " ".join(words)[:40],
 )
-def test_an_address_that_cannot_be_one_is_a_sentence_and_no_traceback(
+def test_an_address_that_cannot_be_one_is_a_sentence_without_traceback(
     run: Run, caplog: pytest.LogCaptureFixture, words: list[str]
 ) -> None:
     assert run(*words)[0] == errors.EXIT_USAGE

@@ -59,13 +59,23 @@ WRITTEN = "[Calculator(723 / 252) -> 2.87]"
 CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.02)
 
 
-def test_the_page_says_how_many_calls_are_kept_by_chance_and_what_was_not_evaluated() -> None:
-    known, unknown = Rate(16, 11, 57, 0.6875, 0.4, 1.0), Rate(4, 1, 28, 0.25, 0.0, 1.0)
-    rates = (ToolRate("Calendar", 1.0, 16, str(known)), ToolRate("Calculator", 0.5, 4, str(unknown)))
-    page = render(replace(CONTENTS, rates=rates, asked_suites=("math", "lama"), scores=(score("base", 0.2),)))
+def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
+    known_rate, unknown_rate = Rate(16, 11, 57, 0.6875, 0.4, 1.0), Rate(4, 1, 28, 0.25, 0.0, 1.0)
+    rates = (
+        ToolRate("Calendar", 1.0, 16, str(known_rate)),
+        ToolRate("Calculator", 0.5, 4, str(unknown_rate)),
+    )
+    page = render(replace(CONTENTS, rates=rates))
     assert "Calendar 68.8 % (40 to 100 %), 57 placebos, of 16 calls" in page
     assert "Calculator too few: 28 placebos" in page
+
+
+def test_the_page_names_suites_that_were_not_evaluated() -> None:
+    page = render(replace(CONTENTS, asked_suites=("math", "lama"), scores=(score("base", 0.2),)))
     assert "<strong>Not evaluated:</strong> lama." in page
+
+
+def test_a_page_without_a_release_has_neither_chance_nor_scores() -> None:
     plain = render(replace(CONTENTS, release_id=None))
     assert "Kept by chance" not in plain
     assert "No score was written in this run." in plain
@@ -92,15 +102,23 @@ ROWS: list[tuple[list[SuiteScore], list[str], list[list[bool | None]]]] = [
 it is empty)."""
 
 
-def test_rows_are_in_order_and_the_best_of_a_column_is_marked() -> None:
-    for scores, names, best in ROWS:
-        [table] = suite_tables(scores)
-        assert [row.name for row in table.rows] == names
-        assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == best
-        assert table.lower_is_better == (scores[0].suite == "perplexity")
+rows = pytest.mark.parametrize(("scores", "names", "best"), ROWS)
 
 
-def test_table_9_has_scores_with_and_without_a_call_and_shares_by_tool() -> None:
+@rows
+def test_rows_of_a_table_are_in_order(scores: Any, names: Any, best: Any) -> None:
+    [table] = suite_tables(scores)
+    assert [row.name for row in table.rows] == names
+
+
+@rows
+def test_the_best_of_a_column_is_marked(scores: Any, names: Any, best: Any) -> None:
+    [table] = suite_tables(scores)
+    assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == best
+    assert table.lower_is_better == (scores[0].suite == "perplexity")
+
+
+def test_table_9_has_scores_by_call_beside_shares_by_tool() -> None:
     scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
     assert called_tools(scores) == ["Calculator", "QA"]
     assert scores_with_tools(scores) == scores[1:]
@@ -120,7 +138,7 @@ def test_at_any_offsets_no_character_is_lost_or_shown_twice(
     assert sum(piece.call is not None for piece in found) == len(calls)
 
 
-def test_examples_take_subsets_in_turn_and_calls_before_others() -> None:
+def test_examples_take_subsets_in_turn_with_calls_before_others() -> None:
     inputs = [evaluated(number, number % 2 == 0) for number in range(1, 30)]
     inputs += [
         evaluated(50, False, (CALL,)),
@@ -150,7 +168,7 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     assert compare_inputs([evaluated(1, True)]) == []
 
 
-def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
+def test_a_bar_ends_at_its_score_within_its_drawn_interval() -> None:
     [table] = suite_tables([score("base", 0.2, subset="$x$"), score("with_tools", 0.45, k=10, subset="$x$")])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
     ends = {}
@@ -168,11 +186,14 @@ def test_a_bar_ends_at_its_score_and_its_interval_at_its_ends() -> None:
     assert bar_chart(table, "share correct") == bar_chart(table, "share correct")
 
 
-def test_loss_curves_leave_out_what_is_no_number_and_none_is_no_chart() -> None:
+def test_loss_curves_leave_out_what_is_no_number() -> None:
     losses = ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
     drawn = loss_chart([TrainedModel("with_tools", "0123", "", {}, *losses)])
     curves = re.findall(r'class="curve".*?<path[^>]* d="([^"]*)"', drawn, re.DOTALL)
     assert [path.count("L") for path in curves] == [1, 1]  # two points each
+
+
+def test_without_a_curve_there_is_no_chart() -> None:
     assert (
         loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())])
         == loss_chart([])
@@ -200,7 +221,7 @@ def hostile() -> ReportContents:
     )  # fmt: skip
 
 
-def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:
+def test_a_page_of_hostile_text_neither_runs_nor_fetches_anything() -> None:
     page = render(hostile())
     assert render(hostile()) == page
     tags: list[tuple[str, Any]] = []
@@ -212,6 +233,10 @@ def test_hostile_text_is_shown_and_never_run_and_nothing_is_fetched() -> None:
     addresses = [value for _, attributes in tags for name, value in attributes if name in fetching]
     assert addresses
     assert all(address.startswith("#") for address in addresses)
+
+
+def test_hostile_text_is_shown_as_text() -> None:
+    page = render(hostile())
     for words in ("&lt;script&gt;alert(", "{{ 7 * 7 }}", "default-src 'none'", "\u27e8U+202E\u27e9back"):
         assert words in page
     for words in ("\u202e", "\x00", "url(", "@import"):

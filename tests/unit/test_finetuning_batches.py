@@ -77,7 +77,7 @@ def test_a_step_is_divided_into_passes_of_consecutive_sequences(
     assert divide(lengths, size) == passes
 
 
-def test_rows_never_exceed_their_width_and_lose_nothing() -> None:
+def test_rows_are_filled_with_little_padding() -> None:
     assert fill_rows([5, 9, 4, 1, 6], 10) == [[1], [4, 3], [0, 2]]  # 9, 6 + 1, 5 + 4: 27 tokens for 25
     assert fill_rows([12, 3], 10) == [[0], [1]]  # nothing stands beside what is longer than a row
     assert fill_rows([30, 30, 30], 1000) == [
@@ -86,6 +86,9 @@ def test_rows_never_exceed_their_width_and_lose_nothing() -> None:
         [2],
     ]  # one row would have no padding either, and more attention
     assert fill_rows([30, 1, 1, 1], 1000) == [[0, 1, 2, 3]]  # two rows would take 60 tokens for 33
+
+
+def test_rows_lose_no_sequence_within_their_width() -> None:
     for seed in range(5):
         draw = random.Random(seed)  # noqa: S311 - no secret
         lengths = [draw.randrange(1, 200) for _ in range(32)]

@@ -59,7 +59,7 @@ def job(tmp_path: Path) -> TrainingJob:
         (0, None, "cpu", 2, ["0", "1"]),
     ],
 )
-def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
+def test_as_many_processes_as_gpus_share_a_batch_evenly(
     monkeypatch: pytest.MonkeyPatch,
     gpus: int,
     visible: str | None,
@@ -75,11 +75,17 @@ def test_one_process_a_gpu_and_as_many_as_share_a_batch_evenly(
     assert devices_of(_settings(device), recipe_of(finetune_batch=128), asked) == expected
 
 
-def test_job_and_result_come_back_as_they_were_written(job: TrainingJob, tmp_path: Path) -> None:
+def test_a_job_is_launched_by_its_file_in_its_processes(job: TrainingJob) -> None:
     command = launch_command(job, 8)
     assert command[command.index("--num_processes") + 1] == "8"
     assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
+
+
+def test_a_job_is_read_as_it_was_written(job: TrainingJob) -> None:
     assert JOB_JSON.validate_json(JOB_JSON.dump_json(job)) == job
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     for best in (None, DevelopmentScore(500, 8.5)):
         trained = TrainedModel(tmp_path / "model", 1.5, 2.0, "bfloat16", best)
         assert RESULT_JSON.validate_json(RESULT_JSON.dump_json(trained)) == trained
@@ -126,7 +132,7 @@ def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_
     assert done == ["arguments", True, "arguments", False]
 
 
-def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_divides(
+def test_each_process_loads_onto_its_own_gpu_what_deepspeed_does_not_divide(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     devices: list[str] = []
@@ -149,7 +155,7 @@ def test_each_process_loads_onto_its_own_gpu_and_none_onto_one_what_deepspeed_di
     assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]
 
 
-def test_zero3_configuration_loads_and_every_auto_is_filled_by_the_recipe(
+def test_every_auto_of_the_zero3_configuration_is_filled_by_the_recipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from accelerate.utils.deepspeed import HfDeepSpeedConfig

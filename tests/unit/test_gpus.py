@@ -59,7 +59,7 @@ def driver(cuda: int, error: str = "") -> SimpleNamespace:
         ),
     ],
 )
-def test_no_gpu_is_told_from_torch_without_cuda_no_driver_and_a_driver_that_is_too_old(
+def test_a_missing_gpu_is_told_with_its_reason(
     monkeypatch: pytest.MonkeyPatch, built_for: Any, library: Any, status: int, words: list[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -104,18 +104,24 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def test_the_doctor_names_driver_slices_and_what_other_processes_hold(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_the_versions_of_the_driver(machine: Callable[..., None]) -> None:
     machine((A100, 78.6, 79.2, 0.0))
     versions = "torch for CUDA 13.0, driver for CUDA 13.1"
     assert device_finding() == ("ok", f"GPU 0: {A100} (78.6 of 79.2 GiB free); {versions}")
+
+
+def test_the_doctor_names_slices_beside_memory_of_other_processes(machine: Callable[..., None]) -> None:
     machine((f"{A100} MIG 1g.10gb", 78.6, 79.2, 0.0), (A100, 3.5, 79.5, 0.0))
     state, detail = device_finding()
     assert state == "missing"
     assert "MIG 1g.10gb (a MIG slice, 78.6" in detail
     assert f"1: {A100} (3.5 of 79.5 GiB free, 76.0 GiB held by other processes)" in detail
 
+
+def test_the_doctor_names_a_gpu_that_another_process_has_for_itself(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine((A100, 78.6, 79.2, 0.0))
     busy = RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCompile with ...")
     monkeypatch.setattr(torch.cuda, "mem_get_info", Mock(side_effect=busy))
     state, detail = device_finding()

@@ -27,7 +27,7 @@ def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.Mo
     assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
 
 
-def test_a_model_is_loaded_without_scipys_optimisers_and_the_method_without_any_service(
+def test_neither_models_nor_the_method_import_more_than_they_need(
     tiny_model_dir: str,
 ) -> None:
     program = (

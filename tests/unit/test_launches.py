@@ -14,7 +14,7 @@ has two norms more; it caps its scores, for which there is no kernel.
 
 
 @pytest.mark.parametrize(("architecture", "compiles"), LARGEST)
-def test_a_step_is_few_launches_and_one_read_for_any_number_of_texts(
+def test_a_step_is_few_launches_with_one_read_for_any_number_of_texts(
     architecture: str, compiles: bool
 ) -> None:
     few_sampling, few_writing, sampling, writing = measure_launches(

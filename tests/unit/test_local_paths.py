@@ -58,7 +58,7 @@ SECRET_PLACES = {
 
 
 @pytest.mark.parametrize("found", SECRET_PLACES)
-def test_by_default_runs_read_nothing_of_the_state_folder_the_system_and_hidden_places(
+def test_by_default_runs_read_neither_the_state_folder_nor_the_system_nor_hidden_places(
     settings: Settings, link: Path, found: str
 ) -> None:
     for place in SECRET_PLACES[found]:
@@ -175,7 +175,7 @@ def test_the_token_of_the_hub_is_hidden(
         local_path(settings, str(cache / "token"), "corpus")
 
 
-def test_with_roots_runs_read_below_them_and_what_the_deployment_names(
+def test_with_roots_runs_read_only_below_them_or_what_the_deployment_names(
     settings: Settings, tmp_path: Path
 ) -> None:
     state = settings.state_dir
@@ -274,7 +274,7 @@ def test_a_whole_path_is_named_as_it_is(settings: Settings) -> None:
         require_there(settings, "/nowhere", "corpus")
 
 
-def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_own_files_is_not(
+def test_of_links_in_a_model_only_those_to_its_own_files_are_followed(
     settings: Settings, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     model = tmp_path / "model"
@@ -293,7 +293,7 @@ def test_a_model_with_a_link_to_a_secret_is_refused_and_one_with_links_to_its_ow
         (model / name).unlink()
 
 
-def test_tool_files_and_schedules_are_read_through_no_link_to_a_secret(settings: Settings) -> None:
+def test_neither_tool_files_nor_schedules_are_read_through_a_link_to_a_secret(settings: Settings) -> None:
     path = write_tool(settings.state_dir / "tools", "Echo", "echo")  # the default: in the state folder
     forget_tools()
     assert "Echo" in get_tool("Echo").prompt
@@ -339,7 +339,7 @@ def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
     assert refusals["secrets.json"] == ("outside_corpus", "it is where passwords are kept")
 
 
-def test_a_file_that_becomes_a_link_between_the_look_and_the_opening_is_not_opened(
+def test_a_file_that_becomes_a_link_just_before_it_is_opened_is_not_opened(
     settings: Settings, tmp_path: Path
 ) -> None:
     secret = settings.state_dir / "posts.jsonl"

@@ -104,9 +104,7 @@ def test_one_port_that_is_set_for_two_services_is_an_error(paths: StatePaths) ->
         settle_ports(paths, {"postgres": wish, "airflow": wish})
 
 
-def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_environment_file_leads_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
     path = tmp_path / "environment"
     path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
@@ -118,26 +116,40 @@ def test_environment_file_leads_the_settings_and_keeps_lines_of_the_user(
         settings = load_settings()
         assert (settings.s3_bucket, settings.device) == (value, "cuda")
         assert settings.database_dsn.get_secret_value() == "postgresql://o:p@127.0.0.1:1/toolformer"
+
+
+def test_the_environment_file_keeps_lines_of_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "environment"
+    path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
+    write_environment(path, {"s3_bucket": "new", "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
     lines = path.read_text().splitlines()
     assert lines.count("# mine") == 1
     assert sum("S3_BUCKET" in line for line in lines) == 1
     assert mode(path) == 0o600
 
 
-def test_secrets_are_made_once_and_only_for_us(tmp_path: Path) -> None:
+def test_secrets_are_made_once_for_us_alone(tmp_path: Path) -> None:
     path = tmp_path / "secrets.json"
-    made = load_or_make_secrets(path)
-    assert load_or_make_secrets(path) == made
+    secrets = load_or_make_secrets(path)
+    assert load_or_make_secrets(path) == secrets
     assert mode(path) == 0o600
     written = json.loads(path.read_text())
     assert len(set(written.values())) == len(written) == 13
-    assert not any(secret in repr(made) for secret in written.values())
-    path.write_text(json.dumps({"postgres_owner": "kept"}))  # one that is lacking is added
-    made = load_or_make_secrets(path)
-    assert (made.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == (
+    assert not any(secret in repr(secrets) for secret in written.values())
+
+
+def test_a_secret_that_is_lacking_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    path.write_text(json.dumps({"postgres_owner": "kept"}))
+    secrets = load_or_make_secrets(path)
+    assert (secrets.postgres_owner, json.loads(path.read_text())["postgres_reader"]) == (
         "kept",
-        made.postgres_reader,
+        secrets.postgres_reader,
     )
+
+
+def test_a_damaged_file_of_secrets_is_named_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
@@ -148,7 +160,7 @@ def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
     assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
 
 
-def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Path) -> None:
+def test_the_supervisor_gets_words_with_blanks_or_percent_signs_whole(tmp_path: Path) -> None:
     paths = StatePaths(tmp_path / "a state of 100%")
     paths.make()
     program = configured(paths)["program:postgres"]
@@ -156,8 +168,11 @@ def test_supervisor_gets_words_with_blanks_and_percent_signs_whole(tmp_path: Pat
     assert f"'{folder}/data'" in program["command"]
     assert program["command"].endswith(f"-c port={PORTS['postgres']}")
     assert (program["directory"], program["stopsignal"]) == (folder, "INT")
+
+
+def test_the_socket_of_a_deep_state_folder_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
     deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
-    assert len(str(Supervisor(deep).socket)) < 100  # short enough for the kernel
+    assert len(str(Supervisor(deep).socket)) < 100
 
 
 def test_configuration_of_the_supervisor_holds_no_secret(
@@ -180,7 +195,7 @@ def test_configuration_of_the_supervisor_holds_no_secret(
     assert SERVICES[0] == "postgres"
 
 
-def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(paths: StatePaths) -> None:
+def test_airflow_listens_on_the_loopback_address(paths: StatePaths) -> None:
     configured(paths)
     parser = configparser.RawConfigParser()
     parser.read(paths.airflow_configuration)
@@ -189,6 +204,9 @@ def test_airflow_listens_on_the_loopback_address_and_serves_no_logs_by_itself(pa
     assert parser["core"]["execution_api_server_url"] == "http://127.0.0.1:8080/execution/"
     assert Path(parser["core"]["dags_folder"], "annotate_corpus.py").exists()
     assert mode(paths.airflow_configuration) == 0o600
+
+
+def test_airflow_serves_no_logs_by_itself() -> None:
     for name in ("airflow-scheduler", "airflow-triggerer"):
         assert "--skip-serve-logs" in airflow.COMMANDS[name]
 

@@ -45,7 +45,7 @@ def locked(*files: str) -> list[str]:
 @pytest.mark.parametrize(
     "file", [*LOCKS, "gpu.lock", "tools.lock", "uv.lock", "transformers4.lock", "dbt.lock"]
 )
-def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
+def test_every_locked_package_has_a_version_with_hashes(file: str) -> None:
     text = (REQUIREMENTS / file).read_text()
     packages = re.findall(
         r"^[a-z0-9.-]+==\S+(?: ; [^\\\n]+[^ ])?(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE
@@ -53,9 +53,12 @@ def test_every_locked_package_has_a_version_and_hashes(file: str) -> None:
     assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 0
 
 
-def test_every_package_is_locked_once_and_torch_apart() -> None:
+def test_every_package_is_locked_once() -> None:
     names = locked(*LOCKS, "torch.lock")
     assert len(names) == len(set(names)) > 200
+
+
+def test_torch_is_locked_apart() -> None:
     assert locked("torch.lock") == ["torch"]
 
 
@@ -159,7 +162,9 @@ def test_images_are_pinned_by_their_digest(compose: dict[str, Any]) -> None:
     assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) - stages == {"${BASE_IMAGE}"}
 
 
-def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: dict[str, Any]) -> None:
+def test_containers_have_neither_rights_nor_a_writable_root_nor_unbounded_memory(
+    compose: dict[str, Any],
+) -> None:
     for name, service in compose["services"].items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -170,6 +175,9 @@ def test_containers_have_no_rights_a_root_that_is_read_only_and_bounds(compose: 
         # change their user.
         assert ("build" in service) != (service.get("user", "").split(":")[0] in ("999", "1000")), name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_the_image_runs_as_a_user_without_rights() -> None:
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
     assert "\nUSER 10001\n" in dockerfile
     assert "    TOOLFORMER_CORPUS_ROOTS=/corpora \\\n" in dockerfile  # what runs in it may name, besides S3

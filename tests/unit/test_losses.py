@@ -14,9 +14,12 @@ from toolformer_ops.language_model.losses import (
 from toolformer_ops.records import CallLosses
 
 
-def test_the_weights_are_those_of_the_paper_and_sum_to_one() -> None:
+def test_the_weights_are_those_of_the_paper() -> None:
     assert pytest.approx([1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3]) == list(TOKEN_WEIGHTS)
     assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
+
+
+def test_weights_of_any_number_of_tokens_sum_to_one() -> None:
     for tokens in (1, 4, 5, 8):
         weights = token_weights(tokens)
         falling = [
@@ -35,9 +38,12 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens() -> None:
         assert weighted_loss(log_ps) == pytest.approx(nats)
 
 
-def test_the_reduction_is_against_the_better_of_the_two_rivals_and_kept_at_exactly_the_threshold() -> None:
+def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:
     assert CallLosses(5.0, 4.0, 2.5).reduction_bound == pytest.approx(1.5)
     assert CallLosses(4.0, 5.0, 2.5).reduction_bound == pytest.approx(1.5)
+
+
+def test_a_call_is_kept_at_exactly_the_threshold() -> None:
     assert [is_kept(0.5, 0.5), is_kept(0.4999, 0.5)] == [True, False]
 
 

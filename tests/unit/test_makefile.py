@@ -79,10 +79,13 @@ def test_a_statement_arrives_literally(bin_folder: Path, harmful: str) -> None:
     assert made(bin_folder, "sql", f"RUN={harmful}", "Q=-- x")[0] == ["sql", f"--run={harmful}", "--", "-- x"]
 
 
-def test_lists_of_words_are_split_and_not_read(bin_folder: Path, harmful: str) -> None:
+def test_lists_of_words_are_split_but_not_read(bin_folder: Path, harmful: str) -> None:
     for target, variable in (("logs", "SERVICE"), ("test", "TESTS"), ("mutants", "MODULES")):
         arguments, _ = made(bin_folder, target, f"{variable}=one {harmful}")
         assert arguments[-len(harmful.split()) - 1 :] == ["one", *harmful.split()]
+
+
+def test_a_run_without_a_corpus_says_what_is_missing(bin_folder: Path) -> None:
     command = ["make", f"BIN={bin_folder}", "STAMP=", "run"]
     finished = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (finished.returncode, "CORPUS is missing" in finished.stdout) == (2, True)

@@ -76,15 +76,18 @@ def test_words_with_other_accents_differ() -> None:
     assert words_of("cafe") != words_of("caf\u00e9")
 
 
-def test_words_have_no_case_and_no_punctuation_and_ngrams_are_as_long_as_nearly_all_questions() -> None:
+def test_words_have_neither_case_nor_punctuation() -> None:
     found = words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s")
     assert found == ["the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts"]
+
+
+def test_ngrams_are_as_long_as_nearly_all_questions() -> None:
     # The fifth of a hundred, of 8 to 13 words.
     lengths = [[10] * 5 + [20] * 95, [10] * 4 + [20] * 96, [3] * 50 + [20] * 50, []]
     assert list(map(ngram_length, lengths)) == [10, 13, 8, 13]
 
 
-def test_all_overlaps_are_found_and_no_others() -> None:
+def test_exactly_the_overlaps_are_found() -> None:
     random_words = random.Random(3)  # noqa: S311 - no secret
     # Of so few words that n-grams come up again in questions, in texts and at their ends.
     stretch = [random_words.choice("ab") for _ in range(400)]
@@ -105,7 +108,7 @@ def test_all_overlaps_are_found_and_no_others() -> None:
     assert evaluation_data.overlaps(reversed(numbered(texts))) == found
 
 
-def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and_not_compared() -> None:
+def test_an_overlap_is_a_whole_ngram() -> None:
     evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
     texts = [
         f"So {words(3, 12)} end",
@@ -116,5 +119,9 @@ def test_a_text_needs_a_whole_ngram_and_a_question_of_fewer_words_is_counted_and
     found = evaluation_data.overlaps(numbered(texts))
     overlaps = [(one.document_id.int, one.question, one.words) for one in found]
     assert overlaps == [(1, 1, words(3, 13)), (3, 1, words(0, 13))]
+
+
+def test_a_question_of_fewer_words_than_an_ngram_is_counted_but_not_compared() -> None:
+    evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
     [definition] = evaluation_data.definition
     assert (definition["questions"], definition["ngram_words"], definition["too_short"]) == (21, 13, 1)

@@ -30,7 +30,7 @@ def stored() -> set[tuple[str, str]]:
     }
 
 
-def test_every_statement_is_named_by_the_code_and_every_name_has_a_statement() -> None:
+def test_the_code_names_exactly_the_stored_statements() -> None:
     in_package = set(named("toolformer_ops")) | set(
         named("docs")
     )  # the pages of reference ask what the tables are
@@ -44,7 +44,7 @@ def test_every_statement_is_named_by_the_code_and_every_name_has_a_statement() -
     )
 
 
-def test_a_statement_has_its_name_and_one_that_is_not_there_is_an_error_with_the_file() -> None:
+def test_a_statement_that_does_not_exist_is_an_error_with_the_file() -> None:
     for topic, name in stored():
         statement = getattr(queries, topic)[name]
         assert (statement.name, "-- name" in statement.sql) == (f"{topic}.{name}", False)

@@ -89,7 +89,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_every_token_with_a_character_of_a_result_is_masked_and_no_other(name: str) -> None:
+def test_exactly_the_tokens_with_a_character_of_a_result_are_masked(name: str) -> None:
     tokenizer = TOKENIZERS[name]()
     tokenization = Tokenization(tokenizer)
     start = len(tokenization.start_ids)
@@ -147,7 +147,7 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_labels_that_the_card_makes_are_those_of_the_package_and_what_trl_trains_on(
+def test_trl_trains_on_the_labels_of_the_package_as_the_card_makes_them(
     release: Path, tiny_model_dir: Path
 ) -> None:
     import datasets

@@ -19,7 +19,7 @@ def tokenization() -> Tokenization:
     return Tokenization(train_tokenizer(start_token="<s>"))
 
 
-def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_text_is_named() -> None:
+def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
     text = released_text(
         "One 2 three 4\nfive",
         released_call(3, "1 + 1", "2"),
@@ -34,6 +34,15 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_
     calls = [" [Calculator(1 + 1) -> 2]", " [Calculator(2 * 2) -> 4]", "[Calculator(2 + 3) -> 5] "]
     assert [text.text[span.start_char : span.end_char] for span in spans] == calls
     assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
+
+
+def test_spans_of_a_damaged_text_are_refused() -> None:
+    text = released_text(
+        "One 2 three 4\nfive",
+        released_call(3, "1 + 1", "2"),
+        released_call(14, "2 + 3", "5"),
+        released_call(11, "2 * 2", "4"),
+    )
     for damaged in (
         text.text[:-30],
         text.text.replace("-> 2]", "-> 3]"),
@@ -46,7 +55,7 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space_and_a_damaged_
             dataclasses.replace(text, text=damaged).call_spans()
 
 
-def test_windows_follow_each_other_lose_nothing_and_cut_no_call_that_fits() -> None:
+def test_windows_follow_each_other_without_cutting_a_call_that_fits() -> None:
     starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
     found: list[tuple[list[tuple[int, int]], int, list[tuple[int, int]]]] = [
         ([], 10, [(0, 10), (10, 20), (20, 25)]),
@@ -118,7 +127,7 @@ def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_
     ]
 
 
-def test_of_a_development_document_the_beginning_is_taken_and_nothing_of_an_empty_one(
+def test_of_a_development_document_the_beginning_is_taken_if_it_has_one(
     tokenization: Tokenization,
 ) -> None:
     long = "The shop had 520 shirts and sold 187 of them. " * 4
@@ -196,7 +205,7 @@ def test_the_order_of_targets_decides_nothing() -> None:
     )
 
 
-def test_model_id_names_what_decides_the_model_and_nothing_else() -> None:
+def test_the_model_id_names_exactly_what_decides_the_model() -> None:
     same = _recipe()
     assert (
         _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id

@@ -54,7 +54,7 @@ def test_a_block_that_defers_the_request_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize("answer", ["leaves", "stays"])
-def test_what_holds_the_main_thread_inside_a_library_is_interrupted_and_at_last_left(answer: str) -> None:
+def test_what_holds_the_main_thread_inside_a_library_is_interrupted_or_at_last_left(answer: str) -> None:
     """A mutex that is locked twice holds a thread in C, as a long forward pass or query does."""
     ended = run(f"""
         import ctypes
@@ -76,7 +76,7 @@ def test_what_holds_the_main_thread_inside_a_library_is_interrupted_and_at_last_
     assert (ended.returncode, ended.stdout) == (143, said)
 
 
-def test_the_command_line_ends_with_143_and_waits_for_no_thread() -> None:
+def test_the_command_line_ends_with_143_without_waiting_for_threads() -> None:
     ended = run("""
         from toolformer_ops import __main__ as command_line
         def app():

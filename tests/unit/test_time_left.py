@@ -69,11 +69,12 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
         assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
-def test_a_share_is_of_documents_where_there_are_no_tokens_and_a_stage_that_is_not_listed_counts_for_nothing() -> (
-    None
-):
+def test_a_share_is_of_documents_where_no_tokens_are_counted() -> None:
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
+
+
+def test_a_stage_that_is_not_listed_counts_for_nothing() -> None:
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
     expected = (SHORT + LONG) * 0.02  # it has one process
     assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(expected)

@@ -35,7 +35,7 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
     return sample_texts(engine, PROMPT, " [", choices(**changed), keyed, clock=lambda: float(next(ticks)))
 
 
-def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sampled() -> None:
+def test_pruned_positions_are_marked_with_the_loss_that_proves_it() -> None:
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     first, second = sampled(model, ["one is sure", "eleven more"])
     assert [(one.token, one.pruned_by_loss) for one in first.positions] == [(1, None), (2, 0.25)]
@@ -44,6 +44,9 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it_and_not_sample
     [reached] = sampled(model, ["one is sure"], prune_below=0.25)  # a call may save all of it
     assert [one.pruned_by_loss for one in reached.positions] == [None, None]
 
+
+def test_without_pruning_no_loss_is_computed_before_sampling() -> None:
+    model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     never = mock.Mock(side_effect=AssertionError("a loss was computed that prunes nothing"))
     model.losses_without_call = never  # type: ignore[method-assign]
     [unpruned] = sampled(model, ["one is sure"], prune_below=0.0)
@@ -161,12 +164,15 @@ def test_parts_of_a_document_are_pruned_as_each_would_be_alone() -> None:
     assert [len(one.pruned) for one in together] == [1, 1]
 
 
-def test_seconds_of_positions_are_shared_by_length_and_those_of_sampling_by_positions() -> None:
+def test_seconds_are_shared_by_length_or_by_positions() -> None:
     first, second = sampled(FakeLanguageModel(), ["one two three", "four five six seven 8 9 10"])
     # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they
     # have ended
     assert (first.position_seconds, second.position_seconds) == (13 / 39, 26 / 39)
     assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
+
+
+def test_a_text_without_a_position_took_no_seconds_of_sampling() -> None:
     [word] = sampled(FakeLanguageModel(), ["word"])
     assert (word.positions, word.samples, word.sampling_seconds) == ([], [], 0.0)
 
@@ -178,7 +184,7 @@ def written(*calls: str) -> list[SampledContinuation]:
     return [SampledContinuation(text, text != UNFINISHED) for text in calls]
 
 
-def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -> None:
+def test_equal_calls_are_one_candidate_while_every_other_sample_has_its_reason() -> None:
     sum_ = "Calculator(2 + 3)"
     samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()")
     candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), POSITION, samples)
@@ -198,10 +204,13 @@ def test_equal_calls_are_one_candidate_and_every_other_sample_has_its_reason() -
     assert counts == {"samples": 6, "candidates": 1, "duplicates_merged": 1, **reasons}
 
 
-def test_a_tool_without_input_takes_empty_brackets_alone_and_what_it_cannot_answer_is_counted() -> None:
+def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
     assert read_call(CALENDAR, SampledContinuation("Calendar()", True), "x") == Call("Calendar", "")
     unexpected = read_call(CALENDAR, SampledContinuation("Calendar(now)", True), "x")
     assert unexpected == "sample_with_unexpected_input"
+
+
+def test_a_sample_that_the_document_cannot_answer_is_counted() -> None:
     samples = written("Calendar()", "Calendar()")
     candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), POSITION, samples)
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
@@ -242,7 +251,7 @@ def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document(
     assert only_after == {("3 + 4", before) for before in ("Then", "Then 3", "Then 3 men", "Then 3 men and")}
 
 
-def test_random_numbers_are_made_from_seed_tool_document_and_paragraph() -> None:
+def test_random_numbers_are_made_from_the_seed_for_each_paragraph_of_a_tool() -> None:
     """Of these alone: equal paragraphs get other samples, and any company gives a paragraph the same ones."""
     twice, once = Document.of("The same. The same."), Document.of("The same.")
     paragraphs = [Paragraph(twice, 0, 0, 9), Paragraph(twice, 1, 10, 19), Paragraph(once, 0, 0, 9)]

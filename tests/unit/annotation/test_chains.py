@@ -38,9 +38,7 @@ def test_the_calls_of_a_text_are_read_out_with_their_places() -> None:
     ]
 
 
-def test_a_second_call_is_sampled_where_text_is_between_and_the_scored_words_belong_to_no_later_call() -> (
-    None
-):
+def test_a_second_call_is_sampled_where_its_scored_words_belong_to_no_other_call() -> None:
     found = earlier(DATE, SUM)
     first, second = found.calls
     words = [at for at, character in enumerate(found.text) if character == " "]
@@ -93,7 +91,7 @@ def test_the_parent_is_the_last_call_of_whose_result_alone_a_piece_is_in_the_inp
     assert found.parent_of(call_input, len(found.text)) == parent
 
 
-def test_a_parent_is_the_last_of_equal_results_before_the_call_and_may_be_right_before_it() -> None:
+def test_a_parent_is_the_last_of_equal_results_even_right_before_the_call() -> None:
     found = earlier(DATE, OLD_SUM, plain=OLD)
     assert found.parent_of("2020 - 1987", found.calls[0].start_char) is None
     assert found.parent_of("33 * 2", found.calls[1].end_char) == 1
@@ -125,7 +123,7 @@ BRACKETED = "A d[QA(3)] of [Calculator(2 + 2) " + PLAIN
         ("Calculator", weave(BRACKETED, [replace(DATE, position_char=len(BRACKETED))]), True, None),
     ],
 )
-def test_a_text_of_a_chain_holds_calls_and_no_other_markup(
+def test_a_text_of_a_chain_holds_no_markup_but_calls(
     tool: str, text: str, chains: bool, refused: str | None
 ) -> None:
     [found] = filter_document(get_tool(tool), Document.of(text), FilterChoices(), chains=chains)

@@ -112,7 +112,7 @@ def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sente
     st.lists(st.tuples(st.integers(0, 200), st.integers(2, 40)), max_size=3),
     st.integers(0, 20),
 )
-def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_breaks_a_call(
+def test_pieces_hold_all_but_white_space_within_the_limit_without_breaking_a_call(
     text: str, most: float, calls: list[tuple[int, int]], start: int
 ) -> None:
     ends = itertools.accumulate(
@@ -133,7 +133,7 @@ def test_pieces_hold_all_but_white_space_and_none_is_longer_than_the_limit_or_br
             assert not begin < end < last or not text[end:last].strip()
 
 
-def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_and_the_others_keep_their_numbers() -> None:
+def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others() -> None:
     long = "Seven words of a long first line."
     lines = [f"{long} {long}", "not kept, though it is too long to be annotated", "short", f"{long} {long}"]
     document = Document.of("\n".join(lines))
@@ -206,7 +206,7 @@ def test_a_piece_that_the_filter_says_nothing_of_is_refused_under_that_reason() 
 
 
 @pytest.mark.parametrize("reads_record", [False, True])
-def test_only_a_tool_that_says_so_gets_the_url_and_date_of_a_record(reads_record: bool) -> None:
+def test_only_a_tool_that_says_so_gets_the_url_or_date_of_a_record(reads_record: bool) -> None:
     """Filtering and sampling alike: what another tool computed cannot change when a record's date is corrected."""
     dated = Document.of(SUM, "https://x.org/2023/01/30/", date(2023, 1, 30))
     tool = TellingTool(reads_record=reads_record)

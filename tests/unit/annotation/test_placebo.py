@@ -199,7 +199,7 @@ def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -
     assert placebo_reduction([a_bound, beyond_the_first_k]) is None
 
 
-def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() -> None:
+def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample() -> None:
     """Each number below is one call with its placebos, in a document of its own."""
 
     def scored_call(name: str, reduction: float) -> JudgedCall:
@@ -246,12 +246,15 @@ def test_a_rate_counts_what_the_rule_keeps_of_calls_and_of_sampled_placebos() ->
     assert all(carries_information(placebos, None) for _, placebos in calls)
 
 
-def test_a_call_without_losses_has_no_placebos_of_its_own_and_is_in_no_pool() -> None:
+def test_a_call_without_losses_has_no_placebos_of_its_own() -> None:
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.0, results=[]))
     assert draw.reaches(SCORED, 0.5)
     assert not draw.reaches(SCORED, 0.51)
     assert not draw.reaches(replace(SCORED, loss_without_result=None, reason=PRUNED), 0.5)
     assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(SCORED, 0.5)
+
+
+def test_a_call_without_losses_is_in_no_pool() -> None:
     in_pool = [
         judged_call("", **changes).has_losses
         for changes in (
@@ -301,10 +304,14 @@ def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_tha
     assert drawn(replace(DRAWING, call_id=content_uuid("another"), token=9), pool) == found
 
 
-def test_each_call_has_an_order_of_its_pool_and_is_sampled_by_its_id_alone() -> None:
+def test_each_call_has_an_order_of_its_pool() -> None:
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     orders = {tuple(one.source for one in draw.of_call(judged_call(str(name)), 3)) for name in range(40)}
     assert len(orders) > 30  # of 336
     assert {source for order in orders for source in order} == set(range(8))
+
+
+def test_a_call_is_sampled_by_its_id_alone() -> None:
+    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]  # the smallest are
     assert [draw.is_sampled(one) for one in ids] == [True, True, False, False]

@@ -68,7 +68,7 @@ def test_only_a_tool_that_searches_texts_must_not_repeat_the_document() -> None:
     assert own_text_of(get_tool("WikiSearch"), document) is not None
 
 
-def test_a_call_that_helps_has_its_losses_and_is_kept_up_to_its_reduction() -> None:
+def test_a_call_that_helps_is_kept_up_to_its_reduction() -> None:
     [found] = scored([executed("5")])
     assert (found.reason, found.result_rank, found.result) == (None, 0, "5")
     assert (found.loss_without_call, found.loss_without_result, found.loss_with_result) == (2.0, 2.5, 1.0)
@@ -80,25 +80,29 @@ def test_a_call_that_helps_has_its_losses_and_is_kept_up_to_its_reduction() -> N
     )
 
 
-def test_calls_keep_their_order_with_and_without_a_result() -> None:
+def test_calls_keep_their_order_whether_or_not_they_have_a_result() -> None:
     calls = [executed(reason="division_by_zero"), executed("5"), executed(""), executed("7")]
     found = scored(calls, prune_below=0.0)
     assert [item.reason for item in found] == ["division_by_zero", None, EMPTY_RESULT, None]
     assert [item.loss_with_result for item in found] == [None, 1.0, None, 2.25]
     assert [item.is_kept(0.5) for item in found] == [False, True, False, False]
-    *_, pruned = scored(calls)  # with the losses that prove it
+
+
+def test_a_pruned_call_has_the_losses_that_prove_it() -> None:
+    calls = [executed(reason="division_by_zero"), executed("5"), executed(""), executed("7")]
+    *_, pruned = scored(calls)
     assert (pruned.reason, pruned.loss_without_call, pruned.loss_without_result) == (PRUNED, 2.0, None)
     assert (pruned.loss_with_result, pruned.reduction_bound, pruned.loss_reduction) == (2.25, -0.25, None)
     assert not pruned.is_kept(-1.0)
 
 
-def test_losses_that_are_not_finite_are_left_out_and_said() -> None:
+def test_losses_that_are_not_finite_are_left_out_with_a_reason() -> None:
     [found] = scored([executed("5")], text="nan " + SUM)
     assert found == ScoredCall(result_rank=0, result="5", reason=NOT_FINITE, number_format="float32")
     assert not found.is_kept(0.0)
 
 
-def test_the_engine_is_asked_to_verify_as_the_run_chose_and_says_what_rounding_may_decide() -> None:
+def test_the_engine_is_asked_to_verify_as_the_run_chose() -> None:
     seen: list[dict[str, Any]] = []
 
     class Watched(FakeLanguageModel):

@@ -159,7 +159,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_written_follows_from_the_script_and_the_answers(decoder: Decoder, name: str) -> None:
+def test_what_is_written_follows_from_the_script_with_its_answers(decoder: Decoder, name: str) -> None:
     case = CASES[name]
     text = decoder.write(*case.texts, **case.settings)
     assert text.text == case.written
@@ -190,7 +190,7 @@ class RandomNetwork(ScriptedNetwork):
         return logits
 
 
-def test_random_texts_have_brackets_as_greedy_decoding_writes_them_and_none_where_calls_are_disabled(
+def test_random_texts_have_brackets_as_greedy_decoding_writes_them_unless_calls_are_disabled(
     decoder: Decoder,
 ) -> None:
     words = tokenization()
@@ -244,7 +244,7 @@ TOGETHER = {
 }
 
 
-def test_texts_of_a_batch_are_interrupted_independently_and_their_calls_run_together(
+def test_calls_of_texts_that_are_interrupted_independently_run_together(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = {prompt: [text + END for text in texts] for prompt, (texts, _) in TOGETHER.items()}
@@ -261,7 +261,7 @@ def test_texts_of_a_batch_are_interrupted_independently_and_their_calls_run_toge
     assert [text.token_ids for text in in_turn] == [text.token_ids for text in together]
 
 
-def test_the_token_limit_counts_text_and_not_calls(decoder: Decoder) -> None:
+def test_the_token_limit_counts_text_but_not_calls(decoder: Decoder) -> None:
     plain_tokens, text_tokens = len(ids(PLAIN)), len(ids(" 5, they say."))
     assert text_tokens >= 4
     for limit in (1, 3):
@@ -273,11 +273,15 @@ def test_the_token_limit_counts_text_and_not_calls(decoder: Decoder) -> None:
     assert decoder.write(PLAIN, max_new_tokens=plain_tokens).text == PLAIN
 
 
-def test_the_window_ends_a_text_and_a_prompt_that_fills_it_is_refused(decoder: Decoder) -> None:
+def test_the_window_ends_a_text(decoder: Decoder) -> None:
     prompt_tokens = len(tokenization().start_ids) + len(tokenization().ids(PROMPT))
     text = decoder.write(PLAIN, window=prompt_tokens + 3)
     assert (text.token_ids, text.end) == (ids(PLAIN)[: len(text.token_ids)], "length")
     assert 0 < len(text.token_ids) <= 3
+
+
+def test_a_prompt_that_fills_the_window_is_refused(decoder: Decoder) -> None:
+    prompt_tokens = len(tokenization().start_ids) + len(tokenization().ids(PROMPT))
     with pytest.raises(ModelError, match="Shorten it"):
         decoder.write(PLAIN, window=prompt_tokens)
 

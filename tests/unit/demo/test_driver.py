@@ -45,7 +45,7 @@ def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskSta
     return airflow
 
 
-def test_it_looks_until_the_run_ends_and_after_a_long_look_waits_four_times_its_length() -> None:
+def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look() -> None:
     shown: list[Snapshot] = []
     slept: list[float] = []
     looks = iter([Snapshot((), 1), Snapshot((), 2), Snapshot((), 3)])
@@ -76,7 +76,7 @@ GATHER, RELEASE, FINISH = (
 )
 
 
-def test_a_failure_names_its_tasks_the_last_words_of_the_first_and_where_the_log_is(console: Console) -> None:
+def test_a_failure_names_its_tasks_with_the_last_words_of_the_first(console: Console) -> None:
     for tasks, said in (
         ([QA, FINISH], "Failed: QA.annotate [1]\n"),
         # Tasks that only stand behind a failure are named only if nothing else failed.
@@ -142,7 +142,7 @@ def test_a_run_whose_release_failed_has_failed(console: Console) -> None:
         run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
 
 
-def test_how_to_watch_a_run_again_is_said_when_it_starts_and_when_airflow_does_not_answer(
+def test_how_to_watch_a_run_again_is_said_at_its_start_as_where_airflow_does_not_answer(
     console: Console,
 ) -> None:
     attach = "toolformer-ops run --attach run-1"
@@ -187,7 +187,7 @@ def test_a_run_that_is_not_there_is_a_wrong_request(
         driver.attach(console, Settings(), "nothing")
 
 
-def test_a_run_that_is_watched_again_starts_nothing_and_ends_with_its_report(
+def test_a_run_that_is_watched_again_ends_with_its_report_without_a_start(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     airflow = scripted_airflow(["running", "success"])

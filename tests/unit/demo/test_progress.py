@@ -43,7 +43,7 @@ def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
     )
 
 
-def test_lines_come_only_when_something_changed_and_not_too_often() -> None:
+def test_lines_come_only_when_something_changed_but_not_too_often() -> None:
     times, out = iter([0.0, 0.0, 1.0, 65.0, 70.0]), io.StringIO()
     with progress_display(Console(file=out, width=100), seconds_between=5.0, clock=times.__next__) as show:
         show(Snapshot((SAMPLING,), 1))  # at 0 s

@@ -61,8 +61,11 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
     assert loaded == [("tuned", None), ("m", ()), ("plain", ())]
 
 
-def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, data: Path) -> None:
+def test_no_model_is_loaded_if_no_suite_has_data(loaded: Loaded, data: Path) -> None:
     assert (run(data, "mlqa").exit_code, loaded) == (1, [])  # no model is loaded if no suite has data
+
+
+def test_json_holds_every_score_beside_each_failure(loaded: Loaded, data: Path) -> None:
     # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
     found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
@@ -76,6 +79,11 @@ def test_json_holds_every_score_and_failure_and_out_every_input(loaded: Loaded, 
         (one["suite"], one["variant"], one["call_start_rank"], one["inputs"]) for one in outcome["scores"]
     }
     assert scores >= {("lama", "disabled", 0, 2), ("lama", "with_tools", 3, 2)}
+
+
+def test_out_holds_every_input(loaded: Loaded, data: Path) -> None:
+    out = data / "new" / "inputs.jsonl"
+    run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
     lines = [json.loads(line) for line in out.open(encoding="utf-8")]
     line, _ = [one for one in lines if one["call_start_rank"] == 3]
     assert line["prompt"].startswith("Please complete the following text")

@@ -58,7 +58,7 @@ def outcome_of(data: Path, suite: str, model: FakeWritingModel, *variants: tuple
     return evaluate([Entrant(lambda: model, variants)], loaded(data, outcome, suite), outcome)
 
 
-def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
+def test_a_score_counts_right_answers_by_whether_a_call_was_made() -> None:
     # Right answers 1, 2, 3, 4. Questions 1 and 2 are asked with a call: one right, one wrong. 3 is right, 4
     # wrong without. Question 4 tried the calculator in vain, which is no call that stands in the text.
     scripts: dict[int, tuple[str, tuple[MadeCall, ...]]] = {
@@ -81,29 +81,44 @@ def test_a_score_counts_what_is_right_with_and_without_a_call() -> None:
     assert [one.correct for one in found.inputs] == [True, False, True, False]
     assert [one.has_call for one in found.inputs] == [True, True, False, False]
     assert found.inputs[0].written == " [Calculator(input) -> 1] 1."
+
+
+def test_a_score_without_any_call_has_no_share_of_calls() -> None:
     none = evaluated(says(" 1"), questions("1", "2"), "base", 0).score
     assert (none.score_with_call, none.score_without_call, none.call_shares) == (None, 0.5, {})
 
 
-def test_each_variant_is_asked_with_its_k_and_one_call_an_input_always_on_the_same_day() -> None:
+def test_each_variant_is_asked_with_its_own_k() -> None:
     model = says(" 1")
     evaluated(model, questions("1"), "disabled", 0)
-    found = evaluated(model, questions("1"), "with_tools", 3)
+    evaluated(model, questions("1"), "with_tools", 3)
     # The same room for text in both, so that calls leave the metric no more words to look at.
     assert model.settings == [
         DecodingSettings(max_new_tokens=64, call_start_rank=rank, calls_per_input=1, max_call_tokens=64)
         for rank in (0, 3)
     ]
+
+
+def test_every_variant_is_asked_on_the_same_day() -> None:
+    model = says(" 1")
+    evaluated(model, questions("1"), "disabled", 0)
+    found = evaluated(model, questions("1"), "with_tools", 3)
     day = datetime.date(2023, 2, 9)
     assert [prompt.date for prompt in model.asked] == [CALENDAR_DATE] * 2 == [day] * 2
     assert (found.score.calendar_date, found.inputs[0].date) == (day, day)
 
 
-def test_barred_tools_cannot_be_called_and_need_not_be_up(tmp_path: Path) -> None:
+def test_barred_tools_cannot_be_called(tmp_path: Path) -> None:
+    model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
+    data = published.write(tmp_path, "webquestions")
+    outcome_of(data, "qa:webquestions", model, ("with_tools", 10))
+    assert {setting.barred_tools for setting in model.settings} == {("QA",)}
+
+
+def test_barred_tools_need_not_be_up(tmp_path: Path) -> None:
     model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
     data = published.write(tmp_path, "webquestions")
     outcome = outcome_of(data, "qa:webquestions", model, ("with_tools", 10))
-    assert {setting.barred_tools for setting in model.settings} == {("QA",)}
     assert (outcome.failures, outcome.scores[0].score) == ({}, 1.0)
 
 
@@ -124,7 +139,9 @@ def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pyte
     assert found.score.score == 1.0
 
 
-def test_a_prompt_longer_than_the_window_is_wrong_and_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_prompt_longer_than_the_window_counts_as_wrong_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = says(" 1", window=20)
     assert evaluated(model, questions("1", "1")).score.score == 0.0
     assert model.asked == []
@@ -167,7 +184,7 @@ def test_a_whole_suite_may_lack_a_data_set_but_a_named_one_must_be_there(
     assert set(outcome.failures) == {"math", "qa"}
 
 
-def test_perplexity_is_of_all_texts_together_by_token_and_by_byte(tmp_path: Path) -> None:
+def test_perplexity_is_of_all_texts_together_once_by_token_once_by_byte(tmp_path: Path) -> None:
     data = published.write(tmp_path, "documents")
     outcome = outcome_of(data, "perplexity:documents", says(""), ("disabled", 0), ("with_tools", 10))
     by_token, by_byte = outcome.scores  # once, although k is 0 and 10

@@ -86,10 +86,8 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_each_published_format_is_asked_as_in_the_paper_and_what_cannot_be_asked_is_counted(
-    data: Path, name: str
-) -> None:
-    asked, left_out = ASKED[name]
+def test_each_published_format_is_asked_as_in_the_paper(data: Path, name: str) -> None:
+    asked, _ = ASKED[name]
     suite, subset = name.split(":")
     found = load(data, suite, subset)
     assert [(question.prompt, question.answers) for question in found.questions] == asked
@@ -98,18 +96,28 @@ def test_each_published_format_is_asked_as_in_the_paper_and_what_cannot_be_asked
     assert {question.date for question in found.questions} == {
         middle_of_2010 if subset == "templama" else CALENDAR_DATE
     }
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_published_format_cannot_ask_is_counted(data: Path, name: str) -> None:
+    _, left_out = ASKED[name]
+    found = load(data, *name.split(":"))
     assert found.left_out == left_out
 
 
-def test_a_relation_without_a_template_is_left_out_and_a_problem_of_two_files_is_asked_once(
-    data: Path,
-) -> None:
+def test_a_relation_without_a_template_is_left_out(data: Path) -> None:
     fact = published.lines({"sub_label": "a", "obj_label": "b"})
     published.write_file(data / "lama" / "data" / "TREx" / "P5.jsonl", fact)
     assert load(data, "lama", "trex").left_out["relation_without_template"] == 1
+
+
+def test_a_file_of_an_unknown_relation_is_refused(data: Path) -> None:
     published.write_file(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
     with pytest.raises(EvaluationDataError, match="the unknown relation height"):
         load(data, "lama", "google_re")
+
+
+def test_a_problem_of_two_files_is_asked_once(data: Path) -> None:
     toolkit = [
         {"original_text": "Tyler had 15 dogs .", "ans": 75.0},
         {"original_text": "How many ?", "ans": "43"},
@@ -121,7 +129,7 @@ def test_a_relation_without_a_template_is_left_out_and_a_problem_of_two_files_is
     assert found.left_out == {"answer_not_one_number": 1, "repeated_problem": 2}
 
 
-def test_the_text_before_a_last_mask_and_an_answer_that_is_one_number() -> None:
+def test_a_statement_is_asked_by_the_text_before_its_last_mask() -> None:
     statements = ("It is [MASK].", 'He said "[MASK]".', "It is [MASK] now.", "[MASK] and [MASK].", "[MASK].")
     assert [text_before_mask(statement) for statement in statements] == [
         "It is",
@@ -130,11 +138,14 @@ def test_the_text_before_a_last_mask_and_an_answer_that_is_one_number() -> None:
         None,
         None,
     ]
+
+
+def test_an_answer_is_one_number_or_none() -> None:
     answers = ("1,050 (km)", "3/4 (pizza)", "25% (of it)", "3:5", "5 (red); 3 (blue)")
     assert [one_number(answer) for answer in answers] == ["1,050", "3/4", "25", None, None]
 
 
-def test_a_file_goes_before_questions_that_are_made_and_before_those_of_another_split(data: Path) -> None:
+def test_a_file_goes_before_questions_that_are_made(data: Path) -> None:
     made = load(data, "temporal", "dateset", 1).sha256
     line = {
         "question": "What year is it today",
@@ -147,6 +158,15 @@ def test_a_file_goes_before_questions_that_are_made_and_before_those_of_another_
     day = datetime.date(2020, 11, 20)
     assert read.questions == (Question("dateset", 1, f"{ASK}What year is it today?", ("2020",), day),)
     assert read.sha256 != made
+
+
+def test_the_test_split_goes_before_another(data: Path) -> None:
+    line = {
+        "question": "What year is it today",
+        "answer": ["2020"],
+        "date": "2020-11-20",
+        "template": "around_today",
+    }
     published.write_file(data / "webquestions" / "webq-train.jsonl", published.lines(line))
     assert "jamaican" in load(data, "qa", "webquestions").questions[0].prompt
     (data / "webquestions" / "webq-test.jsonl").unlink()
@@ -171,7 +191,7 @@ def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
     assert heads == ["= Sum = ", "= Du Fu = "]
 
 
-def test_packed_files_are_read_and_hashed_as_stored_and_damaged_ones_are_named(data: Path) -> None:
+def test_a_packed_file_is_read_as_the_plain_one_with_a_hash_of_its_own(data: Path) -> None:
     plain = load(data, "qa", "nq_open")
     path = data / "nq_open" / "NQ-open.dev.jsonl"
     packed, content = path.with_name(path.name + ".gz"), gzip.compress(path.read_bytes(), mtime=0)
@@ -180,12 +200,18 @@ def test_packed_files_are_read_and_hashed_as_stored_and_damaged_ones_are_named(d
     found = load(data, "qa", "nq_open")
     assert found.questions == plain.questions
     assert found.sha256 != plain.sha256
+
+
+def test_a_damaged_packed_file_is_named(data: Path) -> None:
+    path = data / "nq_open" / "NQ-open.dev.jsonl"
+    packed, content = path.with_name(path.name + ".gz"), gzip.compress(path.read_bytes(), mtime=0)
+    path.unlink()
     packed.write_bytes(content[:-20])
     with pytest.raises(EvaluationDataError, match="expected whole packed data"):
         load(data, "qa", "nq_open")
 
 
-def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it(data: Path) -> None:
+def test_a_sample_has_of_each_part_its_share() -> None:
     parts = ["a"] * 700 + ["b"] * 290 + ["c"] * 10
     places = sample_places(parts, 100, "some set")
     assert Counter(parts[place] for place in places) == {"a": 70, "b": 29, "c": 1}
@@ -193,6 +219,9 @@ def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it(data: P
     of_a = [place for place in places if place < 700]
     assert 250 < sum(of_a) / len(of_a) < 450  # 350 with an error of 24; the first ones would have 35
     assert places == sample_places(parts, 100, "some set") != sample_places(parts, 100, "another set")
+
+
+def test_a_sample_of_a_suite_is_drawn_from_all_of_it(data: Path) -> None:
     whole, sample = load(data, "lama", "trex"), load(data, "lama", "trex", 2)
     assert sample.left_out == whole.left_out
     assert {question.prompt.split()[-3] for question in sample.questions} == {
@@ -203,7 +232,7 @@ def test_a_sample_has_of_each_part_its_share_and_is_drawn_from_all_of_it(data: P
     assert load(data, "lama", "trex", 10) == whole
 
 
-def test_a_data_set_that_is_not_there_says_what_is_expected_and_where_to_get_it(data: Path) -> None:
+def test_a_missing_data_set_says_where_to_get_what_is_expected(data: Path) -> None:
     (data / "svamp" / "SVAMP.json").rename(data / "svamp" / "other.json")
     with pytest.raises(
         EvaluationDataError, match=r"found only other.json.*https://github.com/arkilpatel/SVAMP"
@@ -270,11 +299,17 @@ def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
     assert head.endswith("Oslo is the capital of Norway. Now answer the following question in English:")
 
 
-def test_a_prompt_has_each_slot_once_and_what_fills_it_is_not_searched_for_slots() -> None:
+def test_a_prompt_template_has_each_slot_once() -> None:
     for template in ("{question} The answer is", "{question} {question} {context}"):
         with pytest.raises(UsageError, match="expected the slots context, question once each"):
             ZeroShotPrompt("word_problem", template)
-    given = ("who", "who? ", "谁？", "من؟")  # noqa: RUF001 - other scripts
-    assert [with_question_mark(question) for question in given] == ["who?", "who?", "谁？", "من؟"]  # noqa: RUF001
+
+
+def test_a_question_ends_with_one_question_mark() -> None:
+    endings = ("who", "who? ", "谁？", "من؟")  # noqa: RUF001 - other scripts
+    assert [with_question_mark(question) for question in endings] == ["who?", "who?", "谁？", "من؟"]  # noqa: RUF001
+
+
+def test_what_fills_a_slot_is_not_searched_for_slots() -> None:
     prompt = load_prompt("question_on_paragraph")
     assert "in English: {context}" in prompt.fill({"context": "A {question}.", "question": "{context}"})[0]

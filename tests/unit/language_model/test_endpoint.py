@@ -385,7 +385,7 @@ def test_a_text_that_alone_gets_no_answer_is_counted(
     assert [reply.reason for reply in replies] == [reason, "", ""]
 
 
-def test_a_refused_sample_is_counted_and_not_lost(server: OpenAIServer) -> None:
+def test_a_refused_sample_is_counted_instead_of_lost(server: OpenAIServer) -> None:
     server.script = lambda body: (
         Response(b"no", 400) if body["prompt"].endswith("has [Calculator(") else written("1)")
     )

@@ -65,7 +65,7 @@ def either_way(
 
 
 @torch.inference_mode()
-def test_texts_that_step_are_cut_and_take_in_a_result_equal_the_plain_pass(either_way: Subject) -> None:
+def test_texts_that_step_after_cuts_or_results_equal_the_plain_pass(either_way: Subject) -> None:
     model = either_way.model
     held = [ids_of(either_way, PROMPT), ids_of(either_way, OTHER), ids_of(either_way, PROMPT)[:1]]
     result = list(either_way.tokenization.continuation(RESULT))
@@ -124,7 +124,7 @@ def test_rows_that_step_while_others_rest_equal_the_plain_pass(either_way: Subje
 
 
 @torch.inference_mode()
-def test_rows_that_share_texts_branch_and_leave_equal_the_plain_pass(either_way: Subject) -> None:
+def test_rows_that_branch_or_leave_a_shared_text_equal_the_plain_pass(either_way: Subject) -> None:
     """Texts join while others grow; rows branch, move to other places, and leave until a text has none."""
     model = either_way.model
     texts = [ids_of(either_way, text) for text in (PROMPT, OTHER, "Of 1400 participants 400 passed.")]

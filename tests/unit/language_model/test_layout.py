@@ -51,7 +51,7 @@ def test_a_new_token_of_a_text_sees_itself_last() -> None:
     assert growing_texts().seen.tolist() == [8, 9, 5]
 
 
-def test_texts_grow_by_the_columns_of_the_longest_and_rows_by_none() -> None:
+def test_only_texts_grow_by_the_columns_of_the_longest() -> None:
     layout = growing_texts()
     assert (layout.text_columns, layout.own_columns) == (6, 0)
 
@@ -94,7 +94,7 @@ def test_a_row_writes_behind_its_own_columns() -> None:
     assert (layout.text_columns, layout.own_columns) == (4, 6)
 
 
-def test_a_row_is_at_what_it_sees_of_its_text_and_its_own_tokens() -> None:
+def test_a_row_is_at_what_it_sees_of_its_text_plus_its_own_tokens() -> None:
     assert branching_rows().positions.tolist() == [12, 10, 10]
 
 

@@ -64,18 +64,23 @@ def _flip_a_byte(file: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_model_is_named_by_its_weights_configuration_and_tokenizer_alone(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_copy_of_a_model_elsewhere_has_its_identity(folder: Path, tmp_path: Path) -> None:
     identity = model_identity(str(folder))
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "model", ignore=shutil.ignore_patterns(".*"))
     assert model_identity(str(copy)) == LanguageModel.load(str(folder)).identity == identity
     assert re.fullmatch("model@[0-9a-f]{16}", identity)
+
+
+def test_notes_in_its_folder_do_not_change_the_identity_of_a_model(folder: Path) -> None:
+    identity = model_identity(str(folder))
     (folder / "README.md").write_bytes(b"notes")
     (folder / HASH_CACHE).write_bytes(b"[1, 2")  # a damaged file of hashes is made anew
     assert model_identity(str(folder)) == identity
     assert json.loads((folder / HASH_CACHE).read_text())
-    names = {identity}
+
+
+def test_each_file_that_decides_changes_the_identity_of_a_model(folder: Path) -> None:
+    names = {model_identity(str(folder))}
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         with (folder / name).open("ab") as file:
             file.write(b" ")
@@ -114,7 +119,7 @@ def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "hub/models--owner--model/snapshots" / COMMIT
 
 
-def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_does(
+def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(
     snapshot: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -134,7 +139,15 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders_and_any_other_d
         LanguageModel.load("owner/model", COMMIT).identity == f"owner/model@{COMMIT}"
     )  # network and tokenizer
     assert not look_up.called
-    monkeypatch.delenv("TOOLFORMER_HUB_OFFLINE")
+
+
+def test_a_deployment_that_is_not_offline_asks_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "huggingface_hub.utils._detect_agent._registry", None
+    )  # which the client asks for once
+    look_up = mock.Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "no such host in this test"))
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.delenv("TOOLFORMER_HUB_OFFLINE", raising=False)
     load_settings.cache_clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(time, "sleep", lambda _: None)  # between the hub client's tries
@@ -234,7 +247,7 @@ def test_what_is_no_whole_model_without_code_of_its_own_is_refused(
         LanguageModel.load(str(folder), **options)
 
 
-def test_a_tokenizer_that_brings_its_own_code_is_refused_and_a_network_that_does_is_told(
+def test_a_tokenizer_that_brings_its_own_code_is_refused_as_a_network_is_told(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _change("config.json", auto_map={"AutoModelForCausalLM": "modeling.Model"})(folder)
@@ -426,7 +439,7 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     assert load.call_count == 2
 
 
-def test_a_file_that_is_no_gguf_model_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_gguf_model_is_refused_without_leaving_anything(tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"GGUF but not really")
     for name in ("none.gguf", "bad.gguf"):
         with pytest.raises(ModelError, match="expected a GGUF file"):

@@ -41,7 +41,7 @@ def seven_billion(vocabulary: int, *devices: str) -> Any:
     return SimpleNamespace(config=config, dtype=torch.bfloat16, parameters=lambda: weights)
 
 
-def test_budgets_follow_from_free_memory_and_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_budgets_follow_from_free_memory_for_a_shape() -> None:
     roomy = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=60 * GIGABYTE)
     assert (
         roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2
@@ -50,15 +50,24 @@ def test_budgets_follow_from_free_memory_and_shape(monkeypatch: pytest.MonkeyPat
     # 60 GiB, of which 85 % are used, and 60 % of these for the cache: 30.6 GiB of half a mebibyte.
     assert roomy.cached_tokens == int(60 * 0.85 * 0.6 * 2048)
     assert (roomy.pass_tokens, roomy.logits_rows) == (16_384, 4_096)  # more would be no faster
+
+
+def test_a_network_on_two_gpus_has_the_budget_of_the_fuller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     free = {torch.device("cuda:0"): 1 * GIGABYTE, torch.device("cuda:1"): 60 * GIGABYTE}
     monkeypatch.setattr("toolformer_ops.language_model.memory._free_bytes", free.__getitem__)
     spread = DeviceMemory(seven_billion(32_000, "cuda:0", "cuda:1"))
     assert spread.cached_tokens == int(2 * 0.85 * 0.6 * 2048)  # half of a token's keys and values are on each
+
+
+def test_little_memory_leaves_small_budgets() -> None:
     tight = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=2 * GIGABYTE)
     assert tight.cached_tokens == int(2 * 0.85 * 0.6 * 2048)
     # Residual, attention and feed-forward of a layer take 131,584 bytes.
     assert tight.pass_tokens == int(2 * 0.85 * 0.3 * GIGABYTE / 131_584)
     assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
+
+
+def test_without_free_memory_budgets_are_the_least() -> None:
     nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
     assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
 
@@ -133,19 +142,34 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
     ],
 )
-def test_a_batch_is_halved_until_it_fits_and_one_item_that_does_not_is_refused(error: RuntimeError) -> None:
+def test_a_batch_is_halved_until_it_fits(error: RuntimeError) -> None:
     memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     before = memory.cached_tokens, memory.pass_tokens
     assert memory.halving(at_most(4, error), list(range(1, 8)), "texts") == list(range(10, 80, 10))
     assert (memory.cached_tokens, memory.pass_tokens) == (before[0] // 2, before[1] // 2)  # from then on
     assert memory.halving(at_most(1, error), list(range(8)), "texts") == list(range(0, 80, 10))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
+    ],
+)
+def test_one_item_that_does_not_fit_is_refused(error: RuntimeError) -> None:
+    memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         memory.halving(at_most(0, error), [1, 2], "texts")
-    with pytest.raises(RuntimeError, match="shapes"):  # other errors are not taken for it
+
+
+def test_errors_other_than_of_memory_halve_no_batch() -> None:
+    memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
+    with pytest.raises(RuntimeError, match="shapes"):
         memory.halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
 
 
-def test_scores_and_samples_are_the_same_with_little_memory(
+def test_little_memory_changes_neither_scores_nor_samples(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = [PlacedCall(token, Call("Calculator", f"1 + {token}"), str(token)) for token in range(1, 9)]

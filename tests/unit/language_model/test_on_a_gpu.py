@@ -164,7 +164,7 @@ def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folde
 
 
 @pytest.mark.parametrize("folder", ["llama"], indirect=True)
-def test_losses_near_a_threshold_are_computed_in_tf32_and_those_near_its_rounding_in_float32(
+def test_losses_near_a_threshold_are_computed_in_tf32_then_those_near_its_rounding_in_float32(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     precisions: list[tuple[str, str]] = []

@@ -23,7 +23,7 @@ from toolformer_ops.records import CallPosition
         ((0.2, 0.3), 0, 0.0, []),
     ],
 )
-def test_the_best_above_the_threshold_are_taken_and_given_in_the_order_of_the_text(
+def test_the_best_above_the_threshold_are_taken_in_the_order_of_the_text(
     probabilities: Sequence[float], at_most: int, threshold: float, taken: list[int]
 ) -> None:
     found = [
@@ -32,7 +32,7 @@ def test_the_best_above_the_threshold_are_taken_and_given_in_the_order_of_the_te
     assert [item.token for item in best_positions(found, at_most, threshold)] == taken
 
 
-def test_calls_stand_at_word_starts_and_never_before_the_whole_text(subject: Subject) -> None:
+def test_calls_stand_at_word_starts_but_never_before_the_whole_text(subject: Subject) -> None:
     [found, lines] = find_all(subject.engine, TEXT, "It sold them.\n\nSo it has none.")
     assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
     assert all(TEXT[item.char] == " " for item in found)

@@ -197,10 +197,15 @@ def drawn(cumulative: torch.Tensor, *uniforms: float) -> list[int]:
     return draw(cumulative, torch.tensor([uniforms], dtype=torch.float64))[0].tolist()
 
 
-def test_a_token_of_probability_0_is_never_drawn_and_nothing_is_written_to_what_is_given() -> None:
-    given_logs = logs(0.0, 1.0, 0.0)
-    assert drawn(cumulative_probabilities(given_logs, 1.0, 1.0), 0.0, 0.5, 1.0 - 2.0**-53) == [1, 1, 1]
-    assert torch.equal(given_logs, logs(0.0, 1.0, 0.0))
+def test_a_token_of_probability_0_is_never_drawn() -> None:
+    logits = logs(0.0, 1.0, 0.0)
+    assert drawn(cumulative_probabilities(logits, 1.0, 1.0), 0.0, 0.5, 1.0 - 2.0**-53) == [1, 1, 1]
+
+
+def test_drawing_writes_nothing_to_its_logits() -> None:
+    logits = logs(0.0, 1.0, 0.0)
+    cumulative_probabilities(logits, 1.0, 1.0)
+    assert torch.equal(logits, logs(0.0, 1.0, 0.0))
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -240,16 +245,23 @@ def test_a_row_without_a_distribution_gives_no_token() -> None:
         assert drawn(found, 0.5) == [-1]
 
 
-def test_random_numbers_depend_on_key_position_sample_and_step_alone() -> None:
+def test_random_numbers_do_not_depend_on_how_many_are_drawn() -> None:
     numbers = uniforms("seed", 3, 0, 5)
     assert numbers.tolist() == uniforms("seed", 3, 0, 5).tolist()
     assert numbers[:2].tolist() == uniforms("seed", 3, 0, 2).tolist()
+
+
+def test_a_random_number_is_the_hash_of_key_position_sample_with_its_step() -> None:
+    numbers = uniforms("seed", 3, 0, 5)
     digest = hashlib.sha256(b"seed\x003\x000\x004").digest()
     assert numbers[4] == (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
+
+
+def test_another_key_position_or_sample_has_other_random_numbers() -> None:
     others = {
         uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))
     }
-    assert len(others | set(numbers)) == 8
+    assert len(others | set(uniforms("seed", 3, 0, 5))) == 8
 
 
 @pytest.mark.parametrize(("together", "columns"), [(False, 5 + 2 + 2), (True, 3 * 5)])

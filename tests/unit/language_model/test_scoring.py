@@ -114,7 +114,7 @@ def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
     assert score_calls(subject.engine, TEXT, []) == []
 
 
-def test_in_a_long_text_the_three_losses_see_one_and_the_same_window(long_subject: Subject) -> None:
+def test_in_a_long_text_the_three_losses_see_the_same_window(long_subject: Subject) -> None:
     engine, reference = long_subject.engine, long_subject.reference
     tokens = engine.tokenize(LONG_TEXT)
     token = tokens.word_starts[-20]
@@ -218,7 +218,7 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
 
 
 @pytest.mark.parametrize("verify", ["on", "all"])
-def test_float32_decides_near_the_thresholds_and_with_all_whatever_may_be_kept(
+def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
     tiny_engine: LanguageModel,
     tiny_engine_bfloat16: LanguageModel,
     verify: str,
@@ -276,7 +276,7 @@ class Loads:
         return score_calls(self.engine, TEXT, many_calls(), **asked)
 
 
-def test_without_room_auto_verifies_nothing_and_marks_what_rounding_may_decide(
+def test_without_room_auto_marks_what_rounding_may_decide_unverified(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
@@ -285,6 +285,12 @@ def test_without_room_auto_verifies_nothing_and_marks_what_rounding_may_decide(
     assert loads.formats == []
     assert any(losses.within_rounding for losses in found)
     assert not loads.engine.verifies("auto")
+
+
+def test_without_room_a_wish_to_verify_is_an_error(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
     monkeypatch.setattr(DeviceMemory, "could_hold", lambda *_: False)  # nor in the place of the others
     for choice in ("on", "all"):
         with pytest.raises(ModelError, match=f"verify_in_float32 {choice}"):

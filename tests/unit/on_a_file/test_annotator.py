@@ -36,10 +36,14 @@ def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
     return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
 
 
-def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(tmp_path: Path) -> None:
+def test_no_call_is_sampled_where_none_could_be_kept(tmp_path: Path) -> None:
     found = lines(tmp_path)
     assert {at: line["kept"] for at, line in found.items() if line["kept"]} == {SUM.index(" 5"): True}
     assert SUM.index(" and") not in found  # no call there could be kept, so none was sampled
+
+
+def test_a_pruned_call_is_shown_with_its_bound_beside_the_computed_losses(tmp_path: Path) -> None:
+    found = lines(tmp_path)
     pruned = found[SUM.index(" dogs")]
     assert (pruned["reason"], pruned["reduction_bound"], pruned["loss_reduction"]) == (
         "pruned_below",
@@ -54,13 +58,14 @@ def test_a_pruned_call_is_shown_with_its_bound_and_the_losses_that_are_known(tmp
     assert not pruned["kept"]
 
 
-def test_the_context_window_reaches_the_model_and_nats_for_each_second_need_the_seconds_of_a_call(
-    tmp_path: Path, model: FakeLanguageModel
-) -> None:
+def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguageModel) -> None:
     found = lines(tmp_path, scoring_context_tokens=16)
     assert model.context_tokens == [16]
     kept = found[SUM.index(" 5")]
     assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
+
+
+def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path) -> None:
     seconds = {"call_seconds": {"Calculator": 0.5}}
     assert lines(tmp_path, nats_per_second=2.0, **seconds)[SUM.index(" 5")]["kept"]  # saves exactly 1 nat
     assert not lines(tmp_path, nats_per_second=2.01, **seconds)[SUM.index(" 5")]["kept"]
@@ -68,7 +73,7 @@ def test_the_context_window_reaches_the_model_and_nats_for_each_second_need_the_
         lines(tmp_path, nats_per_second=2.0)
 
 
-def test_a_bad_line_is_a_refusal_and_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
+def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
     assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus, FilterChoices())] == [
@@ -109,7 +114,7 @@ def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
     assert list(annotated_boxes(tmp_path, model)) == found
 
 
-def test_a_file_with_one_result_has_no_placebo_and_the_rule_of_information_keeps_nothing_of_it(
+def test_a_file_with_one_result_has_no_placebo_for_the_rule_of_information(
     tmp_path: Path, model: FakeLanguageModel
 ) -> None:
     for rule, kept in (("paper", 1), ("information", 0)):

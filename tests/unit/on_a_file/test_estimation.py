@@ -75,7 +75,7 @@ PROBED = [
 ]
 
 
-def test_the_probe_is_multiplied_by_the_kept_texts_and_its_extremes_are_the_spread() -> None:
+def test_the_probe_times_the_kept_texts_is_the_estimate_with_its_spread() -> None:
     kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
     found = extrapolate(get_tool("Calculator"), kept, PROBED, PlaceboChoices())
     assert (found.positions, found.calls, found.rows) == (3600, 4800, 2000 + 12_000)
@@ -132,9 +132,13 @@ def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_ru
     assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
 
 
-def test_a_tool_that_is_a_model_takes_the_device_too_and_the_total_is_the_sum_of_the_tools() -> None:
+def test_a_tool_that_is_a_model_takes_the_device_too() -> None:
     translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     assert translated.device_hours == pytest.approx(36 * 109 / 3600)
+
+
+def test_the_total_is_the_sum_of_the_tools() -> None:
+    translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     none = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
     assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (
         0,
@@ -150,7 +154,7 @@ def test_a_tool_that_is_a_model_takes_the_device_too_and_the_total_is_the_sum_of
     assert whole.seconds["score"] == pytest.approx(436 * 1.5)
 
 
-def test_the_command_prints_the_same_counts_as_a_table_and_as_json(
+def test_the_command_prints_the_same_counts_as_a_table_or_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))

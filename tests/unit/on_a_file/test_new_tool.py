@@ -54,7 +54,7 @@ def made(
     return write_server_tool(settings, ServerPart(command=tuple(FAULTY)), choice, path)
 
 
-def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) -> None:
+def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings: Settings) -> None:
     new = made(
         settings,
         "weather",
@@ -77,7 +77,7 @@ def test_file_and_prompt_are_written_and_the_examples_run(settings: Settings) ->
     assert get_tool("Weather").spec.keep_threshold == 1.0
 
 
-def test_an_example_that_could_not_be_sent_is_named_and_nothing_is_left(settings: Settings) -> None:
+def test_an_example_that_could_not_be_sent_is_named_without_leaving_a_file(settings: Settings) -> None:
     for examples, said in (
         ("", r"expected a text with a call \[Weather\(city: \.\.\."),
         ("It is mild.", r"line 1: expected a call .* found none"),
@@ -98,7 +98,7 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_tool_that_writes_needs_leave_and_nothing_is_written_over(settings: Settings) -> None:
+def test_a_tool_that_writes_needs_leave_without_overwriting_a_file(settings: Settings) -> None:
     with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")
     new = made(settings, "write", "It is [Weather(a)] a.", allow_writes=True)
@@ -145,7 +145,7 @@ def test_the_command_line_makes_two_tools_of_one_server(settings: Settings, tmp_
     assert "stock" in read_table(settings.tools_folder / "echo.toml")["result"]
 
 
-def test_a_fixed_argument_is_written_and_is_no_argument_of_a_call(settings: Settings, tmp_path: Path) -> None:
+def test_a_fixed_argument_is_in_the_file_but_not_in_a_call(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "examples.txt").write_text('It was [Weather(city: "Paris", date: "2023-05-01")] mild.\n')
     words = [
         "new-tool",
@@ -264,7 +264,7 @@ def test_a_file_without_the_function_leaves_no_file(settings: Settings, tmp_path
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_the_command_line_writes_a_file_shows_answers_and_tries_the_tool_on_ten_texts(
+def test_the_command_line_writes_a_file_then_tries_the_tool_on_ten_texts(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeLanguageModel(("Echo(5)",))

@@ -72,9 +72,12 @@ def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
     assert list(passages_of(record_of(history, notes))) == []
 
 
-def test_the_title_paragraph_is_no_text_and_list_items_lose_their_marker() -> None:
+def test_passages_have_neither_the_title_paragraph_nor_list_markers() -> None:
     [passage] = passages_of(record_of("Kinds are:", "BULLET::::- open faced", "BULLET::::2. receded"))
     assert (passage.text, passage.heading) == ("Kinds are: open faced receded", "Reel")
+
+
+def test_a_first_paragraph_other_than_the_title_is_a_passage() -> None:
     [passage] = passages_of(
         KiltRecord(1, "7", "Reel", ("A reel is a cylinder.",))
     )  # another first paragraph is
@@ -97,8 +100,13 @@ def test_a_passage_ends_with_a_sentence_before_100_words(
     assert [passage.paragraphs for passage in passages] == numbers
 
 
-def test_no_word_is_lost_and_none_is_in_two_passages() -> None:
+def test_every_word_is_in_exactly_one_passage() -> None:
     paragraphs = [sentence(count, f"w{count}") for count in (5, 70, 130, 99, 100, 101, 3)]
     passages = list(passages_of(record_of(*paragraphs)))
     assert " ".join(passage.text for passage in passages).split() == " ".join(paragraphs).split()
+
+
+def test_a_passage_has_at_most_100_words() -> None:
+    paragraphs = [sentence(count, f"w{count}") for count in (5, 70, 130, 99, 100, 101, 3)]
+    passages = passages_of(record_of(*paragraphs))
     assert all(len(passage.text.split()) <= 100 for passage in passages)

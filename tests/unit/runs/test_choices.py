@@ -37,16 +37,19 @@ def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> 
         RunChoices.parse_json(text)
 
 
-def test_tools_are_taken_in_any_capitals_and_a_keep_threshold_in_a_separate_field() -> None:
-    given = {"tools": ["calculator", "mt"], "keep_threshold_calculator": 0.75, "keep_thresholds": {"mt": 2}}
-    chosen = RunChoices.parse({**LEAST, **given, "keep_threshold_QA": None})
+def test_tools_are_taken_in_any_capitals_also_in_fields_of_thresholds() -> None:
+    fields = {"tools": ["calculator", "mt"], "keep_threshold_calculator": 0.75, "keep_thresholds": {"mt": 2}}
+    chosen = RunChoices.parse({**LEAST, **fields, "keep_threshold_QA": None})
     assert (chosen.tools, chosen.keep_thresholds) == (("Calculator", "MT"), {"Calculator": 0.75, "MT": 2.0})
+
+
+def test_a_tool_is_looked_up_only_when_the_run_starts() -> None:
     assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == (
         "Abacus",
     )  # looked up when the run starts
 
 
-def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned() -> None:
+def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned() -> None:
     chosen = RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2})
     assert chosen.kept_from() == {"MT": 0.5, "QA": 2.0}
     with pytest.raises(UsageError, match=r"expected chosen tools, found QA\. Choose the tool"):
@@ -58,7 +61,7 @@ def test_the_thresholds_of_a_run_are_of_its_tools_and_not_below_what_is_pruned()
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
+def test_a_preset_fills_only_what_is_empty(preset: str) -> None:
     plain = RunChoices.parse(LEAST)
     filled = RunChoices.parse({**LEAST, "preset": preset, "temperature": None})
     assert filled == plain.model_copy(update={**PRESETS[preset], "preset": preset})
@@ -66,6 +69,9 @@ def test_a_preset_fills_what_is_empty_and_nothing_else(preset: str) -> None:
     assert (chosen.temperature, chosen.seed) == (1.0, 0)
     for choices in (filled, chosen):  # as a stage reads them again
         assert RunChoices.parse_json(choices.model_dump_json()) == choices
+
+
+def test_a_switch_is_never_empty_to_a_preset() -> None:
     assert not RunChoices.parse(
         {**LEAST, "preset": "only_look", "finetune": True}
     ).finetune  # a switch is never empty

@@ -15,7 +15,7 @@ def wait_for(event: threading.Event) -> None:
     assert event.wait(THE_END), "nothing happened at the same time"
 
 
-def test_every_batch_is_read_computed_and_written_once_in_order_but_one_with_nothing_left_to_do() -> None:
+def test_every_batch_with_work_left_goes_through_each_step_once_in_order() -> None:
     found: list[int] = []
     for batches in ([1, 2, 3, 4], [], [3], [5]):
         feed(
@@ -24,7 +24,7 @@ def test_every_batch_is_read_computed_and_written_once_in_order_but_one_with_not
     assert found == [11, 21, 41, 51]
 
 
-def test_the_next_batch_is_read_and_the_one_before_written_while_one_is_computed() -> None:
+def test_while_a_batch_is_computed_its_neighbours_are_read_or_written() -> None:
     read, computing, wrote = ([threading.Event() for _ in range(5)] for _ in range(3))
 
     def compute(batch: int) -> int:
@@ -48,9 +48,7 @@ def test_the_next_batch_is_read_and_the_one_before_written_while_one_is_computed
     assert all(event.is_set() for event in wrote)
 
 
-def test_no_more_than_one_batch_is_read_ahead_and_none_is_computed_past_one_that_waits_to_be_written() -> (
-    None
-):
+def test_at_most_one_batch_is_read_ahead_of_one_that_waits_to_be_written() -> None:
     begun: list[tuple[str, int]] = []
     second_computed = threading.Event()
     seen: list[list[tuple[str, int]]] = []
@@ -78,9 +76,7 @@ def test_no_more_than_one_batch_is_read_ahead_and_none_is_computed_past_one_that
     ("step", "batches"),
     [("read", 9), ("compute", 9), ("write", 9), ("write", 3)],  # the third fails, which may be the last
 )
-def test_an_error_in_any_step_ends_it_as_it_is_and_leaves_whole_batches_in_order(
-    step: str, batches: int
-) -> None:
+def test_an_error_in_any_step_leaves_whole_batches_in_order(step: str, batches: int) -> None:
     done: list[tuple[str, int]] = []
 
     def make(name: str) -> Callable[[int], int]:

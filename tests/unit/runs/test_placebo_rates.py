@@ -37,7 +37,7 @@ def test_a_document_with_many_placebos_counts_as_one() -> None:
     assert (together.rate_high or 0.0) > 2 * (apart.rate_high or 1.0)
 
 
-def test_a_sample_stands_for_all_calls_and_nothing_has_no_rate() -> None:
+def test_a_sample_stands_for_all_calls() -> None:
     counted = [CountedDocuments(1, 4, 5), CountedDocuments(0, 2, 10)]
     one, four = (
         rate_of(counted, 40.0, 40),
@@ -48,6 +48,10 @@ def test_a_sample_stands_for_all_calls_and_nothing_has_no_rate() -> None:
     low, high = one.rate_low or 0.0, one.rate_high or 0.0
     assert (four.rate_low, four.rate_high) == pytest.approx((4 * low, min(4 * high, 1.0)))
     assert four == rate_of(counted[::-1], 80.0, 20)  # seeded
+
+
+def test_without_placebos_or_calls_no_rate_is_known() -> None:
+    counted = [CountedDocuments(1, 4, 5), CountedDocuments(0, 2, 10)]
     assert rate_of(counted, 40.0, 0) == Rate(40, 5, 0, None, None, None)
     assert rate_of([], 0.0, 0) == Rate(0, 0, 0, None, None, None)
 

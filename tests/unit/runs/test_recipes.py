@@ -37,7 +37,7 @@ def recipes(**changes: Any) -> list[Recipe]:
     return tool_recipes(**{"spec": SPEC, "choices": choices(), **named, **changes})
 
 
-def test_a_change_reaches_its_own_stage_and_those_after_it() -> None:
+def test_a_change_reaches_no_stage_before_its_own() -> None:
     for change, reached in (
         ({}, []),
         # A number that is the tool's is the same choice as none.
@@ -124,7 +124,7 @@ def test_every_choice_decides_something_or_is_listed_with_the_reason_why_not() -
 
 
 @pytest.mark.parametrize("name", RunChoices.model_fields)
-def test_each_choice_changes_the_recipes_that_it_decides_and_no_other(name: str) -> None:
+def test_each_choice_changes_only_the_recipes_that_it_decides(name: str) -> None:
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
     if name.startswith(LORA):
         extra = {"finetune_method": "lora"}

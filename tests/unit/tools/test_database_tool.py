@@ -144,7 +144,7 @@ EXTRA = '{"sslmode": "verify-full", "options": "-c x=1", "nested": {"a": 1}}'
     ],
     ids=["parameters", "extra", "JSON", "JSON with extra as text"],
 )
-def test_a_connection_has_its_address_and_what_libpq_needs_of_the_rest(
+def test_a_connection_has_its_address_with_what_libpq_needs_of_the_rest(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_THE_SHOP", value)
@@ -183,7 +183,7 @@ def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None
         opened(shop)
 
 
-def test_a_process_that_is_gone_is_one_reason_and_the_next_query_starts_another(shop: Path) -> None:
+def test_after_a_process_that_is_gone_the_next_query_starts_another(shop: Path) -> None:
     runner = opened(shop)
     end_process_of(runner)
     assert ask(runner, "select 1") == "query_ended_its_process"

@@ -86,7 +86,7 @@ PLAIN_ENGLISH = {
 
 
 @pytest.mark.parametrize("words", PLAIN_ENGLISH.values(), ids=PLAIN_ENGLISH)
-def test_names_numbers_and_units_in_english_are_not_foreign(words: str) -> None:
+def test_names_numbers_or_units_in_english_are_not_foreign(words: str) -> None:
     assert judge_paragraph(f"{ENGLISH[:-1]} {words} {ENGLISH_END}") == NO_FOREIGN
 
 

@@ -100,14 +100,14 @@ def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Pat
     assert ask(opened(function_tool(tmp_path, "height")), *results) == list(results.values())
 
 
-def test_a_function_that_hangs_has_a_reason_and_the_next_call_its_result(
+def test_after_a_function_that_hangs_the_next_call_has_its_result(
     tmp_path: Path, opened: Callable[[Path], FunctionRunner]
 ) -> None:
     runner = opened(function_tool(tmp_path, "height", limits="seconds = 0.5"))
     assert ask(runner, "hang", "Eiger") == ["timed_out", "3967"]
 
 
-def test_a_function_that_ends_its_process_has_a_reason_and_the_next_call_its_result(
+def test_after_a_function_that_ends_its_process_the_next_call_has_its_result(
     tmp_path: Path, opened: Callable[[Path], FunctionRunner]
 ) -> None:
     runner = opened(function_tool(tmp_path, "height"))
@@ -156,7 +156,7 @@ def test_what_cannot_be_a_tool_says_why(tmp_path: Path, function: str, said: str
         function_tool(tmp_path, function)
 
 
-def test_a_function_gets_its_secrets_and_no_setting(
+def test_a_function_gets_its_secrets_but_no_setting(
     tmp_path: Path,
     opened: Callable[[Path], FunctionRunner],
     monkeypatch: pytest.MonkeyPatch,

@@ -20,7 +20,7 @@ ENGLISH_END = "Then he went home again and spoke to nobody about it for a year."
 KEPT = "foreign_between_english"
 
 
-def test_each_paragraph_is_judged_alone_and_found_again_by_its_offsets() -> None:
+def test_each_paragraph_is_judged_alone_under_its_offsets() -> None:
     mixed = f"{ENGLISH} {FRENCH} {ENGLISH_END}"
     text = f"{ENGLISH}\n\n  {mixed}\t\r\n \n{FRENCH}\n"
     decisions = TOOL.filter(Document.of(text))
@@ -42,7 +42,7 @@ def test_a_foreign_passage_in_hard_wrapped_text_is_kept(line_start: str) -> None
 BEFORE, AFTER = "He has published one book:", " O homem suprimido (1935), and no other."
 
 
-def test_an_input_is_only_after_if_its_words_stand_there_and_not_before() -> None:
+def test_an_input_is_only_after_if_its_words_stand_there_alone() -> None:
     for call_input, before, after, only_after in (
         ("O homem suprimido", BEFORE, AFTER, True),
         ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
@@ -137,7 +137,7 @@ def nllb(nllb_dir: Path) -> Any:
     return TOOL.open(nllb_settings(nllb_dir), pytest.fail)
 
 
-def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_and_says_what_it_cannot(nllb: Any) -> None:
+def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_else_names_a_reason(nllb: Any) -> None:
     breton = "Demat d'an holl, penaos emañ kont ganeoc'h hiziv e Breizh?"
     phrases = [*(pair[1] for pair in PAIRS), breton, "la sûreté nucléaire " * 40]
     outputs = [ToolOutput.of(pair[2]) for pair in PAIRS]
@@ -147,9 +147,7 @@ def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_and_says_what_i
     assert nllb.run(phrases * 10) == outputs * 10  # more than one batch
 
 
-def test_source_and_target_language_are_given_and_a_translation_without_an_end_is_no_result(
-    nllb: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_translator_is_told_both_languages(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = nllb._translator._model, nllb._translator._tokenizer
     generate = Mock(wraps=model.generate)
     monkeypatch.setattr(model, "generate", generate)
@@ -159,19 +157,23 @@ def test_source_and_target_language_are_given_and_a_translation_without_an_end_i
         generate.call_args.kwargs["forced_bos_token_id"],
     )
     assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1], target]) == ["fra_Latn", "</s>", "eng_Latn"]
+
+
+def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolformer_ops.tools.translators.MAX_NEW_TOKENS", 5)
     assert nllb.run(["sûreté nucléaire"])[0].reason == "translation_unfinished"
 
 
-def test_the_version_names_the_translator_and_its_model_and_one_that_is_not_there_is_named_with_its_setting(
-    nllb_dir: Path, tmp_path: Path
-) -> None:
+def test_the_version_names_the_translator_with_its_model(nllb_dir: Path) -> None:
     own = Settings(translator="prompted_lm")
     assert "prompted_lm smol@1" in TOOL.version(own, "smol@1")
     assert TOOL.version(own, "smol@1") != TOOL.version(own, "smol@2")
     version = TOOL.version(nllb_settings(nllb_dir), "smol@1")
     assert f"nllb {nllb_dir.name}@" in version
     assert "smol" not in version  # the run's own model does not matter
+
+
+def test_a_missing_translator_is_named_with_its_setting(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
         with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
             TOOL.open(nllb_settings(folder), pytest.fail)

@@ -68,18 +68,19 @@ def generator(window: int = 10_000) -> Any:
     return model
 
 
-def test_passages_and_question_fill_the_slot_best_first_and_the_first_line_that_says_something_answers() -> (
-    None
-):
+def test_passages_fill_the_slot_with_the_question_best_first() -> None:
     passages = [FoundPassage("Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
         "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
+
+
+def test_the_first_line_that_says_something_answers() -> None:
     assert answer_of("\n\n  Scranton,  Pennsylvania \nQuestion: Who?") == ("Scranton, Pennsylvania",)
     assert answer_of("...") == ()
 
 
-def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_theirs() -> None:
+def test_a_short_window_gets_fewer_passages_only_where_they_do_not_fit() -> None:
     whole, answers = generator(), [("about Where",), ("about Who",)]
     own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)
     assert CausalReader(own).read(QUESTIONS, PASSAGES) == answers
@@ -91,7 +92,7 @@ def test_a_short_window_gets_fewer_passages_and_the_other_questions_all_of_their
     assert CausalReader(generator(window=10)).read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-def test_an_encoder_decoder_reads_the_same_from_s3_and_in_any_company(
+def test_an_encoder_decoder_reads_the_same_wherever_it_is_from_in_any_company(
     s3_settings: Settings, tiny_t5: Path, t5_reader: SequenceToSequenceReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = t5_reader.read(QUESTIONS, PASSAGES)
@@ -112,7 +113,7 @@ def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: Sequenc
     assert t5_reader.read(QUESTIONS, PASSAGES) == [(), ()]
 
 
-def test_what_is_no_encoder_decoder_in_safetensors_is_refused_and_its_code_not_run(
+def test_what_is_no_encoder_decoder_in_safetensors_is_refused_before_its_code_runs(
     tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     pickled, code = (shutil.copytree(tiny_t5, tmp_path / name) for name in ("pickled", "code"))
@@ -154,7 +155,7 @@ HAMLET = [
 ]
 
 
-def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold() -> None:
+def test_spans_are_of_names_dates_or_numbers_that_the_question_does_not_hold() -> None:
     first, second = (
         ["William Shakespeare", "1599", "1601"],
         ["Faust", "Johann Wolfgang von Goethe", "April 12, 1808", "36"],
@@ -163,7 +164,7 @@ def test_the_spans_are_names_dates_and_numbers_that_the_question_does_not_hold()
     assert spans == dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
 
 
-def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_before() -> None:
+def test_the_likeliest_span_answers_from_the_sentence_that_matches_best() -> None:
     likely = {"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5}
     model = scorer({f" {span}\n": nats for span, nats in likely.items()})
     [answers] = SpanReader(model, best_sentences).read(["Who wrote Hamlet?"], [HAMLET])
@@ -171,6 +172,9 @@ def test_the_likeliest_span_is_the_answer_and_sentences_that_match_better_go_bef
     assert answers == ("Faust", "William Shakespeare", "Johann Wolfgang von Goethe", "1601", "1599")
     prompt = model.continuation_log_probabilities.call_args.args[0]
     assert prompt.endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
+
+
+def test_a_question_without_passages_has_no_span() -> None:
     tea = [FoundPassage("Tea", "a drink", 1.0)]
     assert SpanReader(scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 

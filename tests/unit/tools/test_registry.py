@@ -60,7 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     forget_tools()
 
 
-def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(install: Install) -> None:
+def test_a_tool_of_an_installed_package_needs_no_more_than_a_spec_with_run(install: Install) -> None:
     prompt = (install("Shout") / "prompt.txt").read_text()
     assert tool_names() == (*PAPER_TOOLS, "Shout")
     shout, document = get_tool("shout"), Document.of("He said hello to  the\nworld.")
@@ -84,7 +84,7 @@ def test_a_tool_of_an_installed_package_with_a_spec_and_run_has_all_the_rest(ins
         ),
     ],
 )
-def test_a_broken_entry_point_says_what_to_do_and_the_others_work(
+def test_a_broken_entry_point_says_what_to_do_while_the_others_work(
     install: Install, caplog: pytest.LogCaptureFixture, package: dict[str, str], message: str
 ) -> None:
     install("Shout", **package)
@@ -108,13 +108,16 @@ def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
             get_tool("Shout")
 
 
-def test_a_name_of_the_paper_cannot_be_taken_and_two_packages_with_one_name_are_both_left_out(
-    install: Install,
-) -> None:
-    for name in ("calculator", "Shout", "SHOUT", "Whisper"):
+def test_a_name_of_the_paper_cannot_be_taken(install: Install) -> None:
+    install("calculator")
+    assert tool_names() == PAPER_TOOLS
+    assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
+
+
+def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
+    for name in ("Shout", "SHOUT", "Whisper"):
         install(name)
     assert tool_names() == (*PAPER_TOOLS, "Whisper")
-    assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
     with pytest.raises(
         ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"
     ):

@@ -31,12 +31,16 @@ def weather(tools_folder: Path, **changes: Any) -> Path:
     return write_tool(tools_folder, "Weather", "weather", **parts)
 
 
-def test_the_registry_finds_it_without_its_server_and_imports_no_client(tools_folder: Path) -> None:
+def test_the_registry_finds_a_tool_without_its_server(tools_folder: Path) -> None:
     write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     weather(tools_folder)
     assert tool_names()[-2:] == ("Echo", "Weather")
     assert get_tool("ECHO").spec.purpose == "Tests echo."
     assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
+
+
+def test_the_registry_imports_no_client(tools_folder: Path) -> None:
+    weather(tools_folder)
     program = (
         "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
         "print([name for name in ('fastmcp', 'mcp', 'jsonschema', 'httpx2', 'torch') if name in sys.modules])"
@@ -47,7 +51,7 @@ def test_the_registry_finds_it_without_its_server_and_imports_no_client(tools_fo
     assert done.stdout == "[]\n"
 
 
-def test_a_fork_reads_tool_files_and_settings_anew(
+def test_a_fork_reads_tool_files_anew_with_its_settings(
     tools_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As the worker that Airflow forks in place of a dead one, from a scheduler that has read them long
@@ -88,7 +92,7 @@ def test_a_fork_reads_tool_files_and_settings_anew(
         (('input_schema = \'{"type"', "input_schema = '{type"), "recorded.input_schema: expected JSON"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_left_out_and_named(
+def test_a_file_that_cannot_be_used_is_left_out_by_name(
     tools_folder: Path, caplog: pytest.LogCaptureFixture, change: tuple[str, str], said: str
 ) -> None:
     path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
@@ -103,29 +107,31 @@ def test_a_file_that_cannot_be_used_is_left_out_and_named(
             get_tool("echo")
 
 
-def test_arguments_are_those_that_are_not_fixed_and_one_required_text_is_the_whole_input(
-    tools_folder: Path,
-) -> None:
+def test_one_required_text_is_the_whole_input(tools_folder: Path) -> None:
     echo = ServedTool(write_tool(tools_folder, "Echo", "echo"))
     assert echo.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert echo.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
+
+
+def test_arguments_are_those_that_are_not_fixed(tools_folder: Path) -> None:
     tool = ServedTool(weather(tools_folder))
     assert list(tool.parameters["properties"]) == ["city", "date", "unit"]
     assert tool.parameters["required"] == ["city", "date"]
-    asked = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
-    assert asked == 'city: "Paris", date: "1 May"'
-    assert tool.sent_arguments(asked) == {"city": "Paris", "date": "1 May", "key": "k"}
+    written = tool.effective_input('date:  "1 May", city: "Paris"', Document.of(""))
+    assert written == 'city: "Paris", date: "1 May"'
+    assert tool.sent_arguments(written) == {"city": "Paris", "date": "1 May", "key": "k"}
     with pytest.raises(RejectedInputError, match="unknown"):  # a fixed argument is not the call's
         tool.sent_arguments('city: "P", date: "d", key: "x"')
 
 
-def test_a_tool_without_open_arguments_takes_no_input_and_its_filter_is_the_files_pattern(
-    tools_folder: Path,
-) -> None:
+def test_a_tool_without_open_arguments_takes_no_input(tools_folder: Path) -> None:
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
     tool = ServedTool(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
+
+
+def test_the_filter_of_a_tool_is_the_pattern_of_its_file(tools_folder: Path) -> None:
     tool = ServedTool(
         write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
     )
@@ -138,7 +144,7 @@ def test_a_tool_without_open_arguments_takes_no_input_and_its_filter_is_the_file
     )
 
 
-def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_run_that_asks_for_it(
+def test_a_price_raises_the_keep_threshold_of_a_run_that_asks_for_it_not_the_version(
     tools_folder: Path,
 ) -> None:
     asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
@@ -157,7 +163,7 @@ def test_its_price_is_no_part_of_the_version_and_raises_the_keep_threshold_of_a_
     assert with_costs(choices, costs).kept_from() == choices.kept_from() | {"Echo": 1.5}
 
 
-def test_another_answer_is_another_version_and_another_prompt_is_not(tools_folder: Path) -> None:
+def test_another_answer_is_another_version_but_another_prompt_is_not(tools_folder: Path) -> None:
     for changes in (
         {"tables": '[fixed]\nkey = "l"'},
         {

@@ -61,7 +61,7 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
     ]
 
 
-def test_arguments_are_checked_and_what_is_wrong_is_never_sent(tmp_path: Path, opened: Open) -> None:
+def test_wrong_arguments_have_a_reason_without_being_sent(tmp_path: Path, opened: Open) -> None:
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
     tool, runner = ServedTool(path), opened(path)
     outcomes = {
@@ -83,8 +83,8 @@ PROPERTIES = {"city": TEXT, "date": TEXT, "where": {"$ref": "https://example.org
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["city"]}
 
 
-def test_arguments_are_read_as_json_values_and_two_spellings_are_one_question() -> None:
-    for text, found in {
+def test_arguments_are_read_as_json_values() -> None:
+    for text, arguments in {
         ' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ': {"date": "2023-01-01", "city": 'Par, "is": é'},
         "days: 3, share: -0.5e1, wet: true, wind: null": {
             "days": 3,
@@ -95,7 +95,10 @@ def test_arguments_are_read_as_json_values_and_two_spellings_are_one_question() 
         'at: {"x": 1, "y": {"z": "w"}}': {"at": {"x": 1, "y": {"z": "w"}}},
         "": {},
     }.items():
-        assert read_arguments(text) == found
+        assert read_arguments(text) == arguments
+
+
+def test_arguments_that_do_not_parse_are_rejected() -> None:
     for text in (
         'city = "Paris"',
         'city: "Paris" date: "2023"',
@@ -108,6 +111,9 @@ def test_arguments_are_read_as_json_values_and_two_spellings_are_one_question() 
     ):
         with pytest.raises(RejectedInputError, match="arguments_do_not_parse"):
             read_arguments(text)
+
+
+def test_two_spellings_of_arguments_are_one_question() -> None:
     one = write_arguments(read_arguments('date: "2023-01-01",   city: "Par\\u0069s"'), SCHEMA)
     assert one == 'city: "Paris", date: "2023-01-01"' == write_arguments(read_arguments(one), SCHEMA)
 
@@ -183,7 +189,7 @@ def test_a_search_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) 
         picked_text("1," * 40, "/^(.*?,){20}P/")
 
 
-def test_a_server_gets_a_bare_environment_and_its_secrets(
+def test_a_server_gets_a_bare_environment_with_its_secrets(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
@@ -197,7 +203,7 @@ def test_a_server_gets_a_bare_environment_and_its_secrets(
     assert set(names.split()) <= {"FAULTY_KEY", "FAULTY_MORE", *of_every_process}
 
 
-def test_an_input_that_ends_the_server_each_time_has_a_reason_and_the_others_answers(
+def test_an_input_that_ends_the_server_each_time_takes_no_answer_from_the_others(
     tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("FAULTY_KEY", "a-secret")

@@ -87,10 +87,14 @@ def test_a_document_from_the_index_gets_the_first_result_that_is_not_from_it() -
     assert [document.repeated_by(result) for result in results] == [True, False]
 
 
-def test_the_version_names_the_index_and_what_reads_it(tmp_path: Path) -> None:
+def test_the_version_of_a_search_names_the_index(tmp_path: Path) -> None:
     one, two = settings_with_index(tmp_path / "one"), settings_with_index(tmp_path / "two", "2" * 64)
     assert "1" * 16 in WIKI_SEARCH.version(one, "model@1") == WIKI_SEARCH.version(one, "model@2")
     assert WIKI_SEARCH.version(one, "model@1") != WIKI_SEARCH.version(two, "model@1")
+
+
+def test_the_version_of_question_answering_names_what_reads_the_index(tmp_path: Path) -> None:
+    one = settings_with_index(tmp_path / "one")
     version = QA.version(one, "model@1")
     assert "1" * 16 in version == QA.version(one, "model@2")
     readers = [one.model_copy(update={"qa_reader": reader}) for reader in ("causal", "span")]
@@ -118,20 +122,29 @@ def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:
     return BestSentenceReader(FakeIndex()).read([question], [found])[0]
 
 
-def test_the_best_sentences_are_the_answers_and_one_that_only_repeats_the_question_is_none() -> None:
+def test_a_sentence_that_only_repeats_the_question_is_no_answer() -> None:
     text = "Who manufactures Coke? Coke is a cold drink. The Owens company manufactures Coke bottles."
     assert (
         read("Who manufactures Coke?", ("Drinks", text))[0] == "The Owens company manufactures Coke bottles."
     )
+
+
+def test_a_heading_lends_its_words_to_sentences_that_say_it() -> None:
     # A heading lends its words to sentences that say "it".
     towers = [
         ("Blackpool Tower", "It is a tower beside the sea."),
         ("Eiffel Tower", "It is an iron thing of Paris."),
     ]
     assert read("Where is the Eiffel Tower?", *towers) == tuple(text for _, text in towers[::-1])
+
+
+def test_equal_sentences_are_one_answer() -> None:
     # Equal sentences are given once, in the passages' order.
     drinks = [("A", "Coke tastes sweet."), ("B", "Coke costs little."), ("C", "Coke tastes sweet.")]
     assert read("Coke", *drinks) == ("Coke tastes sweet.", "Coke costs little.")
+
+
+def test_a_long_answer_ends_after_64_words() -> None:
     long = "Coke " + "word other " * 60 + "end."
     assert read("Coke", ("Drinks", long)) == (" ".join(long.split()[:64]),)
 
@@ -147,7 +160,7 @@ def test_of_two_equal_matches_the_kind_that_is_asked_for_wins() -> None:
         assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
 
 
-def test_each_question_has_its_answers_or_a_reason_and_no_other_changes_them() -> None:
+def test_each_question_has_its_own_answers_or_reason_in_any_company() -> None:
     index = FakeIndex(
         ("Coke", "Coke tastes sweet all day. Coke costs little."), ("Tea", "Tea tastes bitter in China.")
     )
