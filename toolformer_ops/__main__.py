@@ -79,11 +79,13 @@ def main() -> None:
         if termination.requested():  # a query that was cancelled, or a broken pipe, comes of it
             logger.info("ended by SIGTERM: what is committed stays")
             termination.end()
-        known = error if isinstance(error, ToolformerError) else disk_full(error) or lacking_package(error)
-        if known is None:
+        expected_error = (
+            error if isinstance(error, ToolformerError) else disk_full(error) or lacking_package(error)
+        )
+        if expected_error is None:
             raise
-        logger.error("%s: %s", type(known).__name__, known)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
-        sys.exit(exit_code(known))
+        logger.error("%s: %s", type(expected_error).__name__, expected_error)  # noqa: TRY400 - the message is the remedy; a traceback would hide it
+        sys.exit(exit_code(expected_error))
     finally:
         gc.freeze()  # else Python looks through the million objects once more as it ends, for 1.0 CPU seconds
 

@@ -37,8 +37,8 @@ def state_dir() -> Path:
     In a checkout `.toolformer`; installed from a wheel, that of the user's data (XDG), so that it is the same
     in every folder.
     """
-    if given := os.environ.get(STATE_DIR_VARIABLE):
-        return Path(given).resolve()
+    if folder := os.environ.get(STATE_DIR_VARIABLE):
+        return Path(folder).resolve()
     if IS_CHECKOUT:
         return REPOSITORY / ".toolformer"
     return (

@@ -219,8 +219,8 @@ class RejectedInputError(Exception):
 class NoAnswerError(Exception):
     """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored if none does."""
 
-    def __init__(self, reason: str, found: str) -> None:
-        super().__init__(found)
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
         self.reason = reason
 
 
@@ -250,7 +250,7 @@ _CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 
 def in_one_record(message: str) -> str:
     """The message with control characters as escapes, and its further lines marked: an address in it forges no line of a log."""
-    escaped = _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), message)
+    escaped = _CONTROL.sub(lambda control: control.group().encode("unicode_escape").decode("ascii"), message)
     return escaped.replace("\n", "\n  | ")
 
 

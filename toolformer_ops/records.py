@@ -188,8 +188,8 @@ class CallLosses:
         negative.
         """
         terms = [self.without_call, self.without_result, self.without_call_full_context]
-        known = [term for term in terms if term is not None]
+        computed = [term for term in terms if term is not None]
         with_result = 0.0 if self.with_result is None else self.with_result
-        if not all(map(math.isfinite, (*known, with_result))):
+        if not all(map(math.isfinite, (*computed, with_result))):
             return math.nan
-        return min(known) - with_result
+        return min(computed) - with_result

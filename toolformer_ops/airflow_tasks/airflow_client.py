@@ -226,12 +226,12 @@ class AirflowClient:
         Raises:
             AirflowError: there is no such run.
         """
-        found = self._request("GET", _run_path(dag_id, run_id), empty_at=httpx.codes.NOT_FOUND)
-        if not found:
+        dag_run = self._request("GET", _run_path(dag_id, run_id), empty_at=httpx.codes.NOT_FOUND)
+        if not dag_run:
             raise AirflowError(
                 f"expected a run {run_id} of {dag_id}, found none. `toolformer-ops runs` lists the runs."
             )
-        return str(found["state"])
+        return str(dag_run["state"])
 
     def ended_runs(self, dag_id_prefix: str, since: datetime.datetime) -> list[RunState]:
         """Return the runs that have ended since, of the DAGs whose ids begin so."""
@@ -278,17 +278,17 @@ class AirflowClient:
     def answer(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
         """Return what a person answered a task that waits for input, as the task gets it; None without an answer."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/-1/hitlDetails"
-        found = self._request("GET", path, empty_at=httpx.codes.NOT_FOUND)
-        if not found or not found["response_received"]:
+        details = self._request("GET", path, empty_at=httpx.codes.NOT_FOUND)
+        if not details or not details["response_received"]:
             return None
         names = ("chosen_options", "params_input", "responded_by_user")
-        at = datetime.datetime.fromisoformat(found["responded_at"])
-        return {name: found[name] for name in names} | {"responded_at": at}
+        at = datetime.datetime.fromisoformat(details["responded_at"])
+        return {name: details[name] for name in names} | {"responded_at": at}
 
     def tasks(self, dag_id: str, run_id: str, state: str = "") -> list[TaskState]:
         """Return the task instances, in that state alone if one is named, those that ended first first."""
         query = {"state": state} if state else {}
-        found = [
+        instances = [
             TaskState(
                 task_id=entry["task_id"],
                 map_index=entry["map_index"],
@@ -298,7 +298,7 @@ class AirflowClient:
             )
             for entry in self._all(f"{_run_path(dag_id, run_id)}/taskInstances", "task_instances", **query)
         ]
-        return sorted(found, key=lambda task: (task.ended_at, task.name))
+        return sorted(instances, key=lambda task: (task.ended_at, task.name))
 
     def log_tail(self, dag_id: str, run_id: str, task: TaskState, lines: int) -> list[str]:
         """Return the last lines of a task's newest try."""
@@ -327,13 +327,13 @@ class AirflowClient:
 
     def _all(self, path: str, key: str, **query: Any) -> list[dict[str, Any]]:
         """The entries of all pages of an answer."""
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         count = 1
-        while len(found) < count:
-            answer = self.get(path, limit=_PAGE, offset=len(found), **query)
+        while len(entries) < count:
+            answer = self.get(path, limit=_PAGE, offset=len(entries), **query)
             count = answer["total_entries"]
-            found += answer[key]
-        return found
+            entries += answer[key]
+        return entries
 
     def _request(
         self, method: str, path: str, *, empty_at: int | None = None, **arguments: Any
@@ -380,5 +380,5 @@ def _content(answer: httpx.Response) -> dict[str, Any]:
     hint = ""
     if request.url.path.endswith("/auth/token"):
         hint = " Set TOOLFORMER_AIRFLOW_USERNAME and TOOLFORMER_AIRFLOW_PASSWORD, or run `toolformer-ops up`."
-    found = f"{answer.status_code}, {str(said)[:1000]}"
-    raise kind(f"Airflow refused {request.method} {request.url.path}: {found}.{hint}")
+    refusal = f"{answer.status_code}, {str(said)[:1000]}"
+    raise kind(f"Airflow refused {request.method} {request.url.path}: {refusal}.{hint}")

@@ -43,9 +43,9 @@ class ToolsToDo(StageProcess):
 
     def execute(self, context: Context) -> list[str]:
         """Run the stage, and tell the task that gathers the tools which it named."""
-        found = super().execute(context)
-        context["ti"].xcom_push(key=TO_DO, value=found["tools"])
-        shards: list[str] = found["filter_shards"]
+        plan = super().execute(context)
+        context["ti"].xcom_push(key=TO_DO, value=plan["tools"])
+        shards: list[str] = plan["filter_shards"]
         return shards
 
 
@@ -60,10 +60,10 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
         pre_execute=check_or_skip if schedule else check_before_first_task,
         on_failure_callback=note_why_not_started,
     )  # fmt: skip
-    of_schedule = ("--schedule", schedule.name) if schedule else ()
+    schedule_words = ("--schedule", schedule.name) if schedule else ()
     start_run = stage(
         "start-run",
-        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *of_schedule, *OF_DAG_RUN),
+        arguments=("--run", RUN_ID, "--parameters", RUN_PARAMETERS, *schedule_words, *OF_DAG_RUN),
         tells=note_what_it_takes,
         on_failure_callback=note_why_not_started,
     )
@@ -179,13 +179,13 @@ def skip_missed_night(context: Context) -> None:
 # After a task: what is not needed
 
 
-def tools_without_work(tools: Sequence[str], context: Context, found: Mapping[str, Any]) -> dict[str, str]:
+def tools_without_work(tools: Sequence[str], context: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     """The first tasks of those tools of the DAG that were not chosen, or for which everything is done."""
     done, asked_for = "everything is done and checked", choices_of(context).tools
     return {
         f"{tool}.filter": done if tool in asked_for else f"not asked for: tools does not name {tool}"
         for tool in tools
-        if tool not in found["tools"]
+        if tool not in counts["tools"]
     }
 
 

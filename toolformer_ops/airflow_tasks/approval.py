@@ -85,11 +85,11 @@ class AskForApproval(ApprovalOperator):
         run_id = annotation_run_id(instance.dag_id, instance.run_id)
         rows = database.fetch_all(database.connect(settings), queries.summary.approvals, run_id=run_id)
         # 1. The stored answer: to an earlier try, or from before the task was cleared, which then asks anew.
-        given, stored = None, next((row for row in rows if row.step == self.step), None)
+        answer, stored = None, next((row for row in rows if row.step == self.step), None)
         answered_at = stored and stored.answered_at.replace(tzinfo=datetime.UTC)
         if instance.try_number > 1 and stored and stored.max_tries == instance.max_tries:
             name = stored.answered_by
-            given = {
+            answer = {
                 "chosen_options": [self.APPROVE if stored.is_approved else self.REJECT],
                 "params_input": {},
                 "responded_at": answered_at,
@@ -98,17 +98,17 @@ class AskForApproval(ApprovalOperator):
         # 2. An answer that only Airflow has.
         elif instance.try_number > 1:
             with airflow_client(settings) as airflow:
-                given = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
-            given = None if given and given["responded_at"] == answered_at else given
-        if given:
-            return self.execute_complete(context, given)
+                answer = airflow.answer(instance.dag_id, instance.run_id, self.task_id)
+            answer = None if answer and answer["responded_at"] == answered_at else answer
+        if answer:
+            return self.execute_complete(context, answer)
         # 3. None: ask.
         with database.transaction(database.connect(settings)) as connection:
-            found = what_was_found(connection, run_id)
+            summary = what_was_found(connection, run_id)
         self.response_timeout = time_to_answer(context, settings.approval_hours)
         address = f"{settings.airflow_url.rstrip('/')}/dags/{instance.dag_id}/runs/{quote(instance.run_id, safe='')}"
         until = datetime.datetime.now(datetime.UTC) + self.response_timeout
-        self.body = f"{found}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
+        self.body = f"{summary}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
         set_note(
             context,
             f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions",

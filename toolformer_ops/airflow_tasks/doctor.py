@@ -81,8 +81,8 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
             variable.get("value", "") for variable in stage["env"] if variable["name"] == MODEL_PARALLEL
         ] or ["off"]
         if template == "gpu" and (gpus > 1) != (way != "off"):
-            found = f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}"
-            yield Finding("missing", subject, f"{found}. Change one of them.")
+            mistake = f"{path}: expected several GPUs and {MODEL_PARALLEL} layers, or one GPU and off, found {gpus} and {way}"
+            yield Finding("missing", subject, f"{mistake}. Change one of them.")
         else:
             yield Finding("ok", subject, f"{path} is valid; GPUs of a pod: {gpus}")
     yield from _airflow(settings)
@@ -160,11 +160,11 @@ def _rights(client: CoreV1Api, namespace: str) -> str:
     review = AuthorizationV1Api(client.api_client)
     lacking = []
     for resource, part, verb in RIGHTS:
-        asked = k8s.V1ResourceAttributes(
+        attributes = k8s.V1ResourceAttributes(
             namespace=namespace, resource=resource, subresource=part or None, verb=verb
         )
         body = k8s.V1SelfSubjectAccessReview(
-            spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=asked)
+            spec=k8s.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
         )
         if not review.create_self_subject_access_review(body).status.allowed:
             lacking.append(f"{verb} {resource}{'/' + part if part else ''}")
@@ -181,13 +181,13 @@ def _namespace(client: CoreV1Api, name: str) -> str:
     level = (client.read_namespace(name).metadata.labels or {}).get(POD_SECURITY)
     if level == "restricted":
         return f"{name}, with Pod Security `restricted`"
-    found = (
+    advice = (
         f"{name} has Pod Security {level or 'not set'}; all stage pods pass `restricted`: "
         f"kubectl label namespace {name} {POD_SECURITY}=restricted"
     )
     if level is None:
-        raise ConfigurationError(found)
-    return found
+        raise ConfigurationError(advice)
+    return advice
 
 
 def _secret(client: CoreV1Api, namespace: str, name: str) -> str:
@@ -237,12 +237,12 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
         raise ConfigurationError(
             f"{described}; all have taints ({taints}). Add them to tolerations in the template."
         )
-    asked = str(part_of(stage, "resources", "requests").get("ephemeral-storage", 0))
-    disks = [found for node in nodes if (found := node.status.allocatable.get("ephemeral-storage"))]
+    disk_request = str(part_of(stage, "resources", "requests").get("ephemeral-storage", 0))
+    disks = [disk for node in nodes if (disk := node.status.allocatable.get("ephemeral-storage"))]
     if disks:
         largest_disk = max(map(parse_quantity, disks))
-        described += f"; disk for pods {largest_disk / 2**30:.0f} GiB, a pod asks for {asked}"
-        if largest_disk < parse_quantity(asked):
+        described += f"; disk for pods {largest_disk / 2**30:.0f} GiB, a pod asks for {disk_request}"
+        if largest_disk < parse_quantity(disk_request):
             raise ConfigurationError(
                 f"{described}. Give the nodes a larger boot disk, or lower ephemeral-storage in the template."
             )
@@ -258,7 +258,10 @@ def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], w
     largest = max(free.values())
     for pod in client.list_pod_for_all_namespaces().items:
         if pod.spec.node_name in free and not has_ended(pod):
-            limits = [(found.resources and found.resources.limits) or {} for found in pod.spec.containers]
+            limits = [
+                (container.resources and container.resources.limits) or {}
+                for container in pod.spec.containers
+            ]
             free[pod.spec.node_name] -= sum(map(gpu_count, limits))
     described += f"; GPUs free: {sum(free.values())}, on one node {max(free.values())}; a pod wants {wanted}"
     described += f"; driver {', '.join(drivers)}" if drivers else ""
@@ -274,10 +277,13 @@ def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> 
         for taint in node.spec.taints or ()
         if taint.effect != "PreferNoSchedule"
         and not any(
-            known.get("key") in (None, taint.key)
-            and (known.get("operator") == "Exists" or (known.get("value") or "") == (taint.value or ""))
-            and known.get("effect") in (None, taint.effect)
-            for known in tolerations
+            toleration.get("key") in (None, taint.key)
+            and (
+                toleration.get("operator") == "Exists"
+                or (toleration.get("value") or "") == (taint.value or "")
+            )
+            and toleration.get("effect") in (None, taint.effect)
+            for toleration in tolerations
         )
     }
 

@@ -260,7 +260,7 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
 
 def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
     """What is said of the whole pod, for `describe_gone_pod`, as plain values; None if nothing is."""
-    said = [[found.where, found.reason, found.message] for found in _said_of_pod(pod)]
+    said = [[statement.where, statement.reason, statement.message] for statement in _said_of_pod(pod)]
     return {"said": said, "node": _of(pod, "spec.node_name")} if said else None
 
 
@@ -270,7 +270,7 @@ def describe_gone_pod(
     """The ending of a pod that the API does not show any more, by its events, which outlive it, and by what befell it `before`."""
     said = [_Said("gone", event.reason, event.message) for event in reversed(events)]
     node = {"node": f"node {before['node']}"} if before and before["node"] else {}
-    earlier = [_Said(*found) for found in before["said"]] if before else []
+    earlier = [_Said(*values) for values in before["said"]] if before else []
     return _described([*earlier, *said, _Said("gone")], None, name=name, **node)
 
 
@@ -282,9 +282,11 @@ def is_lost(pod: "V1Pod") -> bool:
 
 def _described(said: Sequence[_Said], pod: "V1Pod | None", **more: str) -> PodEnding:
     for row in ENDINGS:
-        for found in said:
-            if row.where == found.where and (match := re.search(row.pattern, found.text, re.IGNORECASE)):
-                values = _values(found, pod) | match.groupdict() | more
+        for statement in said:
+            if row.where == statement.where and (
+                match := re.search(row.pattern, statement.text, re.IGNORECASE)
+            ):
+                values = _values(statement, pod) | match.groupdict() | more
                 return PodEnding(row.fault, row.sentence.format_map(values))
     raise AssertionError(f"no row of ENDINGS for {said}")
 
@@ -296,7 +298,7 @@ def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
     memory = _of(container, "resources.limits", {}).get("memory")
     selector = ", ".join(f"{key}={value}" for key, value in _of(pod, "spec.node_selector", {}).items())
     killed_by = int(said.reason or 0) - 128 if said.where == "exit" else 0
-    known = killed_by in {number.value for number in signal.Signals}
+    is_signal = killed_by in {number.value for number in signal.Signals}
     claims = (_of(volume, "persistent_volume_claim.claim_name") for volume in _of(pod, "spec.volumes", ()))
     node = _of(pod, "spec.node_name")
     return {
@@ -305,7 +307,7 @@ def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
         "reason": said.reason or "",
         "said": (_one_line if said.where == "exit" else _shortened)(said.message) or "no message",
         "text": said.text,
-        "signal": signal.Signals(killed_by).name if known else f"signal {killed_by}",
+        "signal": signal.Signals(killed_by).name if is_signal else f"signal {killed_by}",
         "again": STARTS_AGAIN,
         "init": "" if not pod or said.container == _main_name(pod) else f"init container {said.container}: ",
         "image": _of(container, "image", "of the pod"),

@@ -93,15 +93,15 @@ def annotation_form(
         "preset": settings.default_preset,
         "model": settings.default_model,
     }
-    of_file: list[str] = []
+    names_of_file: list[str] = []
     if filled_in is not None:
         defaults = dict(filled_in)
         usual = RunChoices(corpus=filled_in.corpus, model=filled_in.model, preset=filled_in.preset)
-        of_file = [
+        names_of_file = [
             name for name in PROPERTIES if name not in SECTION_OF and defaults[name] != getattr(usual, name)
         ]
     form = {}
-    for name in (*SECTION_OF, *of_file):
+    for name in (*SECTION_OF, *names_of_file):
         if name != "keep_thresholds":
             form[name] = _param(
                 name,

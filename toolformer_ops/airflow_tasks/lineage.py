@@ -125,8 +125,8 @@ class _Stage:
             case "check-release" | "finetune" | "publish":  # a training publishes nothing yet
                 checks = "release" if self.name == "check-release" else None
                 for release in self.rows(queries.releases.of_run, run_id=self.run_id):
-                    made = _at(release.uri, release.release_id)
-                    read.append(self.read(made, rows=release.documents, checks=checks))
+                    data_set = _at(release.uri, release.release_id)
+                    read.append(self.read(data_set, rows=release.documents, checks=checks))
                 if self.name == "publish":
                     for model in self.rows(queries.evaluation.models_of_run, run_id=self.run_id):
                         if model.without_calls == self.without_calls:

@@ -247,13 +247,13 @@ def send_to_webhook(connection_id: str, message: Message) -> None:
     try:
         status = httpx.post(url, json={"text": text}, headers=headers, timeout=SECONDS_A_WEBHOOK).status_code
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        found = type(error).__name__
+        problem = type(error).__name__
     else:
         if status < 300:
             return
-        found = f"status {status}"
+        problem = f"status {status}"
     raise AirflowException(
-        f"expected the webhook to take a message, found: {found}. Look at the host and the password of the Connection"
+        f"expected the webhook to take a message, found: {problem}. Look at the host and the password of the Connection"
     ) from None
 
 

@@ -233,10 +233,10 @@ class FinishRun(StageProcess):
             end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
         own = {self.task_id, self.gathered_by}
         failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
-        made = states.get(self.made_by) == SUCCESS and self._is_there(context)
+        has_product = states.get(self.made_by) == SUCCESS and self._is_there(context)
         outcome = (
             f"The {self.product} is out, without what these would have given"
-            if made
+            if has_product
             else f"There is no {'new ' if is_cleared(context) else ''}{self.product}"
         )
         has_started = states.get(self.opened_by) == SUCCESS

@@ -239,8 +239,10 @@ def _problems(error: ValidationError) -> list[str]:
         if item["type"] == "extra_forbidden":
             section, name = (location[0], location[-1]) if len(location) > 1 else ("", location[0])
             near = difflib.get_close_matches(name, list(_KEYS.get(section, ())), n=1)
-            known = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KEYS.get(section, ()))}"
-            problem = f"unknown key; {known}"
+            suggestion = (
+                f"did you mean {near[0]}?" if near else f"known are {', '.join(_KEYS.get(section, ()))}"
+            )
+            problem = f"unknown key; {suggestion}"
         elif item["type"] == "missing":
             problem = "expected this key, found none"
         else:

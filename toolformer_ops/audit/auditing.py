@@ -98,8 +98,8 @@ class Subjects:
 
     def recipe_ids(self, stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
         """The recipes of these stages of the tools, each once."""
-        found = (getattr(tool, RECIPE_OF_STAGE[stage]) for tool in self.tools for stage in stages)
-        return [recipe_id for recipe_id in dict.fromkeys(found) if recipe_id]
+        ids = (getattr(tool, RECIPE_OF_STAGE[stage]) for tool in self.tools for stage in stages)
+        return [recipe_id for recipe_id in dict.fromkeys(ids) if recipe_id]
 
     @property
     def has_rows(self) -> bool:
@@ -147,27 +147,29 @@ class AuditOutcome:
     audit_id: int
     checks: tuple[Row[Any], ...]
     """What each looked at and found: `name`, `items`, `unprovable`, `findings`, `seconds`."""
-    found: int
+    findings: int
     repaired: int
 
     @property
     def wrong(self) -> int:
         """Findings that are not repaired."""
-        return self.found - self.repaired
+        return self.findings - self.repaired
 
 
 def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects:
     """What belongs to a corpus (given by id or address), run, release or model, or everything; `UsageError` if it is not known."""
     if scope == "corpus":
-        known = database.fetch_all(connection, queries.audits.scope_corpora, scope=scope, scope_id=scope_id)
-        scope_id = scope_id if known else corpus_id_of(scope_id)
-    asked = {"scope": scope, "scope_id": scope_id}
-    runs = database.fetch_all(connection, queries.audits.scope_runs, **asked)
-    corpora = database.fetch_all(connection, queries.audits.scope_corpora, **asked)
-    releases = database.fetch_all(connection, queries.audits.scope_releases, **asked)
-    models = database.fetch_all(connection, queries.audits.scope_models, **asked)
-    found = {"all": True, "corpus": corpora, "run": runs, "release": releases, "model": models}[scope]
-    if not found:
+        corpora_of_id = database.fetch_all(
+            connection, queries.audits.scope_corpora, scope=scope, scope_id=scope_id
+        )
+        scope_id = scope_id if corpora_of_id else corpus_id_of(scope_id)
+    key = {"scope": scope, "scope_id": scope_id}
+    runs = database.fetch_all(connection, queries.audits.scope_runs, **key)
+    corpora = database.fetch_all(connection, queries.audits.scope_corpora, **key)
+    releases = database.fetch_all(connection, queries.audits.scope_releases, **key)
+    models = database.fetch_all(connection, queries.audits.scope_models, **key)
+    members = {"all": True, "corpus": corpora, "run": runs, "release": releases, "model": models}[scope]
+    if not members:
         tables = {
             "corpus": "corpora",
             "run": "annotation_runs",
@@ -207,10 +209,14 @@ def run_check(auditing: Auditing, check: Check) -> None:
             items += page.items
             with database.transaction(auditing.engine) as connection:
                 if page.findings:
-                    found = json.dumps([vars(finding) for finding in page.findings])
+                    findings = json.dumps([vars(finding) for finding in page.findings])
                     database.execute(
-                        connection, queries.audits.insert_findings, audit_id=auditing.audit_id, check_name=check.name, found=found
-                    )  # fmt: skip
+                        connection,
+                        queries.audits.insert_findings,
+                        audit_id=auditing.audit_id,
+                        check_name=check.name,
+                        found=findings,
+                    )
                 database.execute(
                     connection, queries.audits.advance, **place, position=position, items=page.items, unprovable=page.unprovable,
                     seconds=time.monotonic() - started,
@@ -244,4 +250,4 @@ def findings_of(engine: Engine, audit_id: int) -> Iterator[Row[Any]]:
 def statement_page(auditing: Auditing, statement: Statement, **parameters: object) -> Page:
     """The page that a statement returns: one row with `position`, `items`, `unprovable` and `found`."""
     row = database.fetch_one(auditing.engine, statement, most_findings=MOST_FINDINGS, **parameters)
-    return Page(row.items, row.unprovable, [Finding(**found) for found in row.found], row.position)
+    return Page(row.items, row.unprovable, [Finding(**finding) for finding in row.found], row.position)

@@ -223,13 +223,13 @@ def write_rows_of_release(
         calls = released_calls(connection, release.definition, folder)
         columns = ("text_length", "difference", *CALL_COLUMNS)
         database.copy_insert(connection, "checked_calls", columns, calls)
-        found: list[Overlap] = []
+        shared: list[Overlap] = []
         if evaluation_data is not None:
             released = ((text.document_id, text.plain_text) for text in read_release(folder))
             left_out = database.fetch_all(connection, queries.checks.left_out_texts, run_id=run_id)
-            found = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
+            shared = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
     overlaps = {
-        f"{name}s": [getattr(overlap, name) for overlap in found]
+        f"{name}s": [getattr(overlap, name) for overlap in shared]
         for name in ("document_id", "suite", "data_set", "question")
     }
     return {"run_id": run_id, "tools": run.tools, "manifest_sha256": manifest_sha256, **overlaps}
@@ -276,8 +276,10 @@ def run_checks(
                     connection, queries.Statement(f"check {claim.name}", first_rows), **parameters
                 )
         # 3. One validation of all that was found.
-        found = _validated(context, source, claims)
-        results = [result_of(claim, counts[claim.scopes[scope]], found[claim.name]) for claim in claims]
+        counterexamples = _validated(context, source, claims)
+        results = [
+            result_of(claim, counts[claim.scopes[scope]], counterexamples[claim.name]) for claim in claims
+        ]
     except DatabaseError as error:
         # Another session has none of the temporary tables: what is wrong is not what Postgres then says.
         with database.transaction(own_engine) as connection:
@@ -342,7 +344,7 @@ def _validated(context: Any, source: Any, claims: Sequence[Claim]) -> dict[str, 
     definition = context.validation_definitions.add(
         gx.ValidationDefinition(name="found", data=batches, suite=suite)
     )
-    found: dict[str, Sequence[Mapping[str, Any]]] = {}
+    examples_of_check: dict[str, Sequence[Mapping[str, Any]]] = {}
     # GX reports an error inside an expectation flat or by metric, and its results in an order that it
     # chooses.
     for result in definition.run(result_format="COMPLETE").results:
@@ -357,8 +359,8 @@ def _validated(context: Any, source: Any, claims: Sequence[Claim]) -> dict[str, 
                     f"{message}. Postgres cannot serve now: try again; what is committed stays."
                 )
             raise DatabaseError(message)
-        found[name] = result.result["details"]["unexpected_rows"]
-    return found
+        examples_of_check[name] = result.result["details"]["unexpected_rows"]
+    return examples_of_check
 
 
 def _backend_of(connection: Connection) -> int:
@@ -430,11 +432,11 @@ def conclude(
         logger.log(level, "%s: %s: %s. %s", subject, result.claim.name, result.message, result.claim.remedy)
     logger.info("checked %s: %d of %d checks hold", subject, len(results) - len(failed), len(results))
     if stopping:
-        found = "; ".join(
+        failures = "; ".join(
             f"{result.claim.name}: {result.message}. {result.claim.remedy}" for result in stopping
         )
         raise NoResultError(
-            f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {found} "
+            f"{len(stopping)} of {len(results)} checks of {subject} failed in run {run_id}. {failures} "
             "The table quality_results holds all of them."
         )
     return results

@@ -70,10 +70,10 @@ def all_claims() -> tuple[Claim, ...]:
     claims = []
     for path in (database.SQL_DIR / "audits").glob("*.sql"):
         head_of_file, *parts = HEADING.split(path.read_text(encoding="utf-8"))
-        of_file = _REMEDY.search(head_of_file)
+        remedy_of_file = _REMEDY.search(head_of_file)
         for name, content in zip(parts[::2], parts[1::2], strict=True):
             head = _HEAD.match(content)
-            remedy = head and (head["remedy"] or (of_file and of_file[1]))
+            remedy = head and (head["remedy"] or (remedy_of_file and remedy_of_file[1]))
             if head is None or not remedy:
                 raise DatabaseError(
                     f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: ...' below {name}."
@@ -109,13 +109,13 @@ def claim_check(claim: Claim, scope: str) -> Check:
     """The check of an audit that a claim about all rows of this scope holds; one page, of what belongs to the audit's subjects."""
 
     def subjects(auditing: Auditing) -> list[str]:
-        asked = auditing.subjects
+        members = auditing.subjects
         looked_at = {
-            "all": asked.scope == "all",
-            "corpus": bool(asked.corpus_ids) and asked.has_rows,
-            "run": bool(asked.run_ids) and asked.has_rows,
-            "release": bool(asked.releases),
-            "model": bool(asked.models),
+            "all": members.scope == "all",
+            "corpus": bool(members.corpus_ids) and members.has_rows,
+            "run": bool(members.run_ids) and members.has_rows,
+            "release": bool(members.releases),
+            "model": bool(members.models),
         }
         return [""] if looked_at[scope] else []
 
@@ -134,13 +134,11 @@ def claim_check(claim: Claim, scope: str) -> Check:
         with database.transaction(auditing.engine) as connection, database.translating(f"audit {claim.name}"):
             rows = connection.execute(statement, ids).all()
         kind, relation = claim.scopes[scope].split(" ")
-        found = Page(items=max(1, len(ids.get(f"{scope}_ids", ()))))
+        page = Page(items=max(1, len(ids.get(f"{scope}_ids", ()))))
         for row in rows:
             more = {"relation": relation, "repair": None} | dict(row._mapping)
             what = f"expected {claim.sentence}, found {row.found}"
-            found.add(
-                cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"]
-            )
-        return found
+            page.add(cast(Kind, kind), more["relation"], row.place, what, claim.remedy, repair=more["repair"])
+        return page
 
     return Check(claim.name.replace("_", " "), subjects, page)

@@ -67,9 +67,13 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
     place = f"{row.suite} {row.subset} of {row.model} {row.variant} k{row.call_start_rank} in {row.run_id}"
     remedy = f"Delete the row, and evaluate again: `toolformer-ops stage evaluate --run {row.run_id} --suite {row.suite}`."
     if file is None:
-        found = "none" if row.inputs_uri is None else f"none at {row.inputs_uri}"
+        place_of_file = "none" if row.inputs_uri is None else f"none at {row.inputs_uri}"
         page.add(
-            "changed", "evaluation_scores", place, f"expected the file of its inputs, found {found}", remedy
+            "changed",
+            "evaluation_scores",
+            place,
+            f"expected the file of its inputs, found {place_of_file}",
+            remedy,
         )
         return
     own = [

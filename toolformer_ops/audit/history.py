@@ -84,18 +84,18 @@ def _check_file(auditing: Auditing, page: Page, row: Row[Any]) -> None:
     with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
         copy = Path(folder) / "file.parquet"
         try:
-            found = auditing.store.sha256(row.file_key, copy)
+            sha256 = auditing.store.sha256(row.file_key, copy)
         except ObjectNotFoundError:
-            found = "nothing"
+            sha256 = "nothing"
         except CorruptObjectError:
-            found = "bytes that are not those of its checksum"
+            sha256 = "bytes that are not those of its checksum"
         if row.file_key not in {now.file_key for now in _whole_files(auditing)}:
             return  # a write replaced it meanwhile
         uri = auditing.store.uri(row.file_key)
-        if found != row.sha256:
-            kind: Kind = "lost" if found == "nothing" else "changed"
+        if sha256 != row.sha256:
+            kind: Kind = "lost" if sha256 == "nothing" else "changed"
             remove = "" if kind == "lost" else "Delete the object; then "
-            what = f"expected {row.size_bytes} bytes with the hash {row.sha256}, found {found}"
+            what = f"expected {row.size_bytes} bytes with the hash {row.sha256}, found {sha256}"
             page.add(
                 kind, "object", uri, what, f"{remove}{WRITE} writes it again as far as Postgres has its rows."
             )

@@ -71,7 +71,7 @@ class ReleasedContent:
                 run_id=self.row.run_id,
                 document_ids=[text.document_id for text in texts],
             )
-            known = {found.document_id: found for found in rows}
+            stored_texts = {row.document_id: row for row in rows}
             compared = compare_calls(self.auditing.engine, self.row.definition, texts)
             differing: dict[uuid.UUID, ComparedCall] = {}
             for call in compared:
@@ -79,9 +79,9 @@ class ReleasedContent:
                 if call.difference is not None:
                     differing.setdefault(call.document_id, call)
             for text in texts:
-                self._compare(text, known[text.document_id], differing.get(text.document_id))
+                self._compare(text, stored_texts[text.document_id], differing.get(text.document_id))
 
-    def _compare(self, text: ReleasedText, found: Row[Any], differing: ComparedCall | None) -> None:
+    def _compare(self, text: ReleasedText, stored: Row[Any], differing: ComparedCall | None) -> None:
         self.texts += 1
         self.calls += len(text.calls)
         place = f"{text.document_id} in {self.row.release_id}"
@@ -96,24 +96,24 @@ class ReleasedContent:
             self._add_wrong_text(
                 place, "expected tools and call_spans that follow from the text and its calls, found others"
             )
-        if found.variant_id is not None and text.url != found.url:
+        if stored.variant_id is not None and text.url != stored.url:
             self._add_wrong_text(
-                place, f"expected the url {found.url!r:.200}, as the run read it, found {text.url!r:.200}"
+                place, f"expected the url {stored.url!r:.200}, as the run read it, found {text.url!r:.200}"
             )
         if differing is not None:
             what = f"call {differing.call_id}: {differing.difference}"
             self._add_wrong_text(place, what, explained_by=differing.place)
         released = sorted(f"{call.call_id} {call.tool} {call.scoring_recipe_id}" for call in text.calls)
-        if released != sorted(found.calls):
-            more = len(found.calls) - len(released)
+        if released != sorted(stored.calls):
+            more = len(stored.calls) - len(released)
             kind: Kind = "lost" if more < 0 else "doubled" if more > 0 else "changed"
-            self.add_wrong_calls(kind, place, f"the {len(released)} calls of its files", len(found.calls))
-        if found.variant_id is None:  # forgotten since, or its corpus is gone
+            self.add_wrong_calls(kind, place, f"the {len(released)} calls of its files", len(stored.calls))
+        if stored.variant_id is None:  # forgotten since, or its corpus is gone
             self.digest = None
         if self.digest is not None:
             self.digest.update(text.document_id.bytes)
-            if found.variant_id != text.document_id:
-                self.digest.update(found.variant_id.bytes)
+            if stored.variant_id != text.document_id:
+                self.digest.update(stored.variant_id.bytes)
             self.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
 
     def _add_wrong_text(self, place: str, what: str, *, explained_by: str | None = None) -> None:
@@ -128,9 +128,9 @@ class ReleasedContent:
             Finding(kind="changed", relation="release", place=place, what=what, remedy=remedy, repair=unless)
         )
 
-    def add_wrong_calls(self, kind: Kind, place: str, expected: str, found: int) -> None:
+    def add_wrong_calls(self, kind: Kind, place: str, expected: str, count: int) -> None:
         """Add a finding: `release_calls` holds other calls than the files."""
-        what = f"expected {expected}, found {found} in Postgres"
+        what = f"expected {expected}, found {count} in Postgres"
         self.wrong_calls.append(Finding(kind, "release_calls", place, what, ""))
 
     def findings(self) -> list[Finding]:
@@ -216,8 +216,10 @@ def artifacts(auditing: Auditing, uri: str, _: str) -> Page:
     remedy = "Publish it again from what it was made from (published_artifacts.source)."
     manifest = _check_objects(auditing, uri, row.manifest_sha256, remedy, page)
     stated = None if manifest is None else (manifest.kind, manifest.identity, manifest.size)
-    if stated not in (None, found := (row.kind, row.identity, row.bytes)):
-        what = "expected {} {} of {} bytes, as its manifest says, found {} {} of {}".format(*stated, *found)
+    if stated not in (None, registered := (row.kind, row.identity, row.bytes)):
+        what = "expected {} {} of {} bytes, as its manifest says, found {} {} of {}".format(
+            *stated, *registered
+        )
         page.add("changed", "published_artifacts", uri, what, "Publish it again: that writes the row.")
     return page
 
@@ -239,8 +241,8 @@ def _check_objects(
     store = auditing.store
 
     def add(kind: Kind, key: str, what: str) -> None:
-        of_key = {**repair, "keys": [key]} if repair else None
-        page.add(kind, "object", store.uri(key), what, remedy, repair=of_key)
+        repair_of_key = {**repair, "keys": [key]} if repair else None
+        page.add(kind, "object", store.uri(key), what, remedy, repair=repair_of_key)
 
     # 1. The manifest exists, and the registered one.
     prefix = store.key_of(uri)
@@ -261,9 +263,9 @@ def _check_objects(
         for file in manifest.files:
             page.items += 1
             copy = Path(folder) / "object" if read and file.name.endswith(".parquet") else None
-            if found := store.found_instead(manifest, file, copy):
-                what = f"expected {file.size} bytes with the hash {file.sha256}, found {found}"
-                add("lost" if found == "nothing" else "changed", manifest.key_of(file), what)
+            if content := store.found_instead(manifest, file, copy):
+                what = f"expected {file.size} bytes with the hash {file.sha256}, found {content}"
+                add("lost" if content == "nothing" else "changed", manifest.key_of(file), what)
             elif read and copy and not page.findings:
                 read(copy)
     return manifest

@@ -55,11 +55,11 @@ def planned(auditing: Auditing) -> Iterator[str]:
 def repair(auditing: Auditing) -> int:
     """Repair what can be repaired; returns the number of findings that are."""
     done = 0
-    found = _by_action(auditing)
+    rows_by_action = _by_action(auditing)
     relations = defaultdict(set)
     for row in findings_of(auditing.engine, auditing.audit_id):
         relations[row.relation].add(row.place)
-    for action, rows in found.items():
+    for action, rows in rows_by_action.items():
         if action == "rows":
             # 1. What rows are computed again from has to be sound: their text and their recipes.
             sound = [row for row in rows if row.repair["document_id"] not in relations["documents"]]
@@ -75,7 +75,7 @@ def repair(auditing: Auditing) -> int:
         if (
             action == "delete_document"
             and rows
-            and any(row.repair["lacks_members"] for row in found["read_again"])
+            and any(row.repair["lacks_members"] for row in rows_by_action["read_again"])
         ):
             logger.warning(
                 "%d texts that no corpus holds stay: members of a corpus are lost. Ingest it again.",
@@ -89,7 +89,7 @@ def repair(auditing: Auditing) -> int:
                 len(rows),
             )
             continue
-        if action == "release" and found["rows"] and rows:
+        if action == "release" and rows_by_action["rows"] and rows:
             logger.warning(
                 "%d objects of releases are not repaired: rows are damaged, and a release is made from them. Run the stages again, "
                 "and then audit again.",
@@ -108,11 +108,11 @@ def repair(auditing: Auditing) -> int:
 
 
 def _by_action(auditing: Auditing) -> dict[str, list[Row[Any]]]:
-    found: dict[str, list[Row[Any]]] = {action: [] for action in WORDS}
+    rows_by_action: dict[str, list[Row[Any]]] = {action: [] for action in WORDS}
     for row in findings_of(auditing.engine, auditing.audit_id):
         if row.repair is not None and not row.is_repaired and row.repair["action"] != CHOICE:
-            found[row.repair["action"]].append(row)
-    return found
+            rows_by_action[row.repair["action"]].append(row)
+    return rows_by_action
 
 
 def accept_numbers(auditing: Auditing, run_id: str) -> int:
@@ -121,24 +121,24 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
     Raises:
         NoResultError: the audit found something else, by which the rows may be wrong.
     """
-    found = list(findings_of(auditing.engine, auditing.audit_id))
-    others = [row for row in found if row.repair is None or row.repair["action"] != CHOICE]
+    findings = list(findings_of(auditing.engine, auditing.audit_id))
+    others = [row for row in findings if row.repair is None or row.repair["action"] != CHOICE]
     if others:
         raise NoResultError(
             f"run {run_id}: expected rows that nothing speaks against, found {len(others)} other findings, such as "
             f"{others[0].relation} {others[0].place}. No number was changed: mend these first."
         )
-    if found:
+    if findings:
         with auditing.engine.connect() as connection:
             counted = count_again(connection, run_id)
             connection.rollback()
         with database.transaction(auditing.engine) as connection:
-            relations = {row.relation for row in found}
+            relations = {row.relation for row in findings}
             for table, rows in counted.items():
                 if relation_of(table) in relations:
                     replace_numbers(connection, run_id, table, rows)
-        _mark(auditing, [row.finding_id for row in found])
-    return len(found)
+        _mark(auditing, [row.finding_id for row in findings])
+    return len(findings)
 
 
 def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None:
@@ -156,9 +156,9 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
                     database.execute(connection, queries.repairs.release_calls, release_id=row.release_id)
                     release_stage.insert_calls(connection, row.release_id, Path(folder))
         case "delete_folder":
-            found, state = Path(repair["path"]), auditing.settings.state_dir
-            if found.parent in (state, state / "finetuning"):  # where `left_folders` looks
-                shutil.rmtree(found, ignore_errors=True)
+            left_folder, state = Path(repair["path"]), auditing.settings.state_dir
+            if left_folder.parent in (state, state / "finetuning"):  # where the check `left_folders` looks
+                shutil.rmtree(left_folder, ignore_errors=True)
         case "finish_run":
             finish_run(auditing.settings, repair["run_id"], "failed")
         case "read_again":
@@ -197,13 +197,13 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                 f"expected rows that give the release {row.release_id}, found others, which give {written.release_id}. Repair the "
                 "rows first, run the stages again, and then audit again."
             )
-        made = Manifest.of(store.key_of(row.uri), {**written.parts, release_stage.CARD: written.card})
+        expected = Manifest.of(store.key_of(row.uri), {**written.parts, release_stage.CARD: written.card})
         try:
-            has_manifest = store.read_manifest(made.prefix) == made
+            has_manifest = store.read_manifest(expected.prefix) == expected
         except CorruptObjectError:
             has_manifest = False
         for key in repair["keys"]:
-            if key != made.key or not has_manifest:
+            if key != expected.key or not has_manifest:
                 store.delete(key)
         manifest = release_stage.publish(auditing.settings, store, written)
         with database.transaction(auditing.engine) as connection:
@@ -225,7 +225,7 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
         grouped[row.repair["stage"], row.repair["recipe_id"]].append(row)
     done = 0
     stages = list(RECIPE_OF_STAGE)
-    for (stage, recipe_id), of_recipe in sorted(grouped.items(), key=lambda item: stages.index(item[0][0])):
+    for (stage, recipe_id), recipe_rows in sorted(grouped.items(), key=lambda item: stages.index(item[0][0])):
         with database.transaction(auditing.engine) as connection:
             later = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
             recipe_ids = sorted(row.recipe_id for row in later)  # this recipe, and all that are built on it
@@ -237,20 +237,20 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
             )
             continue
         [recipe] = (row for row in later if row.recipe_id == recipe_id)
-        for first in range(0, len(of_recipe), ROWS_AT_ONCE):
-            some = of_recipe[first : first + ROWS_AT_ONCE]
+        for first in range(0, len(recipe_rows), ROWS_AT_ONCE):
+            page = recipe_rows[first : first + ROWS_AT_ONCE]
             database.execute(
                 auditing.engine,
                 queries.repairs.rows,
-                document_ids=[uuid.UUID(row.repair["document_id"]) for row in some],
+                document_ids=[uuid.UUID(row.repair["document_id"]) for row in page],
                 recipe_ids=recipe_ids,
                 deletes_results=stage == "execute",
                 asked_in=recipe.parent_recipe_id,
                 tool=recipe.tool,
                 tool_version=recipe.definition.get("tool_version"),
             )
-            _mark(auditing, [row.finding_id for row in some])
-            done += len(some)
+            _mark(auditing, [row.finding_id for row in page])
+            done += len(page)
     return done
 
 

@@ -73,11 +73,11 @@ def _newest(auditing: Auditing) -> dict[str, Row[Any]]:
     }
 
 
-def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) -> Page:
+def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str) -> Page:
     # 1. The documents.
-    tool = get_tool(of_run.tool)
+    tool = get_tool(run_row.tool)
     with database.transaction(auditing.engine) as connection:
-        run = load_run_tool(connection, of_run.run_id, of_run.tool)
+        run = load_run_tool(connection, run_row.run_id, run_row.tool)
         rows = database.fetch_all(
             connection,
             queries.resampling.documents,
@@ -106,12 +106,12 @@ def _compute_again(auditing: Auditing, of_run: Row[Any], calls: int, seed: str) 
     scoring = ScoreWork(run=run, shard=shard, tool=tool, load_model=lambda: model.of(run))
     with database.transaction(auditing.engine) as connection:
         paragraphs = sampling.load(connection, documents)
-        asked = dataclasses.replace(execution.load(connection, documents), known={})
+        inputs = dataclasses.replace(execution.load(connection, documents), answered={})
         executed = scoring.load(connection, documents)
     done = {
         "filter": filtering.compute(documents),
         "sample": sampling.compute(paragraphs),
-        "execute": execution.compute(asked),
+        "execute": execution.compute(inputs),
         "score": scoring.compute(executed),
     }
     if run.placebo_recipe_id is not None:
@@ -154,9 +154,9 @@ def _differences(
 ) -> Iterator[tuple[Kind, str, str]]:
     """Kind, place and words for each row that is computed otherwise than it is stored, or not at all; `key` names a row."""
     again = {tuple(row[name] for name in key): row for row in computed}
-    known = {tuple(getattr(row, name) for name in key): row for row in stored}
-    for names in sorted({*again, *known}, key=str):
-        row, before, place = again.get(names), known.get(names), " ".join(map(str, names))
+    stored_rows = {tuple(getattr(row, name) for name in key): row for row in stored}
+    for names in sorted({*again, *stored_rows}, key=str):
+        row, before, place = again.get(names), stored_rows.get(names), " ".join(map(str, names))
         if row is None:
             yield "changed", place, "expected a row that is computed again, found one that is not"
             continue
@@ -166,26 +166,26 @@ def _differences(
         for name, value in row.items():
             if name == "seconds":
                 continue
-            found = getattr(before, name)
+            stored_value = getattr(before, name)
             not_stored = (
-                name in ("token_log_probabilities", "scored_tokens") and found is None
+                name in ("token_log_probabilities", "scored_tokens") and stored_value is None
             )  # as the run wanted
-            if not not_stored and not _equal(value, found, tolerance):
+            if not not_stored and not _equal(value, stored_value, tolerance):
                 yield (
                     "changed",
                     place,
-                    f"expected {name} {value!r:.100}, as computed again, found {found!r:.100}",
+                    f"expected {name} {value!r:.100}, as computed again, found {stored_value!r:.100}",
                 )
                 break
 
 
-def _equal(value: Any, found: Any, tolerance: float) -> bool:
-    if isinstance(value, float) and isinstance(found, float):
-        return math.isclose(value, found, rel_tol=0.0, abs_tol=tolerance) or (
-            math.isnan(value) and math.isnan(found)
+def _equal(value: Any, stored_value: Any, tolerance: float) -> bool:
+    if isinstance(value, float) and isinstance(stored_value, float):
+        return math.isclose(value, stored_value, rel_tol=0.0, abs_tol=tolerance) or (
+            math.isnan(value) and math.isnan(stored_value)
         )
-    if isinstance(value, list | tuple) and isinstance(found, list | tuple):
-        return len(value) == len(found) and all(
-            _equal(item, other, tolerance) for item, other in zip(value, found, strict=True)
+    if isinstance(value, list | tuple) and isinstance(stored_value, list | tuple):
+        return len(value) == len(stored_value) and all(
+            _equal(item, other, tolerance) for item, other in zip(value, stored_value, strict=True)
         )
-    return bool(value == found)
+    return bool(value == stored_value)

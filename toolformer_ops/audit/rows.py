@@ -51,13 +51,13 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     )
     for row in rows:
         page.items += 1
-        found = Recipe(row.stage, row.tool, row.definition, row.parent_recipe_id).recipe_id
-        if found != row.recipe_id:
+        recipe_id = Recipe(row.stage, row.tool, row.definition, row.parent_recipe_id).recipe_id
+        if recipe_id != row.recipe_id:
             page.add(
                 "changed",
                 "recipes",
                 row.recipe_id,
-                f"expected the definition that the id is the hash of, found one with the hash {found}",
+                f"expected the definition that the id is the hash of, found one with the hash {recipe_id}",
                 "Restore the row from a backup: it is what the rows of this recipe are explained by.",
             )
     return page
@@ -144,8 +144,8 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
     If all runs of the corpus are looked at, those before are proven by now, and what changed since them is
     counted.
     """
-    found = database.fetch_one(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
-    if found.in_rows:
+    counts = database.fetch_one(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
+    if counts.in_rows:
         return Page(items=1, unprovable=1)
     with auditing.engine.connect() as connection:
         stored = _comparable(_numbers(connection, run_id))

@@ -107,8 +107,8 @@ def audit(
         outcome = conclude(auditing, checks)
         for done in outcome.checks:
             unprovable = f", {done.unprovable:,} without a hash to compare with" if done.unprovable else ""
-            found = f"{done.findings:,} found" if done.findings else "nothing found"
-            say(f"{done.name}: {done.items:,} looked at{unprovable}, {found}, {done.seconds:.1f} s")
+            findings = f"{done.findings:,} found" if done.findings else "nothing found"
+            say(f"{done.name}: {done.items:,} looked at{unprovable}, {findings}, {done.seconds:.1f} s")
         for line in report(auditing, outcome):
             say(line)
         # 3. Repair, or what it would do.
@@ -117,7 +117,7 @@ def audit(
             say(f"accepted: {accepted} findings; the numbers of {scope_id} are those of its rows")
             outcome = conclude(auditing, checks)
         elif repairs and outcome.wrong:
-            repaired = f"repaired {repair(auditing)} of {outcome.found}"
+            repaired = f"repaired {repair(auditing)} of {outcome.findings}"
             say(f"{repaired}; the next run with these recipes computes the rows that were deleted")
             outcome = conclude(auditing, checks)
         elif plans and outcome.wrong:
@@ -134,12 +134,12 @@ def audit(
 
 def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:
     """The findings, a line each, as Markdown: the first ones, and how many more there are."""
-    if not outcome.found:
+    if not outcome.findings:
         return [f"audit {outcome.audit_id}: nothing is wrong"]
-    lines = [f"audit {outcome.audit_id}: {outcome.found} findings (table audit_findings)"]
+    lines = [f"audit {outcome.audit_id}: {outcome.findings} findings (table audit_findings)"]
     for number, row in enumerate(findings_of(auditing.engine, outcome.audit_id)):
         if number == MOST_SHOWN:
-            lines.append(f"- and {outcome.found - MOST_SHOWN} more")
+            lines.append(f"- and {outcome.findings - MOST_SHOWN} more")
             break
         lines.append(f"- {row.kind}: {row.relation} {row.place}: {row.what}. {row.remedy}")
     return lines

@@ -87,7 +87,7 @@ def generate(
         raise UsageError(
             "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
         )
-    asked = [Prompt(text, day) for text in prompts]
+    dated_prompts = [Prompt(text, day) for text in prompts]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens,
         call_start_rank=k,
@@ -97,7 +97,7 @@ def generate(
     name = model_name(model)
     allowed = typed_tools(tools or ()) or None
     writer = WritingModel.load(settings, name, tools=allowed)
-    for text in writer.write(asked, decoding):
+    for text in writer.write(dated_prompts, decoding):
         if not as_json:
             print_text(text)
             continue

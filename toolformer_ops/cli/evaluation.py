@@ -98,17 +98,17 @@ def evaluate(
     # 3. Inputs, and scores.
     if out is not None:
         out.write_bytes(
-            input_lines(found for evaluation in outcome.evaluations for found in evaluation.inputs)
+            input_lines(evaluated for evaluation in outcome.evaluations for evaluated in evaluation.inputs)
         )
     comparisons = compare_evaluations(outcome.evaluations)
     if as_json:
-        found = {
+        report = {
             "scores": [dataclasses.asdict(score) for score in outcome.scores],
             "differences": [dataclasses.asdict(compared) for compared in comparisons],
             "left_out": outcome.left_out,
             "failures": outcome.failures,
         }
-        typer.echo(json_to_show(found, indent=2, default=datetime.date.isoformat))
+        typer.echo(json_to_show(report, indent=2, default=datetime.date.isoformat))
     else:
         print_tables(outcome.scores, comparisons)
     if outcome.failures:

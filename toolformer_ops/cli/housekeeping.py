@@ -68,17 +68,17 @@ def forget_command(
     if release or model:
         _withdraw(settings, "release" if release else "model", release or model, dry_run=dry_run, yes=yes)
         return
-    asked = document or corpus
-    if asked and not (dry_run or yes):
+    names_texts = document or corpus
+    if names_texts and not (dry_run or yes):
         _show(
             forgetting.forget(settings, document or (), corpus, record_ids=record or (), dry_run=True),
             "to forget",
         )
         typer.confirm("delete these rows for ever?", abort=True)
-    found = forgetting.forget(
+    forgotten = forgetting.forget(
         settings, document or (), corpus, record_ids=record or (), reason=reason, dry_run=dry_run
     )
-    _show(found, "to forget" if dry_run else "forgotten" if asked else "forgotten until now")
+    _show(forgotten, "to forget" if dry_run else "forgotten" if names_texts else "forgotten until now")
 
 
 def _withdraw(settings: Settings, kind: "Kind", name: str, *, dry_run: bool, yes: bool) -> None:
@@ -187,18 +187,18 @@ def audit_command(
 
     if accept_numbers and (run or repair):
         raise UsageError("expected --accept-numbers alone, found it with --run or --repair.")
-    given: dict[Scope, str] = {
+    scope_ids: dict[Scope, str] = {
         "corpus": corpus,
         "run": run or accept_numbers,
         "release": release,
         "model": model,
     }
-    asked: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in given.items() if scope_id]
-    if len(asked) > 1:
+    scopes: list[tuple[Scope, str]] = [(scope, scope_id) for scope, scope_id in scope_ids.items() if scope_id]
+    if len(scopes) > 1:
         raise UsageError("expected one of --corpus, --run, --release and --model, found several.")
     if yes and not repair:
         raise UsageError("expected --yes with --repair, found it alone.")
-    [(scope, scope_id)] = asked or [("all", "")]
+    [(scope, scope_id)] = scopes or [("all", "")]
     outcome = audit(
         load_settings(),
         scope,
@@ -224,11 +224,11 @@ def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annota
     """
     from toolformer_ops.runs import tries
 
-    found = tries.retry_failed(load_settings(), run)
-    for document in found:
+    documents = tries.retry_failed(load_settings(), run)
+    for document in documents:
         typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
     typer.echo(
-        f"{len(found):,} documents are tried again by the next run, or when the run's filter and annotate are cleared"
+        f"{len(documents):,} documents are tried again by the next run, or when the run's filter and annotate are cleared"
     )
 
 
@@ -268,14 +268,14 @@ def doctor(
         if kubernetes:
             from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
 
-            found = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
+            all_findings = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
         else:
             from toolformer_ops.runs.self_check import findings
 
-            found = findings(settings)
+            all_findings = findings(settings)
         if settings.airflow_password.get_secret_value() or end_halted:
-            found = itertools.chain(found, _findings_of_runs(settings, end=end_halted))
-        for finding in found:
+            all_findings = itertools.chain(all_findings, _findings_of_runs(settings, end=end_halted))
+        for finding in all_findings:
             typer.echo(str(finding), file=stdout)
             missing += finding.state == "missing"
     if missing:
@@ -290,25 +290,25 @@ def _findings_of_runs(settings: Settings, *, end: bool) -> "Iterator[Finding]":
         yield from findings_of_runs(settings, airflow, end=end)
 
 
-def _show(found: "Forgotten", what: str) -> None:
-    typer.echo(f"{found.texts:,} texts {what}")
-    for table, rows in sorted(found.rows.items()):
+def _show(forgotten: "Forgotten", what: str) -> None:
+    typer.echo(f"{forgotten.texts:,} texts {what}")
+    for table, rows in sorted(forgotten.rows.items()):
         typer.echo(f"  {rows:>12,} rows of {table}")
-    for source in found.sources:
+    for source in forgotten.sources:
         line = f", such as line {source.line}" if source.line else ""
         typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
-    for other in found.other_texts[:MOST_RECORDS_SHOWN]:
+    for other in forgotten.other_texts[:MOST_RECORDS_SHOWN]:
         words = shlex.join(("--corpus", other.corpus, "--record", other.record_id))
         typer.echo(
             f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}"
         )
-    if len(found.other_texts) > MOST_RECORDS_SHOWN:
-        typer.echo(f"and those of {len(found.other_texts) - MOST_RECORDS_SHOWN:,} more records")
-    for folder in found.trainings:
+    if len(forgotten.other_texts) > MOST_RECORDS_SHOWN:
+        typer.echo(f"and those of {len(forgotten.other_texts) - MOST_RECORDS_SHOWN:,} more records")
+    for folder in forgotten.trainings:
         typer.echo(f"with the folder {folder} of a training that did not end")
-    if found.history_files:
-        typer.echo(f"with them out of {found.history_files:,} files of the history")
-    for place in found.places:
+    if forgotten.history_files:
+        typer.echo(f"with them out of {forgotten.history_files:,} files of the history")
+    for place in forgotten.places:
         if place.withdrawn:
             typer.echo(f"withdrawn: {place.kind} {place.uri}")
         else:

@@ -87,17 +87,17 @@ def export(
     from toolformer_ops.stages.release import compared_with_evaluation_data
 
     settings = load_settings()
-    found: Any
+    export: Any
     if form := FORMS.get(export_format):
         compare = functools.partial(compared_with_evaluation_data, settings)
         refusals = Refusals(with_refusals, compare) if with_refusals else None
-        found = export_chat(settings, release, out, seed, model, refusals, form=form)
+        export = export_chat(settings, release, out, seed, model, refusals, form=form)
     elif with_refusals:
         raise UsageError("--with-refusals: expected --format chat or sharegpt with it, found another format.")
     elif export_format == "environment":
-        found = export_environment(settings, release, out, model)
+        export = export_environment(settings, release, out, model)
     else:
-        found = export_preferences(
+        export = export_preferences(
             settings,
             release,
             out,
@@ -106,7 +106,7 @@ def export(
             form=PAIR_FORMS[export_format],
             takes_lossy_template=lossy_template,
         )
-    typer.echo(json.dumps(asdict(found), indent=2))
+    typer.echo(json.dumps(asdict(export), indent=2))
 
 
 @app.command("runs")
@@ -124,10 +124,10 @@ def runs(
     from toolformer_ops.storage import database, queries
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
-        found = list_runs(connection, at_most)
+        runs = list_runs(connection, at_most)
         not_started = database.fetch_all(connection, queries.runs.not_started, run_id="", at_most=at_most)
     if as_json:
-        listed = [asdict(run) for run in found]
+        listed = [asdict(run) for run in runs]
         listed += [
             {"run_id": run.run_id, "state": "not started", "problem": run.problem} for run in not_started
         ]
@@ -159,7 +159,7 @@ def runs(
                 f"{run.own_documents:,}",
                 f"{run.device_seconds:,.1f}",
             )
-            for run in found
+            for run in runs
         ],
     )
     for run in not_started:
@@ -188,12 +188,12 @@ def changes(
         counts = change_counts(connection)
         listed = changed_calls(connection, calls)
     if as_json:
-        found = {
+        report = {
             "summary": summary.as_dict(),
             "changes": [asdict(count) for count in counts],
             "calls": [asdict(call) for call in listed],
         }
-        typer.echo(json_to_show(found, default=str, indent=2))
+        typer.echo(json_to_show(report, default=str, indent=2))
         return
     typer.echo(summary.as_text())
     if counts:

@@ -58,16 +58,16 @@ def thresholds(
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         require_run(connection, run)
         tools = [row.tool for row in database.fetch_all(connection, queries.numbers.tools, run_id=run)]
-        found = [
+        thresholds = [
             lowest_threshold(connection, load_run_tool(connection, run, tool), false_discovery_rate)
             for tool in tools
         ]
-    for lowest in found:
+    for lowest in thresholds:
         if lowest.threshold is None or lowest.rate is None:
             typer.echo(f"{lowest.tool}: none ({lowest.why_not})")
         else:
             typer.echo(
                 f"{lowest.tool}: {lowest.threshold:g} nats, {lowest.calls} calls, by chance {lowest.rate}"
             )
-    if all(lowest.threshold is None for lowest in found):
+    if all(lowest.threshold is None for lowest in thresholds):
         raise typer.Exit(EXIT_NO_RESULT)

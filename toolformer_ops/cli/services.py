@@ -121,14 +121,14 @@ def logs_command(
     Example: toolformer-ops logs postgres --follow
     """
     folder = state_dir() / "logs"
-    found = {path.stem: path for path in sorted(folder.glob("*.log"))}
-    unknown = sorted(set(services or []) - set(found))
-    if unknown or not found:
+    logs = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    unknown = sorted(set(services or []) - set(logs))
+    if unknown or not logs:
         raise ConfigurationError(
-            f"expected logs among {', '.join(found) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
+            f"expected logs among {', '.join(logs) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
             f"They are written once `toolformer-ops up` has run."
         )
-    chosen = [str(found[name]) for name in services or found]
+    chosen = [str(logs[name]) for name in services or logs]
     command = ["tail", f"--lines={lines}", *(["--follow=name", "--retry"] if follow else []), "--", *chosen]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 

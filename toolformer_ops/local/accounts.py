@@ -57,10 +57,10 @@ def postgres_account() -> Account | None:
         options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
         reason = ""
         try:
-            made = subprocess.run(
+            process = subprocess.run(
                 [program, *options, ACCOUNT_NAME], capture_output=True, text=True, check=False
             )
-            reason = made.stderr.strip()
+            reason = process.stderr.strip()
             entry = pwd.getpwnam(ACCOUNT_NAME)  # another process may have made it
         except (FileNotFoundError, KeyError) as error:
             raise ServiceError(

@@ -8,4 +8,4 @@ def installed_file(package: str, path: str) -> Path | None:
     """A file of a package by its path in it; None if there is none."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
-    return next((found for folder in folders or () if (found := Path(folder, path)).is_file()), None)
+    return next((file for folder in folders or () if (file := Path(folder, path)).is_file()), None)

@@ -76,8 +76,8 @@ class ServiceSettings(BaseSettings):
 
     def wanted_ports(self) -> dict[str, int]:
         """Return the ports that were asked for, by name."""
-        asked = {"postgres": self.postgres_port, "s3": self.s3_port, "airflow": self.airflow_port}
-        return {name: port for name, port in asked.items() if port is not None}
+        ports = {"postgres": self.postgres_port, "s3": self.s3_port, "airflow": self.airflow_port}
+        return {name: port for name, port in ports.items() if port is not None}
 
     def slots(self, device: str) -> dict[str, int]:
         """Return how many tasks of each Airflow pool may run at once when the language model runs on `device`."""
@@ -104,9 +104,9 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
     paths = StatePaths(settings.state_dir)
     paths.make()
     with locked(paths.lock, f"another `up` or `down` works in {paths.state}"):
-        found = _Startup(settings, paths).run(wanted)
+        started = _Startup(settings, paths).run(wanted)
     load_settings.cache_clear()  # the `environment` file is another now
-    return found
+    return started
 
 
 class _Startup:
@@ -183,11 +183,11 @@ class _Startup:
             },
         }
         offered: dict[str, str] = {}
-        found = self.settings.model_dump()
+        all_values = self.settings.model_dump()
         for service, values in values_of_service.items():
-            found |= values
+            all_values |= values
             offered |= values if service in wanted else {}
-        settings = Settings.model_validate(found)
+        settings = Settings.model_validate(all_values)
         write_environment(self.paths.environment, offered)
         for name, value in offered.items():
             variable = f"{ENV_PREFIX}{name.upper()}"
@@ -213,8 +213,8 @@ class _Startup:
 
         # 6. Airflow's tables, Airflow with its pools
         if AIRFLOW in wanted:
-            of_airflow = address.dsn(postgres.AIRFLOW, postgres.AIRFLOW, secrets.postgres_airflow)
-            airflow.migrate(self.paths, of_airflow, self.supervisor.environment())
+            airflow_dsn = address.dsn(postgres.AIRFLOW, postgres.AIRFLOW, secrets.postgres_airflow)
+            airflow.migrate(self.paths, airflow_dsn, self.supervisor.environment())
             with AirflowClient.of(settings) as client:
                 self._start(AIRFLOW, lambda: airflow.is_healthy(client))
                 slots = airflow.set_pools(self.paths, client, self.slots)

@@ -57,13 +57,13 @@ class ObjectStoreAddress:
 def weed_program() -> Path:
     """Return the program `weed`, which the wheel installs next to this Python; raises `ServiceError`."""
     next_to_python = Path(sys.executable).parent / "weed"
-    found = next_to_python if next_to_python.exists() else shutil.which("weed")
-    if found is None:
+    program = next_to_python if next_to_python.exists() else shutil.which("weed")
+    if program is None:
         raise ServiceError(
             f"expected the program weed at {next_to_python} or on the PATH, found none. Install the extra "
             "toolformer-ops[local], or use an S3 of your own (docs/operations.md)."
         )
-    return Path(found)
+    return Path(program)
 
 
 def write_identities(path: Path, access_key: str, secret_key: str) -> None:
@@ -105,12 +105,12 @@ def is_ready(client: BaseClient, bucket: str) -> bool:
         if bucket not in {entry["Name"] for entry in client.list_buckets().get("Buckets", [])}:
             client.create_bucket(Bucket=bucket)
         client.put_object(Bucket=bucket, Key=key, Body=key.encode())
-        found = client.get_object(Bucket=bucket, Key=key)["Body"].read()
+        content = client.get_object(Bucket=bucket, Key=key)["Body"].read()
         client.delete_object(Bucket=bucket, Key=key)
     except (BotoCoreError, ClientError) as error:
         logger.debug("object store: %s", error)
         return False
-    return bool(found == key.encode())
+    return bool(content == key.encode())
 
 
 def remove_sockets(ports: Mapping[str, int]) -> None:

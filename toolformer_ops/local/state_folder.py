@@ -108,10 +108,10 @@ def write_environment(path: Path, values: Mapping[str, str]) -> None:
     if not path.exists():
         write_private(path, _ENVIRONMENT_HEADER)
     path.chmod(0o600)
-    known = dotenv.dotenv_values(path, interpolate=False)
+    present_values = dotenv.dotenv_values(path, interpolate=False)
     for name, value in values.items():
         variable = f"TOOLFORMER_{name.upper()}"
-        if known.get(variable) != value:
+        if present_values.get(variable) != value:
             dotenv.set_key(path, variable, value)
 
 
@@ -147,15 +147,15 @@ def load_or_make_secrets(path: Path) -> GeneratedSecrets:
     Raises:
         ServiceError: the file exists and is not what we wrote.
     """
-    known = path.read_text(encoding="utf-8") if path.exists() else "{}"
+    content = path.read_text(encoding="utf-8") if path.exists() else "{}"
     try:
-        complete = GeneratedSecrets.model_validate_json(known)
+        complete = GeneratedSecrets.model_validate_json(content)
     except ValidationError as error:
         raise ServiceError(
             f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or "
             "`toolformer-ops clean`."
         ) from error
     text = complete.model_dump_json(indent=2) + "\n"
-    if text != known:
+    if text != content:
         write_private(path, text)
     return complete

@@ -159,7 +159,7 @@ class Supervisor:
     def reports(self) -> list[ProcessReport]:
         """Every program, in the order of starting; empty when supervisord does not run."""
         try:
-            found = self._call("getAllProcessInfo")
+            processes = self._call("getAllProcessInfo")
         except (OSError, http.client.HTTPException):
             return []
         reports = [
@@ -170,7 +170,7 @@ class Supervisor:
                 process_id=int(entry["pid"]),
                 started_at=int(entry["start"]),
             )
-            for entry in found
+            for entry in processes
         ]
         return sorted(reports, key=lambda report: SERVICES.index(report.service))
 

@@ -275,20 +275,20 @@ class AnnotationProgress:
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
-        of_texts: Mapping[str, Callable[[ToolProgress], int]] = {
+        text_columns: Mapping[str, Callable[[ToolProgress], int]] = {
             "texts asked": lambda tool: tool.items,
             "samples": lambda tool: tool.samples,
             "scored": lambda tool: tool.scored,
             "kept calls": lambda tool: tool.kept,
             "in texts": lambda tool: tool.kept_texts,
         }
-        of_calls: Mapping[str, Callable[[ToolProgress], int]] = {
+        call_columns: Mapping[str, Callable[[ToolProgress], int]] = {
             "calls": lambda tool: tool.items,
             "with a result": lambda tool: tool.calls,
             "scored": lambda tool: tool.scored,
             "kept": lambda tool: tool.kept,
         }
-        self._fill(table, of_texts if self.noun == "texts" else of_calls)
+        self._fill(table, text_columns if self.noun == "texts" else call_columns)
         lines = [
             Text(f"{name}, kept by chance: {tool.rate}")
             for name, tool in self.tools.items()

@@ -17,7 +17,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.annotation.candidates import Candidate, annotation_prompt, sample_paragraphs
+from toolformer_ops.annotation.candidates import (
+    Candidate,
+    SampledParagraph,
+    annotation_prompt,
+    sample_paragraphs,
+)
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import (
     JudgedCall,
@@ -101,10 +106,10 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
     if ignored:
         logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in ignored.items()))
     if not records:
-        found = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
+        refusals = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
         why = f" The first: {first.detail}." if first else ""
         raise CorpusError(
-            f"expected JSON Lines or Parquet with at least one usable record in {address}, found {found}.{why} "
+            f"expected JSON Lines or Parquet with at least one usable record in {address}, found {refusals}.{why} "
             'Each line must be an object such as {"text": "..."}.'
         )
 
@@ -270,60 +275,78 @@ class Annotator:
             self.models.endpoint,
         )
         # 2. Execution.
-        texts: list[ExecutedText] = []
-        execution_seconds: list[float] = []
-        answers: list[Counter[str]] = []
-        for of_text in sampled:
-            started = time.perf_counter()
-            inputs = [candidate.effective_input for candidate in of_text.candidates]
-            outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
-            execution_seconds.append(time.perf_counter() - started)
-            answers.append(
-                Counter(
-                    found.reason or "with_result"
-                    for found in dict(zip(inputs, outputs, strict=True)).values()
-                )
-            )
-            calls = [
-                ExecutedCall(
-                    token=candidate.position.token,
-                    call=candidate.call,
-                    results=output.results,
-                    reason=output.reason,
-                    input_only_after=candidate.input_only_after,
-                )
-                for candidate, output in zip(of_text.candidates, outputs, strict=True)
-            ]
-            own_text = own_text_of(self.tool, of_text.paragraph.document)
-            texts.append(ExecutedText(of_text.paragraph.document.text, calls, own_text))
+        executed = [self._executed(sampled_paragraph) for sampled_paragraph in sampled]
         # 3. Scoring; each text's share of the seconds is by its calls and its length.
         started = time.perf_counter()
+        texts = [paragraph.text for paragraph in executed]
         scored = score_texts(self.models.model, self.choices, self._keep_threshold, texts)
-        weights = [len(text.calls) * len(text.text) for text in texts]
-        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
-        for of_text, found_of_text, weight, seconds, answered in zip(
-            sampled, scored, weights, execution_seconds, answers, strict=True
-        ):
-            with_result = [
-                (candidate, found)
-                for candidate, found in zip(of_text.candidates, found_of_text, strict=True)
-                if found.result is not None
-            ]
-            yield AnnotatedParagraph(
-                text=of_text.paragraph.document.text,
-                calls=[judged_call(of_text.paragraph, *call) for call in with_result],
-                lines=[call_line(of_text.paragraph, *call, self._keep_threshold) for call in with_result],
-                counts=Counter({**of_text.counts, "inputs": answered.total()}),
-                answers=answered,
-                without_result=Counter(
-                    found.reason for found in found_of_text if found.result is None and found.reason
-                ),
-                seconds={
-                    "sample": of_text.seconds,
-                    "execute": seconds,
-                    "score": seconds_a_weight * weight,
-                },
+        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(item.weight for item in executed))
+        for paragraph, losses in zip(executed, scored, strict=True):
+            yield self._annotated(paragraph, losses, seconds_a_weight * paragraph.weight)
+
+    def _executed(self, sampled: SampledParagraph) -> "_ExecutedParagraph":
+        """Run the tool on the calls of one paragraph."""
+        started = time.perf_counter()
+        inputs = [candidate.effective_input for candidate in sampled.candidates]
+        outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
+        seconds = time.perf_counter() - started
+        calls = [
+            ExecutedCall(
+                token=candidate.position.token,
+                call=candidate.call,
+                results=output.results,
+                reason=output.reason,
+                input_only_after=candidate.input_only_after,
             )
+            for candidate, output in zip(sampled.candidates, outputs, strict=True)
+        ]
+        document = sampled.paragraph.document
+        output_of_input = dict(zip(inputs, outputs, strict=True))
+        return _ExecutedParagraph(
+            sampled=sampled,
+            text=ExecutedText(document.text, calls, own_text_of(self.tool, document)),
+            answers=Counter(output.reason or "with_result" for output in output_of_input.values()),
+            seconds=seconds,
+        )
+
+    def _annotated(
+        self, executed: "_ExecutedParagraph", losses: Sequence[ScoredCall], scoring_seconds: float
+    ) -> AnnotatedParagraph:
+        """The calls of one paragraph with their losses."""
+        sampled = executed.sampled
+        with_result: list[tuple[Candidate, ScoredCall]] = []
+        without_result: Counter[str] = Counter()
+        for candidate, scored in zip(sampled.candidates, losses, strict=True):
+            if scored.result is not None:
+                with_result.append((candidate, scored))
+            elif scored.reason:
+                without_result[scored.reason] += 1
+        return AnnotatedParagraph(
+            text=sampled.paragraph.document.text,
+            calls=[judged_call(sampled.paragraph, *call) for call in with_result],
+            lines=[call_line(sampled.paragraph, *call, self._keep_threshold) for call in with_result],
+            counts=Counter({**sampled.counts, "inputs": executed.answers.total()}),
+            answers=executed.answers,
+            without_result=without_result,
+            seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},
+        )
+
+
+@dataclass(frozen=True)
+class _ExecutedParagraph:
+    """One paragraph whose calls have run."""
+
+    sampled: SampledParagraph
+    text: ExecutedText
+    answers: Counter[str]
+    """How many of the distinct inputs have a result, and each reason for none."""
+    seconds: float
+    """How long the tool took."""
+
+    @property
+    def weight(self) -> int:
+        """By what the seconds of scoring are shared: its calls times its characters."""
+        return len(self.text.calls) * len(self.text.text)
 
 
 def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:

@@ -83,10 +83,10 @@ def page(heading: str, lines: Iterable[str], articles: Iterable[str]) -> str:
     )
 
 
-def table(rows: Sequence[Row], of_all: int) -> str:
-    """Calls as a table of HTML with its style, each marked in the text around it; `of_all` is how many there are."""
+def table(rows: Sequence[Row], total: int) -> str:
+    """Calls as a table of HTML with its style, each marked in the text around it; `total` is how many there are."""
     cells = "".join(_table_row(row) for row in rows)
-    left = f"<p>the first {len(rows):,} of {of_all:,}</p>" if of_all > len(rows) else ""
+    left = f"<p>the first {len(rows):,} of {total:,}</p>" if total > len(rows) else ""
     head = "".join(f"<th>{name}</th>" for name in ("text", "call in its text", ""))
     return f'<style>{STYLE}</style><div class="toolformer"><table><tr>{head}</tr>{cells}</table>{left}</div>'
 

@@ -122,9 +122,11 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
                 _take(look, f"{Path(file.uri).name}:{line}", record, seen)
                 if len(look.documents) >= most or look.lines >= MOST_TEXTS:
                     read_bytes += opened.bytes_read
-                    of_bytes = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
-                    of_limit = len(look.documents) / choices.document_limit if choices.document_limit else 0.0
-                    look.share_read = max(of_bytes, of_limit)
+                    byte_share = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
+                    limit_share = (
+                        len(look.documents) / choices.document_limit if choices.document_limit else 0.0
+                    )
+                    look.share_read = max(byte_share, limit_share)
                     return
         read_bytes += file.size or 0
 
@@ -161,8 +163,10 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         texts = f"about {look.texts:,} texts, of which the first {len(look.documents):,} were read"
     yield Observation("ok", "corpus", f"{texts}, of {characters:,.0f} characters in the mean")
     if look.refused and first is not None:
-        of_all = f"{look.refused.total():,} of {look.lines:,}"
-        yield Observation("mind", "records", f"{of_all} are refused: {refused}. The first: {first.detail}")
+        refused_share = f"{look.refused.total():,} of {look.lines:,}"
+        yield Observation(
+            "mind", "records", f"{refused_share} are refused: {refused}. The first: {first.detail}"
+        )
     # 2. The fields.
     said = [f"text={look.names.text}"]
     for target in ("url", "date"):
@@ -296,7 +300,7 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
         probed = probe_tool(settings, models, tool, choices, texts.probe)
         texts.texts = round(texts.texts / look.share_read)
         estimates.append(extrapolate(tool, texts, probed, choices.part(PlaceboChoices)))
-    of_tools = ", ".join(
+    tool_hours = ", ".join(
         f"{estimate.tool} {duration(3600 * estimate.device_hours)}"
         for estimate in estimates
         if estimate.texts
@@ -305,7 +309,7 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
     return Observation(
         "ok",
         "time",
-        f"about {whole} in one process on {settings.device} ({of_tools}), measured on {PROBE_TEXTS} texts a tool",
+        f"about {whole} in one process on {settings.device} ({tool_hours}), measured on {PROBE_TEXTS} texts a tool",
     )
 
 

@@ -99,16 +99,16 @@ def count_kept(
     kept = {tool.spec.name: KeptTexts() for tool in tools}
     for document in documents:
         for tool in tools:
-            found = kept[tool.spec.name]
+            kept_texts = kept[tool.spec.name]
             started = time.perf_counter()
             decisions = filter_document(tool, document, choices)
-            found.seconds += time.perf_counter() - started
-            found.decisions += len(decisions)
+            kept_texts.seconds += time.perf_counter() - started
+            kept_texts.decisions += len(decisions)
             paragraphs = kept_paragraphs(document, decisions)
-            found.texts += len(paragraphs)
-            found.probe = heapq.nsmallest(
+            kept_texts.texts += len(paragraphs)
+            kept_texts.probe = heapq.nsmallest(
                 probe_texts,
-                [*found.probe, *paragraphs],
+                [*kept_texts.probe, *paragraphs],
                 key=lambda item: (item.document.document_id.int, item.number),
             )
     return kept
@@ -147,36 +147,36 @@ def probe_tool(
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
     # as a call can ask for, each a little longer than one of the probe's.
     calls = [[call for call in text.calls if call.has_losses] for text in annotated]
-    own_results = itertools.cycle(str(call.scored.result) for of_text in calls for call in of_text)
+    own_results = itertools.cycle(str(call.scored.result) for text_calls in calls for call in text_calls)
     stand_ins = [
         PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
         for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1))
     ]
     draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
     started = time.perf_counter()
-    scored = score_placebos(
-        models.model,
-        choices,
-        [(text.text, of_text) for text, of_text in zip(annotated, calls, strict=True)],
-        draw,
-    )
+    texts_with_calls = [(text.text, text_calls) for text, text_calls in zip(annotated, calls, strict=True)]
+    scored = score_placebos(models.model, choices, texts_with_calls, draw)
     seconds = time.perf_counter() - started
     # 3. What each text took of it.
-    weights = [len(text.text) * sum(map(len, found)) for text, found in zip(annotated, scored, strict=True)]
+    weights = [
+        len(text.text) * sum(map(len, placebos_of_calls))
+        for text, placebos_of_calls in zip(annotated, scored, strict=True)
+    ]
+    seconds_a_weight = seconds / max(1, sum(weights))
     with_placebos: list[ProbedText] = []
-    for text, of_text, found, weight in zip(probed, calls, scored, weights, strict=True):
-        own = sum(
-            min(len(placebos), choices.placebos)
-            for call, placebos in zip(of_text, found, strict=True)
-            if draw.reaches(call.scored, choices.prune_below)
-        )
+    for number, text in enumerate(probed):
+        own, drawn = 0, 0
+        for call, placebos in zip(calls[number], scored[number], strict=True):
+            drawn += len(placebos)
+            if draw.reaches(call.scored, choices.prune_below):
+                own += min(len(placebos), choices.placebos)
         with_placebos.append(
             replace(
                 text,
-                seconds={**text.seconds, "placebo": seconds * weight / max(1, sum(weights))},
-                pool_calls=len(of_text),
+                seconds={**text.seconds, "placebo": seconds_a_weight * weights[number]},
+                pool_calls=len(calls[number]),
                 own_placebos=own,
-                sampled_placebos=sum(map(len, found)) - own,
+                sampled_placebos=drawn - own,
             )
         )
     return with_placebos
@@ -198,10 +198,10 @@ def extrapolate(
         return text.own_placebos + share * text.sampled_placebos
 
     def seconds(text: ProbedText, stage: str) -> float:
-        of_stage = text.seconds.get(stage, 0.0)
+        stage_seconds = text.seconds.get(stage, 0.0)
         if stage != "placebo":
-            return of_stage
-        return of_stage * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
+            return stage_seconds
+        return stage_seconds * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
 
     hours = [sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600 for text in probed]
 

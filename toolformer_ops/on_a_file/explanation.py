@@ -154,9 +154,9 @@ def pool_of_file(file: Path, tool: str) -> Pool:
         raise UsageError(
             f"--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in {file}: {error!r}."
         ) from error
-    of_tool = [call for call in calls if call.call.tool == tool and call.has_losses]
-    found = ((call.call_id, call.document_id, str(call.scored.result)) for call in of_tool)
-    return Pool.of_calls(found, PlaceboChoices())
+    tool_calls = [call for call in calls if call.call.tool == tool and call.has_losses]
+    results = ((call.call_id, call.document_id, str(call.scored.result)) for call in tool_calls)
+    return Pool.of_calls(results, PlaceboChoices())
 
 
 def explanation_table(explanation: dict[str, Any]) -> None:

@@ -147,10 +147,10 @@ class Judging:
         texts = [
             ExecutedText(
                 call.proposal.document.text,
-                [of_call],
+                [executed_calls],
                 own_text_of(tool, call.proposal.document) if tool else None,
             )
-            for call, of_call in zip(calls, executed, strict=True)
+            for call, executed_calls in zip(calls, executed, strict=True)
         ]
         threshold = self._keep_threshold(tool_name)
         scored = score_texts(self._model, self.choices, threshold, texts)

@@ -374,16 +374,16 @@ def try_tool(
         CorpusError, UsageError: as `annotate_file`.
     """
     annotator = Annotator.of(settings, corpus, name, model_name, values)
-    read, asked = 0, 0
+    read, texts_asked = 0, 0
     sampled, answers = Counter[str](), Counter[str]()
     calls: list[dict[str, Any]] = []
     for paragraphs in annotator.documents(texts):
-        read, asked = read + 1, asked + bool(paragraphs)
+        read, texts_asked = read + 1, texts_asked + bool(paragraphs)
         for annotated in annotator.annotate(paragraphs):
             sampled += annotated.counts
             answers += annotated.answers
             calls += annotated.lines
-    yield f"{read} texts, {asked} asked"
+    yield f"{read} texts, {texts_asked} asked"
     for what, counts in (("sampled", sampled), ("answers", answers)):
         yield f"{what}: " + (
             ", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none"

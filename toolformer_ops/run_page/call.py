@@ -53,7 +53,7 @@ class TokenRow:
 @router.get("/call")
 async def show(
     request: Request,
-    asked: AskedRunDep,
+    run_address: AskedRunDep,
     visitor: VisitorDep,
     call_id: uuid.UUID,
     document_id: Annotated[uuid.UUID | None, Query()] = None,
@@ -62,9 +62,9 @@ async def show(
     """One call of a run."""
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
-        of_tool = run.tool(tool)
-        if of_tool is None or document_id is None:
+        run = load_run(connection, run_address)
+        run_tool = run.tool(tool)
+        if run_tool is None or document_id is None:
             raise HTTPException(404)
         # 1. The call among all of its text.
         place = {
@@ -76,7 +76,7 @@ async def show(
         documents = fetch_all(connection, queries.page_calls.document, **place, first=0, at_most=0)
         calls = calls_of_text(connection, run, documents[0]) if documents else []
         call = next(
-            (call for call in calls if call["call_id"] == call_id and call["tool"] == of_tool.tool), None
+            (call for call in calls if call["call_id"] == call_id and call["tool"] == run_tool.tool), None
         )
         if call is None:
             raise HTTPException(404)
@@ -89,7 +89,7 @@ async def show(
         # 3. Where its numbers come from, and the same call in other runs.
         variant_id = str(call["variant_id"])
         row = {
-            "scoring_recipe_id": of_tool.scoring_recipe_id,
+            "scoring_recipe_id": run_tool.scoring_recipe_id,
             "document_id": variant_id,
             "call_id": str(call_id),
         }
@@ -97,21 +97,21 @@ async def show(
         others = fetch_all(
             connection,
             queries.page_calls.call_in_runs,
-            scoring_recipe_id=of_tool.scoring_recipe_id,
+            scoring_recipe_id=run_tool.scoring_recipe_id,
             run_id=run.run_id,
             corpus_id=run.corpus_id,
-            tool=of_tool.tool,
+            tool=run_tool.tool,
             document_id=str(call["document_id"]),
             variant_id=variant_id,
             position_char=call["position_char"],
             call_text=call["call_text"],
             dag_ids=sorted(visitor.dag_ids),
         )
-        recipe_ids = [of_tool.sampling_recipe_id, of_tool.execution_recipe_id, of_tool.scoring_recipe_id]
+        recipe_ids = [run_tool.sampling_recipe_id, run_tool.execution_recipe_id, run_tool.scoring_recipe_id]
         values = {
             "run": run,
             "view": "call",
-            "tool": of_tool,
+            "tool": run_tool,
             "call": call,
             "calls": calls,
             "document": document,
@@ -138,15 +138,15 @@ async def show(
 
 def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:
     """Every candidate call in a text (a row of `page_calls.document`), of all tools of the run, in the order of their places."""
-    found = []
+    calls = []
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)
-        of_text = sql.SQL(
+        condition = sql.SQL(
             "run_id = {} and tool = {} and document_uuid = {}::uuid and variant_uuid = {}::uuid"
         ).format(*map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id)))
-        found += candidates(connection, [of_text], "position_char, call_id", CALLS_A_TOOL)
+        calls += candidates(connection, [condition], "position_char, call_id", CALLS_A_TOOL)
     return sorted(
-        found, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"])
+        calls, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"])
     )
 
 
@@ -166,13 +166,13 @@ def token_rows(
 
 def pieces(text: str, first: int, calls: Sequence[Any]) -> list[Piece]:
     """The text from its character `first` on, cut where calls stand."""
-    found: list[Piece] = []
+    parts: list[Piece] = []
     start = 0
     places = sorted(
         {call["position_char"] for call in calls if 0 <= call["position_char"] - first <= len(text)}
     )
     for place in places:
         at = [call for call in calls if call["position_char"] == place]
-        found.append(Piece(text[start : place - first], at))
+        parts.append(Piece(text[start : place - first], at))
         start = place - first
-    return [*found, Piece(text[start:], ())]
+    return [*parts, Piece(text[start:], ())]

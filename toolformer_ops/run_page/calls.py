@@ -204,14 +204,14 @@ def no_calls(of: str) -> Page:
 
 
 @router.get("/calls")
-async def show(request: Request, visitor: VisitorDep, of_address: AskedCallsDep) -> Response:
+async def show(request: Request, visitor: VisitorDep, calls_address: AskedCallsDep) -> Response:
     """A page of calls: of the run that Airflow's ids name, or the annotation run `of`, or the newest one."""
-    asked = of_address.calls
+    selection = calls_address.calls
 
     def make(connection: Connection) -> Page:
-        run = of_address.run(connection, visitor.dag_ids)
+        run = calls_address.run(connection, visitor.dag_ids)
         if run is None:
-            return no_calls(of_address.of)
+            return no_calls(calls_address.of)
         # The newest runs that the visitor may see, for the choice of one.
         rows = fetch_all(connection, queries.page.runs, dag_ids=sorted(visitor.dag_ids))
         recipes = [tool.scoring_recipe_id for tool in run.tools]
@@ -221,20 +221,20 @@ async def show(request: Request, visitor: VisitorDep, of_address: AskedCallsDep)
         ]
         if any(tool.prune_below > 0 for tool in run.tools):
             reasons.append("pruned_below")
-        found = find_calls(connection, run, asked)
+        page = find_calls(connection, run, selection)
         values = {
             "run": run,
             "view": "calls",
             "runs": [dict(row._mapping) for row in rows],
-            "asked": asked,
+            "asked": selection,
             "statuses": {
                 **{name: status.title for name, status in STATUSES.items()},
                 **{f"{REASON}{reason}": f"not scored: {reason.replace('_', ' ')}" for reason in reasons},
             },
-            "found": found,
+            "found": page,
             "most_downloaded": MOST_DOWNLOADED,
-            "largest_loss": largest_loss(found.rows),
-            "sql": as_sql(connection, run, asked),
+            "largest_loss": largest_loss(page.rows),
+            "sql": as_sql(connection, run, selection),
         }
         return Page("calls.html.j2", values, run.seconds_to_keep)
 
@@ -243,16 +243,16 @@ async def show(request: Request, visitor: VisitorDep, of_address: AskedCallsDep)
 
 @router.get("/calls.{kind}")
 async def download(
-    request: Request, visitor: VisitorDep, of_address: AskedCallsDep, kind: FileKind
+    request: Request, visitor: VisitorDep, calls_address: AskedCallsDep, kind: FileKind
 ) -> Response:
     """The calls that the page would show, page after page, as a file: at most so many, and as far as one can look in the time."""
 
     def make(connection: Connection) -> Page:
-        run = of_address.run(connection, visitor.dag_ids)
+        run = calls_address.run(connection, visitor.dag_ids)
         if run is None:
-            return no_calls(of_address.of)
-        found = find_calls(connection, run, of_address.calls, MOST_DOWNLOADED, SECONDS_TO_DOWNLOAD)
-        return Page(file=file_of(found.rows, kind, run.run_id, is_whole=found.next is None))
+            return no_calls(calls_address.of)
+        page = find_calls(connection, run, calls_address.calls, MOST_DOWNLOADED, SECONDS_TO_DOWNLOAD)
+        return Page(file=file_of(page.rows, kind, run.run_id, is_whole=page.next is None))
 
     return await answer(request, make, visitor.dag_ids)
 
@@ -319,7 +319,7 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType(
 def find_calls(
     connection: Connection,
     run: ShownRun,
-    asked: Asked,
+    selection: Asked,
     at_most: int = CALLS_A_PAGE,
     seconds: float = SECONDS_TO_LOOK,
 ) -> FoundCalls:
@@ -328,30 +328,30 @@ def find_calls(
     Raises:
         HTTPException: 422 if the address names no place of a next page.
     """
-    order = _ORDERS[asked.order]
+    order = _ORDERS[selection.order]
     try:
-        after = order.parse(asked.after) if asked.after else order.start
+        after = order.parse(selection.after) if selection.after else order.start
     except ValueError:
         raise HTTPException(422, "expected the address of a next page, found another place") from None
     # 1. Calls of each tool, until the page is full, the tool has no more, or the time is over.
     until = time.monotonic() + seconds
-    found: list[tuple[Key, dict[str, Any]]] = []
+    keyed_rows: list[tuple[Key, dict[str, Any]]] = []
     horizon: Key | None = (
         None  # behind the first place that a tool was not looked at, other tools' calls have to wait
     )
     looked_at = 0
-    for tool in (tool for tool in run.tools if asked.tool in ("", tool.tool)):
-        rows, place, looked = _scan(connection, run, tool, asked, after, at_most + 1, until)
+    for tool in (tool for tool in run.tools if selection.tool in ("", tool.tool)):
+        rows, place, looked = _scan(connection, run, tool, selection, after, at_most + 1, until)
         looked_at += looked
-        found += [(order.key(row), row) for row in rows]
+        keyed_rows += [(order.key(row), row) for row in rows]
         if place is not None and (horizon is None or order.sorted_by(place) < order.sorted_by(horizon)):
             horizon = place
-    found.sort(key=lambda item: order.sorted_by(item[0]))
+    keyed_rows.sort(key=lambda item: order.sorted_by(item[0]))
     if horizon is not None:
         bound = order.sorted_by(horizon)
-        found = [item for item in found if order.sorted_by(item[0]) <= bound]
+        keyed_rows = [item for item in keyed_rows if order.sorted_by(item[0]) <= bound]
     # 2. The page, and where the next one starts.
-    shown, more = found[:at_most], len(found) > at_most
+    shown, more = keyed_rows[:at_most], len(keyed_rows) > at_most
     next_key = shown[-1][0] if more else horizon
     return FoundCalls(
         rows=[row for _, row in shown],
@@ -368,27 +368,33 @@ def largest_loss(rows: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _scan(
-    connection: Connection, run: ShownRun, tool: RunTool, asked: Asked, after: Key, at_most: int, until: float
+    connection: Connection,
+    run: ShownRun,
+    tool: RunTool,
+    selection: Asked,
+    after: Key,
+    at_most: int,
+    until: float,
 ) -> tuple[list[dict[str, Any]], Key | None, int]:
     """One tool's calls, how far the tool was looked through (None: to its end), and at how many calls or texts."""
-    order, in_text_order = _ORDERS[asked.order], asked.order == "in_text_order"
-    of_tool = dataclasses.replace(asked, tool=tool.tool)
-    at_least, below = asked.range_of(tool)
+    order, in_text_order = _ORDERS[selection.order], selection.order == "in_text_order"
+    tool_selection = dataclasses.replace(selection, tool=tool.tool)
+    at_least, below = selection.range_of(tool)
     values: dict[str, Any] = {
         "corpus_id": run.corpus_id,
         "corpus_version": run.corpus_version,
         "below_ordinal": below_ordinal(run.ordinal_limit),
         "reads_record": tool.reads_record,
-        "document_id": asked.document_id and str(asked.document_id),
+        "document_id": selection.document_id and str(selection.document_id),
     } if in_text_order else {
         "scoring_recipe_id": tool.scoring_recipe_id,
-        "sort": asked.order,
+        "sort": selection.order,
         "at_least": at_least,
         "below": below,
-        "reason": asked.reason,
+        "reason": selection.reason,
         **UNASKED,
     }  # fmt: skip
-    found: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
     look, looked_at = FIRST_LOOK, 0
     while True:
         started = time.monotonic()
@@ -415,13 +421,13 @@ def _scan(
             else:
                 ids = sql.Literal([str(row.call_id) for row in scanned])
                 among = sql.SQL("{} and call_uuid = any({}::uuid[])").format(among, ids)
-            found += candidates(
-                connection, [*_conditions(run, of_tool), among], order.order_by, at_most - len(found)
+            calls += candidates(
+                connection, [*_conditions(run, tool_selection), among], order.order_by, at_most - len(calls)
             )
-        if len(found) >= at_most:
-            return found, order.key(found[-1]), looked_at
+        if len(calls) >= at_most:
+            return calls, order.key(calls[-1]), looked_at
         if len(scanned) < look:
-            return found, None, looked_at
+            return calls, None, looked_at
         # 3. Further, as long as there is time.
         if in_text_order:
             after = (scanned[-1].ordinal + 1, -1, NO_ID)
@@ -430,43 +436,45 @@ def _scan(
         now = time.monotonic()
         fits = int(look * (until - now) / (now - started))
         if fits < FIRST_LOOK:
-            return found, after, looked_at
+            return calls, after, looked_at
         look = min(look * 4, LONGEST_LOOK, fits)
 
 
 # The statement
 
 
-def _conditions(run: ShownRun, asked: Asked) -> list[sql.Composable]:
+def _conditions(run: ShownRun, selection: Asked) -> list[sql.Composable]:
     """Which calls are asked for: conditions on the view `candidates`."""
     terms: list[sql.Composable] = [sql.SQL("run_id = {}").format(sql.Literal(run.run_id))]
-    if asked.tool:
-        terms.append(sql.SQL("tool = {}").format(sql.Literal(asked.tool)))
-    if asked.between is not None:
+    if selection.tool:
+        terms.append(sql.SQL("tool = {}").format(sql.Literal(selection.tool)))
+    if selection.between is not None:
         terms.append(
             sql.SQL(
                 "loss_reduction >= {} and loss_reduction < {} and reason is null "
                 "and (tau_information is null or information >= tau_information)"
-            ).format(*map(sql.Literal, asked.between))
+            ).format(*map(sql.Literal, selection.between))
         )
-    elif asked.reason:
-        terms.append(sql.SQL("reason = {}").format(sql.Literal(asked.reason)))
+    elif selection.reason:
+        terms.append(sql.SQL("reason = {}").format(sql.Literal(selection.reason)))
     else:
-        terms.append(sql.SQL(STATUSES[asked.status].where))
-    if asked.information is not None:
-        terms.append(sql.SQL("information >= {}").format(sql.Literal(asked.information)))
-    if asked.document_id:
+        terms.append(sql.SQL(STATUSES[selection.status].where))
+    if selection.information is not None:
+        terms.append(sql.SQL("information >= {}").format(sql.Literal(selection.information)))
+    if selection.document_id:
         terms.append(
-            sql.SQL("{}::uuid in (document_uuid, variant_uuid)").format(sql.Literal(str(asked.document_id)))
+            sql.SQL("{}::uuid in (document_uuid, variant_uuid)").format(
+                sql.Literal(str(selection.document_id))
+            )
         )
-    elif asked.contains:
+    elif selection.contains:
         # A subquery that returns a value is computed row by row; `exists` would become a join with the whole
         # corpus.
         terms.append(
             sql.SQL(
                 "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), lower({})) > 0 "
                 "from documents document where document.document_id = variant_uuid)"
-            ).format(sql.Literal(asked.contains))
+            ).format(sql.Literal(selection.contains))
         )
     return terms
 
@@ -499,7 +507,7 @@ def candidates(
     return rows
 
 
-def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
+def as_sql(connection: Connection, run: ShownRun, selection: Asked) -> str:
     """The statement that the page runs, as psql takes it: every value quoted by psycopg2."""
     columns = (
         "tool, outcome, release_outcome, reason, loss_reduction, text_before, call_text, result, text_after"
@@ -507,6 +515,6 @@ def as_sql(connection: Connection, run: ShownRun, asked: Asked) -> str:
     with raw_cursor(connection) as cursor:
         return str(
             _statement(
-                columns, _conditions(run, asked), _ORDERS[asked.order].order_by, CALLS_A_PAGE
+                columns, _conditions(run, selection), _ORDERS[selection.order].order_by, CALLS_A_PAGE
             ).as_string(cursor)
         )

@@ -26,7 +26,7 @@ PLACES_A_PAGE = 100
 async def show(
     request: Request,
     reader: ReaderDep,
-    asked: AskedRunDep,
+    run_address: AskedRunDep,
     visitor: VisitorDep,
     before: Annotated[str, Query(max_length=1000)] = "",
     reason: Annotated[str, Query(max_length=100)] = "",
@@ -41,7 +41,7 @@ async def show(
         raise HTTPException(422, "expected the address of a next page, found another place") from None
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
+        run = load_run(connection, run_address)
         # 1. The run that it is compared with: one that the visitor may see.
         wanted = before or previous_run(connection, run.run_id)
         if before and (named := fetch_all(connection, queries.changes.run_named, name=before)):

@@ -69,11 +69,11 @@ class ShownCheck:
 
 
 @router.get("/checks")
-async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) -> Response:
     """The checks of a run: those that do not hold with examples, then all others."""
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
+        run = load_run(connection, run_address)
         checks = [
             ShownCheck.of(row) for row in fetch_all(connection, queries.page.quality, run_id=run.run_id)
         ]

@@ -47,13 +47,13 @@ async def show(
         chosen = next((row for row in corpora if corpus in ("", row.corpus_id)), None)
         if corpus and chosen is None:
             raise HTTPException(404)
-        of_corpus = {"corpus_id": chosen.corpus_id if chosen else None}
+        corpus_key = {"corpus_id": chosen.corpus_id if chosen else None}
         runs = [
             row
-            for row in fetch_all(connection, queries.corpora.runs, **of_corpus, at_most=MOST_RUNS)
+            for row in fetch_all(connection, queries.corpora.runs, **corpus_key, at_most=MOST_RUNS)
             if dag_of(row.schedule, annotates=row.annotates) in visitor.dag_ids
         ]
-        versions = fetch_all(connection, queries.corpora.versions, **of_corpus, at_most=MOST_VERSIONS)
+        versions = fetch_all(connection, queries.corpora.versions, **corpus_key, at_most=MOST_VERSIONS)
         values = {
             "corpora": corpora,
             "corpus": chosen,

@@ -41,11 +41,11 @@ REPORT_HEADERS = {
 
 
 @router.get("/evaluation")
-async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) -> Response:
     """The report in a frame, below the run's own navigation, or why there is none."""
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
+        run = load_run(connection, run_address)
         try:
             problem = (
                 "" if ObjectStore(reader.settings).exists(report_key(run.run_id)) else MISSING.format(run)

@@ -122,11 +122,11 @@ def own_work(connection: Connection, run: ShownRun) -> list[Any]:
 
 
 @router.get("/run")
-async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) -> Response:
     """The view of one run."""
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
+        run = load_run(connection, run_address)
         ours = {"run_id": run.run_id}
         # 1. Numbers over all documents; none while a large run is counted for the first time.
         counted = numbers_of(reader, connection, run, "numbers", count_numbers)
@@ -209,7 +209,7 @@ def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[
     or as sampling.
     """
     counted = {(row.tool, row.stage): row for row in progress or ()}
-    found = []
+    tools = []
     for tool in run.tools:
         stages, left = [], 0.0
         is_timed = True
@@ -233,8 +233,8 @@ def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[
                 is_timed = False
             elif stage.units_left and seconds is not None:
                 left += stage.units_left * seconds
-        found.append(ToolProgress(tool.tool, tuple(stages), left if is_timed else None))
-    return found
+        tools.append(ToolProgress(tool.tool, tuple(stages), left if is_timed else None))
+    return tools
 
 
 def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
@@ -245,8 +245,8 @@ def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
         return None
     timed = [other for other in work if other.seconds_a_unit is not None]
     for stage in (row.stage, "score", "sample"):
-        if found := [other.seconds_a_unit for other in timed if other.stage == stage]:
-            return float(sum(found) / len(found))
+        if seconds := [other.seconds_a_unit for other in timed if other.stage == stage]:
+            return float(sum(seconds) / len(seconds))
     return None
 
 
@@ -275,30 +275,31 @@ def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Se
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
     """The counts of all tools side by side, stage by stage: what went on, then why the rest did not, the most frequent first."""
-    found: dict[tuple[int, str, bool, str], dict[str, int]] = {}
+    counts_by_tool: dict[tuple[int, str, bool, str], dict[str, int]] = {}
     for row in rows:
-        found.setdefault((row.step, row.stage, row.is_loss, row.reason), {})[row.tool] = row.count
+        counts_by_tool.setdefault((row.step, row.stage, row.is_loss, row.reason), {})[row.tool] = row.count
     order = list(COUNTED)
-    made = [
+    numbered_rows = [
         (step, FunnelRow(stage, reason, title(reason), is_loss, counts))
-        for (step, stage, is_loss, reason), counts in found.items()
+        for (step, stage, is_loss, reason), counts in counts_by_tool.items()
     ]
 
     def place(item: tuple[int, FunnelRow]) -> tuple[int, bool, int]:
         step, row = item
-        known = order.index(row.reason) if row.reason in order else len(order)
-        return step, row.is_loss, -row.total if row.is_loss else known
+        rank = order.index(row.reason) if row.reason in order else len(order)
+        return step, row.is_loss, -row.total if row.is_loss else rank
 
-    return [row for _, row in sorted(made, key=place) if row.total or not row.is_loss]
+    return [row for _, row in sorted(numbered_rows, key=place) if row.total or not row.is_loss]
 
 
 def device_hours(run: ShownRun, work: Sequence[Any]) -> dict[str, float | None]:
     """Hours on the device: what the run took so far, and between which bounds it was expected."""
-    of_device = tools_on_device()
+    device_tools = tools_on_device()
     seconds = sum(
         row.seconds
         for row in work
-        if row.stage in ("sample", "score", "placebo") or (row.stage == "execute" and row.tool in of_device)
+        if row.stage in ("sample", "score", "placebo")
+        or (row.stage == "execute" and row.tool in device_tools)
     )
     expected = (run.estimate or {}).get("total") or {}
     return {

@@ -48,7 +48,7 @@ HEADERS = MappingProxyType(
 @functools.cache
 def environment() -> Environment:
     """The templates with their filters."""
-    made = Environment(
+    templates = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -56,12 +56,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
     )
-    made.filters |= {
+    templates.filters |= {
         "count": count, "nats": nats, "percent": percent, "seconds": duration, "moment": moment, "words": title, "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
-    made.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
-    return made
+    templates.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
+    return templates
 
 
 def response(template: str, values: Mapping[str, Any], status: int = 200) -> Response:
@@ -100,10 +100,10 @@ def as_json(value: Any) -> str:
 
 def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
     """The address of a view with these values; those that are None or empty are left out."""
-    found = {
+    values = {
         name: value for part in (*parts, query) for name, value in part.items() if value not in (None, "")
     }
-    return f"{view}?{urlencode(found)}" if found else view
+    return f"{view}?{urlencode(values)}" if values else view
 
 
 def airflow_run(address: Mapping[str, str], *more: str) -> str:

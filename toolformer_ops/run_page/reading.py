@@ -252,11 +252,11 @@ async def answer(
         visible_to: part of the key for a page that differs by visitor, such as the DAGs that they may see.
     """
     key = (request.url.path, tuple(sorted(request.query_params.multi_items())), visible_to)
-    made = await (await reader_of(request)).answer(key, make)
+    response = await (await reader_of(request)).answer(key, make)
     # Each request gets its own response: middleware that packs a response changes its headers.
     own = (
-        {CONTENT_DISPOSITION: made.headers[CONTENT_DISPOSITION]}
-        if CONTENT_DISPOSITION in made.headers
+        {CONTENT_DISPOSITION: response.headers[CONTENT_DISPOSITION]}
+        if CONTENT_DISPOSITION in response.headers
         else {}
     )
-    return Response(made.body, made.status_code, {**pages.HEADERS, **own}, made.media_type)
+    return Response(response.body, response.status_code, {**pages.HEADERS, **own}, response.media_type)

@@ -202,21 +202,21 @@ def find_release(on: Engine | Connection, release_id: str, visitor: Visitor) -> 
     Raises:
         HTTPException: 404.
     """
-    found = fetch_all(on, queries.reviewing.release, release_id=release_id)
-    if not found or dag_of(found[0].schedule, annotates=found[0].annotates) not in visitor.dag_ids:
+    releases = fetch_all(on, queries.reviewing.release, release_id=release_id)
+    if not releases or dag_of(releases[0].schedule, annotates=releases[0].annotates) not in visitor.dag_ids:
         raise HTTPException(404, NO_SUCH_RELEASE)
-    return found[0]
+    return releases[0]
 
 
 def _shown(connection: Connection, sample: Sample, drawn: Row[Any]) -> ShownCall:
     values = {"release_id": sample.release_id, **drawn._asdict()}
-    found = fetch_all(connection, queries.reviewing.call, **values)
-    if not found:
+    calls = fetch_all(connection, queries.reviewing.call, **values)
+    if not calls:
         raise HTTPException(
             410,
             "The rows of this call were deleted since the release was made. Draw a sample with another seed.",
         )
-    call = found[0]
+    call = calls[0]
     result, source_call_id = call.result, None
     if drawn.is_placebo:
         others = fetch_all(

@@ -102,9 +102,9 @@ def from_our_page(request: Request) -> None:
         HTTPException: 403.
     """
     origin = request.headers.get("origin")
-    of_this_server = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    is_own_origin = origin is None or urlsplit(origin).netloc == request.headers.get("host")
     site = request.headers.get("sec-fetch-site", "none")
-    if site != "same-origin" and not (site == "none" and of_this_server):
+    if site != "same-origin" and not (site == "none" and is_own_origin):
         raise HTTPException(403, "expected a request from a page of this server, found one from elsewhere")
 
 

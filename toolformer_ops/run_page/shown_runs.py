@@ -90,26 +90,29 @@ class ShownRun:
         return next((tool for tool in self.tools if tool.tool == name), None)
 
 
-def load_run(connection: Connection, asked: AskedRun) -> ShownRun:
+def load_run(connection: Connection, run_address: AskedRun) -> ShownRun:
     """The run that was asked for.
 
     Raises:
         NoSuchRunError: there is none, or it belongs to another DAG.
     """
-    if not is_ours(asked.dag_id):
-        raise NoSuchRunError(f"The DAG {asked.dag_id} annotates nothing, so that its runs have no such page.")
-    run = find_run(connection, asked.run_id, (asked.dag_id,))
+    if not is_ours(run_address.dag_id):
+        raise NoSuchRunError(
+            f"The DAG {run_address.dag_id} annotates nothing, so that its runs have no such page."
+        )
+    run = find_run(connection, run_address.run_id, (run_address.dag_id,))
     if run is None:
-        for ended in fetch_all(connection, queries.runs.not_started, run_id=asked.run_id, at_most=1):
+        for ended in fetch_all(connection, queries.runs.not_started, run_id=run_address.run_id, at_most=1):
             raise NoSuchRunError(
-                f"The run {asked.dag_run_id} never started; {ended.problem} {KEEPS_PARAMETERS}",
+                f"The run {run_address.dag_run_id} never started; {ended.problem} {KEEPS_PARAMETERS}",
                 title="This run never started",
             )
         raise NoSuchRunError(
-            f"{asked.dag_id} has no run {asked.dag_run_id} in the database of annotations. A run gets there by its task start_run; "
-            "this page looks again by itself. If a task before is red, it is below, with its reason.",
+            f"{run_address.dag_id} has no run {run_address.dag_run_id} in the database of annotations. "
+            "A run gets there by its task start_run; this page looks again by itself. "
+            "If a task before is red, it is below, with its reason.",
             title="This run has not started",
-            dag_run=(asked.dag_id, asked.dag_run_id),
+            dag_run=(run_address.dag_id, run_address.dag_run_id),
         )
     return run
 

@@ -68,7 +68,7 @@ class ToolThreshold:
 
 
 @router.get("/thresholds")
-async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Response:
+async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) -> Response:
     """The sliders; `threshold.TOOL=NATS` in the address moves one."""
     chosen: dict[str, float] = {}
     for name, value in request.query_params.items():
@@ -79,7 +79,7 @@ async def show(request: Request, reader: ReaderDep, asked: AskedRunDep) -> Respo
                 raise HTTPException(422, f"{name}: expected a number of nats, found {value!r:.80}") from None
 
     def make(connection: Connection) -> Page:
-        run = load_run(connection, asked)
+        run = load_run(connection, run_address)
         counted = numbers_of(reader, connection, run, "histogram", load_counts)
         counts: Counts | None = counted.values if counted else None
         tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts) for tool in run.tools]
@@ -158,11 +158,13 @@ def _of_tool(
     counts: Counts | None,
 ) -> ToolThreshold:
     # 1. The places of the slider: from the first one at which all calls were computed.
-    found = fetch_one(connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id)
+    reductions = fetch_one(
+        connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id
+    )
     tau = tool.keep_threshold
     first = round(tool.prune_below * PLACES_A_NAT)
     first += first / PLACES_A_NAT < tool.prune_below
-    last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, found.largest or 0.0)))
+    last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, reductions.largest or 0.0)))
     # 2. The place that is asked for. A slider that was not moved is at the place nearest to the run's own
     #    threshold.
     place = None
@@ -173,8 +175,8 @@ def _of_tool(
     # 3. What it keeps there, and calls that come in or go out.
     then, moved = now, None
     if place is not None and threshold != tau:
-        asked = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
-        moved = find_calls(connection, run, asked, at_most=EXAMPLES)
+        selection = Asked(tool=tool.tool, status="kept", between=(min(tau, threshold), max(tau, threshold)))
+        moved = find_calls(connection, run, selection, at_most=EXAMPLES)
         then = counts.at(tool.tool, place) if counts else None
     return ToolThreshold(
         tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved

@@ -126,8 +126,8 @@ def previous_run(connection: Connection, run_id: str) -> str | None:
 
     A run that no schedule started is compared with one of the same model. None if there is no such run.
     """
-    found = database.fetch_all(connection, queries.changes.previous_run, run_id=run_id)
-    return found[0].run_id if found else None
+    previous_runs = database.fetch_all(connection, queries.changes.previous_run, run_id=run_id)
+    return previous_runs[0].run_id if previous_runs else None
 
 
 def find_changes(connection: Connection, run_id: str, other: str | None = None) -> ReleaseChanges:

@@ -575,18 +575,18 @@ class RunChoices(
             return values
         sent = {name: value for name, value in values.items() if value is not None}
         # 1. One field a tool.
-        given = sent.get("keep_thresholds", {})
+        thresholds = sent.get("keep_thresholds", {})
         by_tool = {
             registered_name(name.removeprefix(THRESHOLD_OF)): sent.pop(name)
             for name in list(sent)
             if name.startswith(THRESHOLD_OF)
         }
-        if by_tool and isinstance(given, Mapping):
-            if twice := sorted(set(by_tool) & set(map(registered_name, given))):
+        if by_tool and isinstance(thresholds, Mapping):
+            if twice := sorted(set(by_tool) & set(map(registered_name, thresholds))):
                 raise ValueError(
                     f"keep_thresholds and {THRESHOLD_OF}{twice[0]} both give a threshold; leave one out"
                 )
-            sent["keep_thresholds"] = {**given, **by_tool}
+            sent["keep_thresholds"] = {**thresholds, **by_tool}
         # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
         name = sent.get("preset", "paper")
         preset = dict(PRESETS.get(name, {})) if isinstance(name, str) else {}
@@ -665,9 +665,9 @@ class RunChoices(
             specs = [get_tool(tool).spec for tool in self.tools]
             units = {spec.price_unit: spec.name for spec in specs if spec.price is not None}
             if len(units) != 1:
-                found = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
+                unit_names = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
                 raise UsageError(
-                    f"nats_per_price: expected prices in one unit among the chosen tools, found {found}. A tool has its "
+                    f"nats_per_price: expected prices in one unit among the chosen tools, found {unit_names}. A tool has its "
                     "price in its file ([cost]) or ToolSpec; without prices leave nats_per_price at 0."
                 )
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}

@@ -126,10 +126,10 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
                     f"nats_per_second: expected executed calls of {tool} to measure, found none. Give what a call takes, as "
                     f'call_seconds {{"{tool}": 0.5}}; or run once with nats_per_second 0: a later run uses all of its work again.'
                 )
-            [found] = measured
-            rounded = {**found._asdict(), "seconds": float(f"{found.seconds:.2g}")}
+            [median] = measured
+            rounded = {**median._asdict(), "seconds": float(f"{median.seconds:.2g}")}
             database.execute(connection, queries.costs.fix_call_seconds, **key, **rounded)
             # Another run may have been first.
             fixed = database.fetch_all(connection, queries.costs.fixed_call_seconds, **key)
-            logger.info("a call of %s takes %g s, the median of %d", tool, fixed[0].seconds, found.calls)
+            logger.info("a call of %s takes %g s, the median of %d", tool, fixed[0].seconds, median.calls)
     return float(fixed[0].seconds)

@@ -51,6 +51,8 @@ Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
 Done = TypeVar("Done")
 
+UNWRITTEN_BATCHES = 2
+"""How many micro-batches before one may not be in Postgres yet when it is read (`feed`)."""
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
@@ -106,7 +108,7 @@ class StartUp:
 class StageWork(ABC, Generic[Loaded]):
     """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
 
-    `load` and `compute` run in different threads, and `load` may run before the two micro-batches that
+    `load` and `compute` run in different threads, and `load` may run before the `UNWRITTEN_BATCHES` that
     precede it are written.
     """
 
@@ -137,10 +139,14 @@ class StageWork(ABC, Generic[Loaded]):
         self, connection: Connection, statement: queries.Statement, documents: Sequence[Document]
     ) -> dict[uuid.UUID, list[Row[Any]]]:
         """The rows that a statement returns for these documents and the run's ids, by document and in their order."""
-        found: dict[uuid.UUID, list[Row[Any]]] = {document.document_id: [] for document in documents}
-        for row in database.fetch_all(connection, statement, **self.run.ids, document_ids=list(found)):
-            found[row.document_id].append(row)
-        return found
+        rows_by_document: dict[uuid.UUID, list[Row[Any]]] = {
+            document.document_id: [] for document in documents
+        }
+        for row in database.fetch_all(
+            connection, statement, **self.run.ids, document_ids=list(rows_by_document)
+        ):
+            rows_by_document[row.document_id].append(row)
+        return rows_by_document
 
     @abstractmethod
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
@@ -164,6 +170,7 @@ def work_off(
     work: StageWork[Loaded],
     start_up: StartUp | None = None,
     *,
+    most_documents: int | None = None,
     after_round: Callable[[bool], object] | None = None,
     waits_for_others: bool = True,
     clock: Callable[[], float] = time.monotonic,
@@ -178,6 +185,7 @@ def work_off(
         engine: of its database.
         work: what the stage does.
         start_up: what the process took to start; it is stored with the first micro-batch after it.
+        most_documents: the most documents of a micro-batch; None: as the settings say.
         after_round: called whenever a round is committed, with whether it was the last; without it all is one
             round.
         waits_for_others: whether to return only when the documents that were left to others are done, too.
@@ -192,8 +200,10 @@ def work_off(
     run = work.run
     tries = Tries(engine, run, work.stage)
     claims = Claims(engine, run, work.stage, settings.lock_seconds)
+    # A micro-batch that gathers losses in float32 is as large as several of the others.
     takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
-    most_documents, most_tokens = _most_of_a_batch(settings, gathers=takes_turns and work.asks_float32)
+    sizes = BATCH_SIZES[device_kind(settings.device)]
+    gathered = sizes.gathered if takes_turns and work.asks_float32 else 1
     round_seconds = ROUND_SECONDS if after_round and not takes_turns else math.inf
     shard = _ShardAtWork(
         engine=engine,
@@ -202,8 +212,8 @@ def work_off(
         claims=claims,
         start_up=start_up,
         clock=clock,
-        most_documents=most_documents,
-        most_tokens=most_tokens,
+        most_documents=gathered * (most_documents or settings.micro_batch_documents),
+        most_tokens=gathered * (settings.micro_batch_tokens or sizes.micro_batch_tokens),
         settings=settings,
     )
     times = FeedingTimes()
@@ -220,7 +230,7 @@ def work_off(
                     shard.read,
                     shard.compute,
                     shard.write,
-                    alone=lambda given: given.planned.deaths > 0,
+                    alone=lambda batch: batch.planned.deaths > 0,
                     times=times,
                 )
                 if left:
@@ -255,14 +265,6 @@ def work_off(
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
-
-
-def _most_of_a_batch(settings: Settings, *, gathers: bool) -> tuple[int, int]:
-    """The most documents and the most tokens of a micro-batch; one that `gathers` is as large as several of the others."""
-    sizes = BATCH_SIZES[device_kind(settings.device)]
-    together = sizes.gathered if gathers else 1
-    tokens = settings.micro_batch_tokens or sizes.micro_batch_tokens
-    return together * settings.micro_batch_documents, together * tokens
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:
@@ -375,15 +377,15 @@ class _ShardAtWork(Generic[Loaded]):
                 _ReadBatch(planned, documents, self.work.load(connection, documents)) if documents else None
             )
 
-    def compute(self, given: _ReadBatch[Loaded]) -> "_ComputedBatch":
+    def compute(self, batch: _ReadBatch[Loaded]) -> "_ComputedBatch":
         """The micro-batch, with the number of its try; a try begins when the model is loaded."""
-        if given.planned.is_given_up:
-            given_up = self._given_up(given.documents[0], given.loaded, PROCESS_KILLED, given.planned.deaths)
+        if batch.planned.is_given_up:
+            given_up = self._given_up(batch.documents[0], batch.loaded, PROCESS_KILLED, batch.planned.deaths)
             return _ComputedBatch(given_up)
-        self.work.prepare(given.loaded)
-        with self.tries.begun([document.document_id for document in given.documents]) as try_id:
+        self.work.prepare(batch.loaded)
+        with self.tries.begun([document.document_id for document in batch.documents]) as try_id:
             before, started = replace(WORK), time.perf_counter()
-            done = self._within_memory(given.documents, given.loaded)
+            done = self._within_memory(batch.documents, batch.loaded)
             network, seconds = WORK.since(before), time.perf_counter() - started
             self.network.add(network)
             self.network_seconds += seconds
@@ -414,10 +416,10 @@ class _ShardAtWork(Generic[Loaded]):
             self.totals.update(outcome.counts)
             self.totals["documents"] += 1
             self.tokens_done += self.tokens.get(outcome.document_id, 0)
-        of_tokens = f", {self.tokens_done} of {sum(self.tokens.values())} tokens" if self.tokens else ""
+        token_progress = f", {self.tokens_done} of {sum(self.tokens.values())} tokens" if self.tokens else ""
         logger.info(
             "%s: %d of %d documents%s, %.0f s",
-            self.work.stage, self.totals["documents"], self.documents, of_tokens, self.clock() - self.started,
+            self.work.stage, self.totals["documents"], self.documents, token_progress, self.clock() - self.started,
         )  # fmt: skip
 
     def give_up_too_large(self) -> None:
@@ -566,7 +568,7 @@ def feed(
 
     Where the time went is added to `times`.
 
-    A batch is read before the two that precede it are written, and computed while the one before is, but for
+    A batch is read before the `UNWRITTEN_BATCHES` that precede it are written, and computed while the one before is, but for
     a batch that is to be
     `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
     computed until then is written, unless writing is what failed.

@@ -98,24 +98,24 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
     if is_endpoint(choices.proposer):
         return choices
     name, _ = split_revision(choices.proposer or choices.model)
-    found: str | bytes | None = None
+    record: str | bytes | None = None
     if name.startswith(S3):
-        found = ObjectStore(settings).read_file(published_model(name, settings).manifest, FINETUNING)
+        record = ObjectStore(settings).read_file(published_model(name, settings).manifest, FINETUNING)
     elif (folder := local_folder(name, settings)) is not None and (folder / FINETUNING).is_file():
-        found = (folder / FINETUNING).read_text(encoding="utf-8")
-    masked = found is not None and json.loads(found)["definition"].get("finetune_results") == "mask"
+        record = (folder / FINETUNING).read_text(encoding="utf-8")
+    masked = record is not None and json.loads(record)["definition"].get("finetune_results") == "mask"
     return choices.model_copy(update={"sample_until": "arrow"}) if masked else choices
 
 
-def require_identity(what: str, expected: str, found: str, address: str) -> None:
+def require_identity(what: str, expected: str, actual: str, address: str) -> None:
     """Refuse a model that is no longer the one that something was made with; `what` begins the message: `run X was started`.
 
     Raises:
         ConfigurationError: the weights or the tokenizer at `address` have another identity.
     """
-    if found != expected:
+    if actual != expected:
         raise ConfigurationError(
-            f"{what} with the model {expected}, found {found} at {address}. Put the first one back, or start a new run."
+            f"{what} with the model {expected}, found {actual} at {address}. Put the first one back, or start a new run."
         )
 
 
@@ -204,8 +204,8 @@ def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], Tok
 
     if not run.has_loaded_proposer:
         return None
-    found = model_identity(*split_revision(run.choices.model), settings=settings)
-    require_identity(f"run {run.run_id} was started", run.model_identity, found, run.choices.model)
+    identity = model_identity(*split_revision(run.choices.model), settings=settings)
+    require_identity(f"run {run.run_id} was started", run.model_identity, identity, run.choices.model)
     return load_tokenization(settings, run.choices.model).tokenize
 
 
@@ -288,10 +288,10 @@ class RunModel:
         """
         if run.tool not in self._tools:
             tool, settings = get_tool(run.tool), with_index_of(self._settings, run.tool_version)
-            found = tool.version(settings, run.model_identity)
-            if found != run.tool_version:
+            version = tool.version(settings, run.model_identity)
+            if version != run.tool_version:
                 raise ConfigurationError(
-                    f"run {run.run_id} was started with {run.tool} version {run.tool_version}, found {found}: its code, index or "
+                    f"run {run.run_id} was started with {run.tool} version {run.tool_version}, found {version}: its code, index or "
                     f"model changed meanwhile. Start a new run; what was sampled is used again."
                 )
             self._tools[run.tool] = functools.cache(lambda: tool.open(settings, lambda: self.of(run)))

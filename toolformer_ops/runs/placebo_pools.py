@@ -110,13 +110,13 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
             f"run {run.run_id}, {run.tool}: expected all documents scored before placebos are drawn, found {unfiltered} that are "
             f"not filtered and {unscored} that are not scored. Run `toolformer-ops stage annotate` for them first."
         )
-    if known := known_pool(connection, run, choices):
-        return known
+    if pool := known_pool(connection, run, choices):
+        return pool
     # 1. The pool, and the share of the calls that is sampled.
-    of_run = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
-    size = database.fetch_one(connection, queries.placebo_pools.size, **of_run)
+    run_calls = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
+    size = database.fetch_one(connection, queries.placebo_pools.size, **run_calls)
     share = sample_share(choices, size.calls)
-    rows = database.fetch_all(connection, queries.placebo_pools.draw, **of_run, calls=POOL_CALLS)
+    rows = database.fetch_all(connection, queries.placebo_pools.draw, **run_calls, calls=POOL_CALLS)
     drawn = [PooledResult(source, **row._asdict()) for source, row in enumerate(rows)]
     # 2. Its recipe.
     content = json.dumps([[str(result.call_id), str(result.document_id), result.result] for result in drawn])
@@ -136,10 +136,12 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
         calls=size.calls,
         sample_share=share,
     )
-    of_pool = {"placebo_recipe_id": recipe.recipe_id}
-    database.insert_rows(connection, [TableRow.of("placebo_pool_results", item, **of_pool) for item in drawn])
+    pool_key = {"placebo_recipe_id": recipe.recipe_id}
+    database.insert_rows(
+        connection, [TableRow.of("placebo_pool_results", item, **pool_key) for item in drawn]
+    )
     database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
-    database.execute(connection, queries.placebo_pools.use, **{**run.ids, **of_pool})
+    database.execute(connection, queries.placebo_pools.use, **{**run.ids, **pool_key})
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",
         run.tool, len(drawn), size.calls, share,

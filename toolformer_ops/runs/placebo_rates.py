@@ -119,17 +119,17 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
             rate_high=None,
         )
     scale = calls_represented / placebos_scored
-    some = [
+    groups = [
         group
         for group in sorted(counted, key=lambda group: (group.placebos, group.calls))
         if group.documents > 0
     ]
     random = np.random.default_rng(SEED)
     weights = random.gamma(
-        [group.documents for group in some], size=(RESAMPLES, len(some))
+        [group.documents for group in groups], size=(RESAMPLES, len(groups))
     )  # (resamples, groups)
-    weighted_placebos = weights @ np.array([group.placebos for group in some], dtype=float)  # (resamples,)
-    weighted_calls = weights @ np.array([group.calls for group in some], dtype=float)
+    weighted_placebos = weights @ np.array([group.placebos for group in groups], dtype=float)  # (resamples,)
+    weighted_calls = weights @ np.array([group.calls for group in groups], dtype=float)
     one_more = random.gamma(1.0, size=RESAMPLES)
     low = float(np.quantile(weighted_placebos / weighted_calls, 0.025)) * scale
     high = float(np.quantile((weighted_placebos + one_more) / weighted_calls, 0.975)) * scale
@@ -153,11 +153,11 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
         return {}
     database.execute(connection, queries.placebos.forget_rates, run_id=run.run_id, tool=run.tool)
     # 1. What an earlier run counted, if one did, and what joined and left the corpus since.
-    of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
-    of_tool["placebo_recipe_id"] = run.placebo_recipe_id
-    thresholds = of_tool["thresholds"]
-    database.execute(connection, queries.placebos.add_counts, **of_tool, at_least=thresholds[0])
-    sample = database.fetch_one(connection, queries.placebos.sample_size, **of_tool)
+    scope = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
+    scope["placebo_recipe_id"] = run.placebo_recipe_id
+    thresholds = scope["thresholds"]
+    database.execute(connection, queries.placebos.add_counts, **scope, at_least=thresholds[0])
+    sample = database.fetch_one(connection, queries.placebos.sample_size, **scope)
     pool = database.fetch_one(
         connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
     )
@@ -251,9 +251,9 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     """
     if run.placebo_recipe_id is None:
         return HeldThreshold(run.tool, None, why_not="no placebos: toolformer-ops placebo scores them")
-    of_tool = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
-    of_tool |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
-    sample = database.fetch_one(connection, queries.placebos.sample_size, **of_tool)
+    scope = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
+    scope |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
+    sample = database.fetch_one(connection, queries.placebos.sample_size, **scope)
     pool = database.fetch_one(
         connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
     )
@@ -263,7 +263,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         )
     calls_represented = sample.sampled / pool.sample_share
     rows = database.fetch_all(
-        connection, queries.placebos.thresholds, **of_tool, prune_below=run.choices.prune_below
+        connection, queries.placebos.thresholds, **scope, prune_below=run.choices.prune_below
     )
     intervals = [Interval(**row._asdict()) for row in rows]
     if not any(interval.calls for interval in intervals):
@@ -279,7 +279,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     threshold = shortest_between(
         chosen.lower_end, chosen.smallest_call, is_open=chosen.placebos_at_lower_end > 0
     )
-    counted = database.fetch_all(connection, queries.placebos.counts_at, **of_tool, threshold=threshold)
+    counted = database.fetch_all(connection, queries.placebos.counts_at, **scope, threshold=threshold)
     documents = [CountedDocuments(**group._asdict()) for group in counted]
     return HeldThreshold(
         run.tool,

@@ -117,6 +117,6 @@ def _device_and_count(cards: Sequence[str] | None) -> tuple[Device, int] | None:
     """The device and how many of it, if all work was on cards of one name that the roofline knows; else None."""
     if not cards or len(cards) != 1:
         return None
-    found = _CARDS.fullmatch(cards[0])
-    device = device_of(found[2]) if found else None
-    return (device, int(found[1] or 1)) if found and device else None
+    match = _CARDS.fullmatch(cards[0])
+    device = device_of(match[2]) if match else None
+    return (device, int(match[1] or 1)) if match and device else None

@@ -26,15 +26,15 @@ SECONDS_FOR_A_LOOK = 5.0
 first task says."""
 
 
-def require_known_fields(sent: Collection[str], known: Collection[str]) -> None:
+def require_known_fields(sent: Collection[str], fields: Collection[str]) -> None:
     """Refuse names that no field has.
 
     Raises:
         UsageError: names each unknown field, and the one that may be meant.
     """
     problems = []
-    for name in sorted(set(sent) - set(known)):
-        near = difflib.get_close_matches(name, list(known), n=1)
+    for name in sorted(set(sent) - set(fields)):
+        near = difflib.get_close_matches(name, list(fields), n=1)
         problems.append(f"{name} (did you mean {near[0]}?)" if near else name)
     if problems:
         raise UsageError(

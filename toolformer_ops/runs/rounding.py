@@ -142,7 +142,7 @@ def device_name(device: str) -> str:
 
 def example_calls(model: "LanguageModel") -> list[tuple[str, list[PlacedCall]]]:
     """The example texts of the paper's tools' prompts, with calls at word starts all over each."""
-    found: dict[str, list[PlacedCall]] = {}
+    calls_of_text: dict[str, list[PlacedCall]] = {}
     for name in PAPER_TOOLS:
         spec = get_tool(name).spec
         call = Call(spec.name, "1400 / 400" if spec.takes_input else "")
@@ -150,10 +150,10 @@ def example_calls(model: "LanguageModel") -> list[tuple[str, list[PlacedCall]]]:
             tokens = model.tokenize(text)
             starts = [token for token in tokens.word_starts if token >= 1]
             chosen = starts[:: max(1, -(-len(starts) // CALLS_A_TEXT))]
-            found[text] = []
+            calls_of_text[text] = []
             for number, token in enumerate(chosen):
                 # Of every second call the word that begins there, without what would end a call.
                 following = text[tokens.starts[token] :].split(maxsplit=1)[:1] if number % 2 else []
                 result = "".join(following).strip("[]()") or "3.5"
-                found[text].append(PlacedCall(token, call, result))
-    return list(found.items())
+                calls_of_text[text].append(PlacedCall(token, call, result))
+    return list(calls_of_text.items())

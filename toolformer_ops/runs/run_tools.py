@@ -217,13 +217,13 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
 
     The last is 0 for a run without a recipe of placebos.
     """
-    found = database.fetch_one(
+    unfinished = database.fetch_one(
         connection,
         queries.undone.unfinished,
         **run.ids,
         members=members_beyond_finished(connection, run, *run.recipe_ids),
     )
-    return found.unfiltered, found.unscored, found.without_placebos
+    return unfinished.unfiltered, unfinished.unscored, unfinished.without_placebos
 
 
 def documents_after(

@@ -134,10 +134,10 @@ def _object_store(settings: Settings) -> str:
     store = ObjectStore(settings)
     store.require_bucket()
     store.put(key, b"doctor", "text/plain")
-    found = store.get(key)
+    content = store.get(key)
     store.delete(key)
-    if found != b"doctor":
-        raise ConfigurationError(f"expected the bytes that were written to {key}, found {found!r:.60}.")
+    if content != b"doctor":
+        raise ConfigurationError(f"expected the bytes that were written to {key}, found {content!r:.60}.")
     return f"the bucket {settings.s3_bucket} can be read and written"
 
 
@@ -152,9 +152,9 @@ def device(settings: Settings) -> str:
     from toolformer_ops.language_model.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
 
     require_gpu(settings.device)
-    found = gpus()
-    described = f"GPU {', '.join(map(str, found))}; {cuda_versions()}"
-    if any(gpu.held_by_others for gpu in found):
+    cards = gpus()
+    described = f"GPU {', '.join(map(str, cards))}; {cuda_versions()}"
+    if any(gpu.held_by_others for gpu in cards):
         raise ConfigurationError(f"{described}. {MAKE_ROOM}")
     return described
 

@@ -169,15 +169,15 @@ class NothingReleased:
     def lines(self, documents: int) -> list[str]:
         """What a note says of it; `documents` are the run's."""
         why = "No call was kept" if self.is_nothing_kept else "Each kept call is left out of the release"
-        found = [
+        lines = [
             f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, {self.scored:,} of them scored"
         ]
-        found += [f"Nearest: {call}" for call in self.nearest]
+        lines += [f"Nearest: {call}" for call in self.nearest]
         if self.thresholds:
-            found.append(f"Thresholds in nats: {'. '.join(map(str, self.thresholds))}")
+            lines.append(f"Thresholds in nats: {'. '.join(map(str, self.thresholds))}")
         elif self.is_nothing_kept:
-            found.append("No threshold keeps one: no call saves anything")
-        return found
+            lines.append("No threshold keeps one: no call saves anything")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -306,11 +306,11 @@ class RunSummary:
                 f"{self.documents_corrected:,} with another url, date or title",
                 f"{self.documents_changed:,} of a record with another text",
             )
-            of_all = (
+            share_taken = (
                 f" of {self.taken.corpus_documents:,}, by the document limit" if self.taken.is_cut else ""
             )
             lines += [
-                f"Corpus: {self.documents:,} texts{of_all} ({', '.join(moves)})",
+                f"Corpus: {self.documents:,} texts{share_taken} ({', '.join(moves)})",
                 f"Release: {self._release()}",
             ]
         lines += self.approvals
@@ -416,10 +416,10 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
         )
         moved.update(counted._asdict())
     # 2. The tools.
-    found = database.fetch_all(
+    tool_rows = database.fetch_all(
         connection, queries.summary.tools, run_id=run_id, device_tools=tools_on_device()
     )
-    rows = {row.tool: row for row in found}
+    rows = {row.tool: row for row in tool_rows}
     tools = _tool_summaries(connection, changes, rows)
     documents = max((row.documents for row in rows.values()), default=0)
     added = documents if before is None else moved["added"]
@@ -481,7 +481,7 @@ def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
         scored=sum(row.scored for row in counts),
         is_nothing_kept=kept.kept_nothing,
         nearest=tuple(map(BestCall.of, nearest)),
-        thresholds=tuple(of_tool for of_tool in thresholds if of_tool.keeps),
+        thresholds=tuple(threshold for threshold in thresholds if threshold.keeps),
     )
 
 
@@ -489,11 +489,11 @@ def answer_in_words(
     step: str, is_approved: bool, answered_by: str | None, answered_at: datetime.datetime
 ) -> str:
     """What a person answered, in one line; `answered_at` is in UTC."""
-    asked = step.replace("_", " ").capitalize()
+    question = step.replace("_", " ").capitalize()
     at = f"{answered_at:%Y-%m-%d %H:%M} UTC"
     if answered_by is None:
-        return f"{asked}: nobody answered until {at}, which counts as a no"
-    return f"{asked}: {'approved' if is_approved else 'rejected'} by {answered_by}, {at}"
+        return f"{question}: nobody answered until {at}, which counts as a no"
+    return f"{question}: {'approved' if is_approved else 'rejected'} by {answered_by}, {at}"
 
 
 def _tool_summaries(
@@ -510,7 +510,7 @@ def _tool_summaries(
             connection, queries.summary.failed_work, run_id=run_id, failed_run_id=earlier.run_id
         )
         failed.update({(row.tool, row.stage): row.documents for row in work})
-    found = []
+    summaries = []
     for tool in sorted({*rows, *(count.tool for count in changes.counts)}):
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
@@ -523,7 +523,7 @@ def _tool_summaries(
             for is_added in (True, False)
         )
         with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
-        found.append(
+        summaries.append(
             ToolSummary(
                 tool=tool,
                 is_chosen=tool in rows,
@@ -539,4 +539,4 @@ def _tool_summaries(
                 kept_by_chance=kept_by_chance(rates[tool]) if tool in rates else "no placebos",
             )
         )
-    return tuple(found)
+    return tuple(summaries)

@@ -90,34 +90,34 @@ def plan_batches(
         most_tokens: most tokens of a micro-batch; a document with more is one alone.
     """
     # 1. The tries of each document. Documents with the same last try were at work together.
-    of_document: dict[uuid.UUID, list[Try]] = {document_id: [] for document_id in pending}
+    tries_of: dict[uuid.UUID, list[Try]] = {document_id: [] for document_id in pending}
     for left in tries:
-        for document_id in of_document.keys() & left.document_ids:
-            of_document[document_id].append(left)
+        for document_id in tries_of.keys() & left.document_ids:
+            tries_of[document_id].append(left)
 
     # 2. Micro-batches of the documents without one.
     parts: list[list[uuid.UUID]] = []
-    held = 0
+    batch_tokens = 0
     long: list[PlannedBatch] = []
     together: dict[int, list[uuid.UUID]] = {}
     for document_id in pending:
         own = tokens.get(document_id, 0)
-        if of_document[document_id]:
-            together.setdefault(of_document[document_id][-1].try_id, []).append(document_id)
+        if tries_of[document_id]:
+            together.setdefault(tries_of[document_id][-1].try_id, []).append(document_id)
         elif own > most_tokens > 0:
             long.append(PlannedBatch([document_id], is_long=True))
         else:
-            if not parts or len(parts[-1]) == size or held + own > most_tokens > 0:
+            if not parts or len(parts[-1]) == size or batch_tokens + own > most_tokens > 0:
                 parts.append([])
-                held = 0
+                batch_tokens = 0
             parts[-1].append(document_id)
-            held += own
+            batch_tokens += own
     batches = [*map(PlannedBatch, parts), *long]
 
     # 3. Those at which a process died.
     for _, documents in sorted(together.items()):
-        deaths = max(len(of_document[document_id]) for document_id in documents)
-        last = of_document[documents[0]][-1]
+        deaths = max(len(tries_of[document_id]) for document_id in documents)
+        last = tries_of[documents[0]][-1]
         if deaths < DEATHS:
             batches.append(PlannedBatch(documents, deaths))
         elif len(documents) == 1:

@@ -36,16 +36,16 @@ def annotate_stage(
     `start_up` is what the process took to start, if that is measured. Raises as the four stages.
     """
     model = RunModel(settings, start_up)
-    of_shard = (settings, run_id, tool_name, shard, model)
+    shard_arguments = (settings, run_id, tool_name, shard, model)
 
     def finish_round(is_last: bool) -> None:
-        execute_stage(*of_shard, waits_for_others=is_last)
-        score_stage(*of_shard, waits_for_others=is_last)
-        placebo_stage(*of_shard, of_known_pool=True, waits_for_others=is_last)
+        execute_stage(*shard_arguments, waits_for_others=is_last)
+        score_stage(*shard_arguments, waits_for_others=is_last)
+        placebo_stage(*shard_arguments, only_known_pool=True, waits_for_others=is_last)
 
     if model.run_tool(run_id, tool_name).has_loaded_proposer:
-        sample_stage(*of_shard)
+        sample_stage(*shard_arguments)
         finish_round(True)
     else:
-        sample_stage(*of_shard, after_round=finish_round)
-    placebos_of_last_shard(*of_shard)
+        sample_stage(*shard_arguments, after_round=finish_round)
+    placebos_of_last_shard(*shard_arguments)

@@ -72,7 +72,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     with database.transaction(database.connect(settings)) as connection:
         run = require_run(connection, run_id)
         finetuned = database.fetch_all(connection, queries.evaluation.models_of_run, run_id=run_id)
-        known = {
+        stored_scores = {
             tuple(row)
             for row in database.fetch_all(
                 connection, queries.evaluation.known_scores, run_id=run_id, suite=name
@@ -114,7 +114,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
                 model.variants[:1] if name == PERPLEXITY else model.variants
             )  # a perplexity has no tools
             if not all(
-                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in known
+                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in stored_scores
                 for subset, count, sha in inputs
             )
         )
@@ -133,12 +133,12 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     def key(score: SuiteScore) -> tuple[str, str, int]:
         return score.suite, score.variant, score.call_start_rank
 
-    evaluations = sorted(outcome.evaluations, key=lambda found: key(found.score))
+    evaluations = sorted(outcome.evaluations, key=lambda evaluation: key(evaluation.score))
     files = {
-        of_variant: write_inputs(
-            store, run_id, [found for evaluation in group for found in evaluation.inputs]
+        variant: write_inputs(
+            store, run_id, [evaluated for evaluation in group for evaluated in evaluation.inputs]
         )
-        for of_variant, group in groupby(evaluations, lambda found: key(found.score))
+        for variant, group in groupby(evaluations, lambda evaluation: key(evaluation.score))
     }
     ids = {model.name: model.model_id for model in models}
     with database.transaction(database.connect(settings)) as connection:

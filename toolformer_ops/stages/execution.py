@@ -15,7 +15,13 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
+from toolformer_ops.runs.micro_batches import (
+    UNWRITTEN_BATCHES,
+    DocumentOutcome,
+    MicroBatch,
+    StageWork,
+    work_off,
+)
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries
@@ -28,54 +34,56 @@ MOST_DOCUMENTS = 128
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a micro-batch's calls ask."""
+class CallInputs:
+    """The inputs of a micro-batch's calls."""
 
     calls: dict[uuid.UUID, list[uuid.UUID]]
     """Input keys of each document's calls, one a call."""
     inputs: dict[uuid.UUID, str]
     """The distinct inputs, by key."""
-    known: dict[uuid.UUID, str | None]
+    answered: dict[uuid.UUID, str | None]
     """Keys that have a row already, with the reason if it holds no result."""
 
 
 @dataclass
-class ExecuteWork(StageWork[Asked]):
+class ExecuteWork(StageWork[CallInputs]):
     """Execution as micro-batches."""
 
     stage = "execute"
     after = "sample"
     runner: Callable[[], ToolRunner]
     time_limit_seconds: float
-    answered: deque[dict[uuid.UUID, str | None]] = field(default_factory=lambda: deque(maxlen=2))
-    """What the last two micro-batches ran: they may not have been in Postgres yet when the next was read."""
+    unwritten_answers: deque[dict[uuid.UUID, str | None]] = field(
+        default_factory=lambda: deque(maxlen=UNWRITTEN_BATCHES)
+    )
+    """The answers of the last micro-batches, which may not have been in Postgres when the next one was read.
 
-    def load(self, connection: Connection, documents: Sequence[Document]) -> Asked:
+    A micro-batch cannot leave when it is committed: the next one was read before.
+    """
+
+    def load(self, connection: Connection, documents: Sequence[Document]) -> CallInputs:
         """The documents' calls, and which of their inputs are answered already."""
-        rows = self.rows_of(connection, queries.undone.calls, documents)
-        calls = {
-            document_id: [row.input_key for row in of_document] for document_id, of_document in rows.items()
-        }
-        inputs = {row.input_key: row.effective_input for of_document in rows.values() for row in of_document}
-        known = database.fetch_all(
-            connection,
-            queries.undone.known_results,
-            **self.run.ids,
-            input_keys=list(inputs),
+        calls: dict[uuid.UUID, list[uuid.UUID]] = {}
+        inputs: dict[uuid.UUID, str] = {}
+        for document_id, rows in self.rows_of(connection, queries.undone.calls, documents).items():
+            calls[document_id] = [row.input_key for row in rows]
+            inputs.update((row.input_key, row.effective_input) for row in rows)
+        answers = database.fetch_all(
+            connection, queries.undone.known_results, **self.run.ids, input_keys=list(inputs)
         )
-        return Asked(calls=calls, inputs=inputs, known={row.input_key: row.reason for row in known})
+        return CallInputs(calls=calls, inputs=inputs, answered={row.input_key: row.reason for row in answers})
 
-    def prepare(self, loaded: Asked) -> None:
+    def prepare(self, loaded: CallInputs) -> None:
         """Open the tool if an input has no row."""
         if self._missing(loaded):
             self.runner()
 
-    def give_up(self, loaded: Asked, reason: str) -> MicroBatch:
+    def give_up(self, loaded: CallInputs, reason: str) -> MicroBatch:
         """The reason as the answer to every input that has no row yet."""
         missing = self._missing(loaded)
         return self._answered(loaded, missing, [ToolOutput.none(reason)] * len(missing), 0.0)
 
-    def compute(self, loaded: Asked) -> MicroBatch:
+    def compute(self, loaded: CallInputs) -> MicroBatch:
         """Run the tool on the inputs that have no row yet, all of them at once."""
         missing = self._missing(loaded)
         started = time.perf_counter()
@@ -88,15 +96,19 @@ class ExecuteWork(StageWork[Asked]):
             loaded, missing, outputs, (time.perf_counter() - started) / max(1, len(missing))
         )
 
-    def _known(self, loaded: Asked) -> dict[uuid.UUID, str | None]:
-        return {key: reason for batch in (*self.answered, loaded.known) for key, reason in batch.items()}
+    def _answers(self, loaded: CallInputs) -> dict[uuid.UUID, str | None]:
+        """The inputs that have been run, by key, each with the reason if it has no result."""
+        answers = dict(loaded.answered)
+        for batch in self.unwritten_answers:
+            answers |= batch
+        return answers
 
-    def _missing(self, loaded: Asked) -> list[uuid.UUID]:
-        known = self._known(loaded)
-        return [key for key in loaded.inputs if key not in known]
+    def _missing(self, loaded: CallInputs) -> list[uuid.UUID]:
+        answers = self._answers(loaded)
+        return [key for key in loaded.inputs if key not in answers]
 
     def _answered(
-        self, loaded: Asked, missing: Sequence[uuid.UUID], outputs: Sequence[ToolOutput], seconds: float
+        self, loaded: CallInputs, missing: Sequence[uuid.UUID], outputs: Sequence[ToolOutput], seconds: float
     ) -> MicroBatch:
         """The rows of the fresh outputs, and the counts of the documents that asked; `seconds` is an input's share."""
         rows: list[TableRow] = [
@@ -114,8 +126,8 @@ class ExecuteWork(StageWork[Asked]):
             for key, output in zip(missing, outputs, strict=True)
         ]
         fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
-        reasons = {**self._known(loaded), **fresh}  # before the oldest of `answered` makes room
-        self.answered.append(fresh)
+        reasons = self._answers(loaded) | fresh
+        self.unwritten_answers.append(fresh)
         # Counts by document; a fresh result is counted with the first document that asked for it.
         outcomes: list[DocumentOutcome] = []
         unclaimed = set(fresh)
@@ -149,14 +161,19 @@ def execute_stage(
 
     Raises as `RunModel.tool_of`.
     """
-    of_run = model or RunModel(settings)
-    run = of_run.run_tool(run_id, tool_name)
+    run_model = model or RunModel(settings)
+    run = run_model.run_tool(run_id, tool_name)
     work = ExecuteWork(
         run=run,
         shard=Shard.parse(shard),
-        runner=of_run.tool_of(run),
+        runner=run_model.tool_of(run),
         time_limit_seconds=settings.tool_time_limit_seconds,
     )
-    at_most = min(settings.micro_batch_documents * 8, MOST_DOCUMENTS)
-    batches = settings.model_copy(update={"micro_batch_documents": at_most})
-    return work_off(batches, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)
+    return work_off(
+        settings,
+        run_model.engine,
+        work,
+        run_model.start_up,
+        most_documents=min(settings.micro_batch_documents * 8, MOST_DOCUMENTS),
+        waits_for_others=waits_for_others,
+    )

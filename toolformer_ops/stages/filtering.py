@@ -23,6 +23,9 @@ from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
+LEAST_DOCUMENTS = 256
+"""The least documents of a full micro-batch: to judge a text takes little time, and each micro-batch is a transaction."""
+
 
 @dataclass
 class FilterWork(StageWork[Sequence[Document]]):
@@ -96,5 +99,5 @@ def filter_stage(
     """
     engine, run = open_run_tool(settings, run_id, tool_name)
     work = FilterWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool))
-    batches = settings.model_copy(update={"micro_batch_documents": max(settings.micro_batch_documents, 256)})
-    return work_off(batches, engine, work, start_up)
+    most_documents = max(settings.micro_batch_documents, LEAST_DOCUMENTS)
+    return work_off(settings, engine, work, start_up, most_documents=most_documents)

@@ -74,9 +74,9 @@ def load_finetuning_run(
         run = require_run(connection, run_id)
         releases = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
     if not releases or not releases[0].documents:
-        found = "one without texts" if releases else "none"
+        state = "one without texts" if releases else "none"
         raise NoResultError(
-            f"run {run_id}: expected a release with texts to train on, found {found}. No model is trained or published. "
+            f"run {run_id}: expected a release with texts to train on, found {state}. No model is trained or published. "
             "The view threshold_counts shows what lower thresholds would keep."
         )
     choices = RunChoices.parse(run.parameters)

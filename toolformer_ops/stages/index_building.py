@@ -83,9 +83,9 @@ def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> 
     Raises:
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
-    known = find_published(settings, manifest.fingerprint, manifest.source_uri)
-    if known:
-        return known
+    published = find_published(settings, manifest.fingerprint, manifest.source_uri)
+    if published:
+        return published
     prefix = f"{PREFIX}{manifest.fingerprint[:SHOWN]}"
     lucene = (path for path in (folder / manifest.folder).rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): path for path in (folder / MANIFEST, *lucene)}
@@ -97,8 +97,8 @@ def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> 
     except (AlreadyPublishedError, CorruptObjectError):
         # Lucene does not write the same bytes twice: another build was faster, or what was published is not
         # whole any more.
-        if known := find_published(settings, manifest.fingerprint, manifest.source_uri):
-            return known
+        if published := find_published(settings, manifest.fingerprint, manifest.source_uri):
+            return published
         store = ObjectStore(settings)
         store.remove(store.list(f"{prefix}/"))
         logger.warning("the index at %s had lost files: it is published anew", store.uri(prefix))

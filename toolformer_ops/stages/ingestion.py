@@ -203,11 +203,11 @@ class HeldLines:
 
     def is_known(self, line: int, line_hash: int) -> bool:
         """Whether this line of the file has the same content; asked for each line in order."""
-        held = self._next
-        while held is not None and held[0] < line:
-            self._gone.append(held[0])
-            held = self._next = next(self._lines, None)
-        if held != (line, line_hash):
+        held_line = self._next
+        while held_line is not None and held_line[0] < line:
+            self._gone.append(held_line[0])
+            held_line = self._next = next(self._lines, None)
+        if held_line != (line, line_hash):
             return False
         self._next = next(self._lines, None)
         self.known += 1
@@ -342,13 +342,13 @@ class Reading:
         with database.transaction(self.session) as connection:
             database.execute(connection, queries.ingestion.begin)
             rows = database.fetch_all(connection, queries.ingestion.known_files, corpus_id=self.corpus_id)
-        known = {row.file_uri: row for row in rows}
+        known_files = {row.file_uri: row for row in rows}
         progress = Progress(uri, len(files))
         changed: list[ReadFile] = []
         held_records = 0
         for number, file in enumerate(files):
             progress.at(number, file)
-            before = known.pop(file.uri, None)
+            before = known_files.pop(file.uri, None)
             if before is not None and before.read_as == READING_VERSION and self._is_unchanged(file, before):
                 self.unchanged_files += 1
                 continue
@@ -362,7 +362,9 @@ class Reading:
         self._read_all(changed, progress)
         self.write_batch()
         with database.transaction(self.session) as connection:
-            removed = [(number, file_uri, "removed") for number, file_uri in enumerate(known, len(files))]
+            removed = [
+                (number, file_uri, "removed") for number, file_uri in enumerate(known_files, len(files))
+            ]
             database.copy_rows(connection, "read_files", _FILE_COLUMNS[:3], copy_text(removed))
         self.read_files += len(removed)
 
@@ -395,8 +397,8 @@ class Reading:
             pieces: dict[str, list[bytes]] = defaultdict(list)
             for row in rows:
                 pieces[row.file_uri].append(row.lines)
-            for uri, of_file in pieces.items():
-                compared[uri].held = HeldLines(of_file)
+            for uri, file_pieces in pieces.items():
+                compared[uri].held = HeldLines(file_pieces)
         for file in changed:
             self._read(file, progress)
             self.read_files += 1
@@ -561,9 +563,9 @@ def _not_whole(file: ReadFile, refusal: Rejection) -> CorpusError:
     held_before = ""
     if file.before:
         held_before = f", as it was at the newest version with {file.before.usable} usable records"
-    found = "holds too much" if refusal.reason == "expands_too_far" else "breaks off"
+    fault = "holds too much" if refusal.reason == "expands_too_far" else "breaks off"
     return CorpusError(
-        f"{file.file.uri}: expected a whole file{held_before}, found that it {found}: {refusal.detail}. "
+        f"{file.file.uri}: expected a whole file{held_before}, found that it {fault}: {refusal.detail}. "
         f"No version is made. Copy the file again, {ACCEPT_SHRINK}."
     )
 
@@ -595,17 +597,21 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
     if newest is None or reading.read_files:
         # 2. Documents that were forgotten since the newest version are no longer in the tables, and have
         #    left, too.
-        held = 0 if newest is None else newest.documents
-        changes = counts._asdict() | {"removed": held + counts.added - sums.documents}
+        documents_before = 0 if newest is None else newest.documents
+        changes = counts._asdict() | {"removed": documents_before + counts.added - sums.documents}
         if changes["removed"] < counts.removed:
+            most_documents = documents_before + counts.added - counts.removed
             raise DatabaseError(
-                f"{uri}: expected {held + counts.added - counts.removed} documents or fewer in its files, found {sums.documents}. "
+                f"{uri}: expected {most_documents} documents or fewer in its files, found {sums.documents}. "
                 "Was a table changed by hand? Try again."
             )
-        if sums.documents * 2 < held - (changes["removed"] - counts.removed) and not reading.accept_shrink:
+        if (
+            sums.documents * 2 < documents_before - (changes["removed"] - counts.removed)
+            and not reading.accept_shrink
+        ):
             raise CorpusError(
-                f"{uri}: expected at least half of the {held} documents of version {version - 1}, found {sums.documents}. "
-                f"No version is made. Look at what wrote the files, {ACCEPT_SHRINK}."
+                f"{uri}: expected at least half of the {documents_before} documents of version {version - 1}, "
+                f"found {sums.documents}. No version is made. Look at what wrote the files, {ACCEPT_SHRINK}."
             )
         # 3. The version, unless its files say the same in other bytes.
         is_new = (

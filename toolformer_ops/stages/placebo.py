@@ -155,33 +155,33 @@ def placebo_stage(
     model: RunModel | None = None,
     choices: PlaceboChoices | None = None,
     *,
-    of_known_pool: bool = False,
+    only_known_pool: bool = False,
     waits_for_others: bool = True,
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
 
     `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos
-    are asked for, and with `of_known_pool` also if the run has no pool yet: that is drawn when all calls of
+    are asked for, and with `only_known_pool` also if the run has no pool yet: that is drawn when all calls of
     the tool are scored. `waits_for_others` as in `work_off`.
 
     Raises:
         NoResultError: not all documents of the run are scored.
         ConfigurationError: the model is not that of the run's start.
     """
-    of_run = model or RunModel(settings)
-    run = of_run.run_tool(run_id, tool_name)
-    asked = choices or run.choices.part(PlaceboChoices)
+    run_model = model or RunModel(settings)
+    run = run_model.run_tool(run_id, tool_name)
+    placebo_choices = choices or run.choices.part(PlaceboChoices)
     if run.placebo_recipe_id is None:
-        if not asked.wants_placebos:
+        if not placebo_choices.wants_placebos:
             logger.info("placebo: run %s asks for no placebos", run_id)
             return Counter()
-        if of_known_pool:
+        if only_known_pool:
             return Counter()
-    with database.transaction(of_run.engine) as connection:
+    with database.transaction(run_model.engine) as connection:
         if run.placebo_recipe_id is None:
-            run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, asked))
-        work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), lambda: of_run.of(run))
-    return work_off(settings, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)
+            run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, placebo_choices))
+        work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), lambda: run_model.of(run))
+    return work_off(settings, run_model.engine, work, run_model.start_up, waits_for_others=waits_for_others)
 
 
 def placebos_of_last_shard(

@@ -60,13 +60,13 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
         start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
         measured = work.seconds_per_token
         if measured is None:  # nothing was done under its recipes yet
-            [of_model] = database.fetch_all(
+            [model_seconds] = database.fetch_all(
                 connection,
                 queries.planning.seconds_of_model,
                 tool=run.tool,
                 model_identity=run.model_identity,
             )
-            measured = of_model.seconds_per_token
+            measured = model_seconds.seconds_per_token
     seconds = work.documents * settings.seconds_per_document if measured is None else work.tokens * measured
     count = shard_count(work.documents, seconds, max(settings.shard_seconds, start_up / START_UP_SHARE))
     logger.info(

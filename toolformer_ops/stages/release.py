@@ -280,8 +280,10 @@ def unchanged_release(
     definition = json.loads(
         json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data))
     )
-    found = database.fetch_all(connection, queries.releases.unchanged, run_id=run_id, before_run_id=before)
-    return found[0] if found and found[0].definition == definition else None
+    definitions = database.fetch_all(
+        connection, queries.releases.unchanged, run_id=run_id, before_run_id=before
+    )
+    return definitions[0] if definitions and definitions[0].definition == definition else None
 
 
 def _is_whole(store: ObjectStore, uri: str, manifest_sha256: str) -> bool:
@@ -359,9 +361,9 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     for name, reason in lacking.items():
         logger.warning("the release of run %s lacks %s: %s", run_id, name, reason)
     if not present:
-        found = "; ".join(f"{name}: {reason}" for name, reason in lacking.items())
+        lacks = "; ".join(f"{name}: {reason}" for name, reason in lacking.items())
         raise NoResultError(
-            f"run {run_id}: expected at least one complete tool, found none ({found}). "
+            f"run {run_id}: expected at least one complete tool, found none ({lacks}). "
             "Repair the failed stages and run them again: finished documents are not computed again."
         )
     endpoints = database.fetch_all(connection, queries.proposers.of_run, run_id=run_id, proposer=proposer)

@@ -11,7 +11,8 @@ that belongs to another DAG run (`runs/owners.py`), whose end is not written eit
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -20,6 +21,7 @@ from toolformer_ops import __version__
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, UsageError
 from toolformer_ops.evaluation.overlap import question_sets
+from toolformer_ops.language_model.endpoint.endpoint_file import Endpoint
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import CHOSEN_ANEW, FinetuningChoices, RunChoices, values_in
 from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
@@ -35,6 +37,7 @@ from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,82 @@ RUNNING = "running"
 """The state of a run that is started and not finished."""
 ENDED = "ended by a person, or by its time limit."
 """The problem of a run of which nothing else is known."""
+
+
+@dataclass(frozen=True)
+class RunDefinition:
+    """What an annotation run is registered with, looked up before any of its work."""
+
+    choices: RunChoices
+    """With the end of samples that its model needs."""
+    corpus_uri: str
+    model_identity: str
+    endpoint: Endpoint | None
+    """The server that proposes its calls, if one does."""
+    chained_release: str | None
+    """The id of the release over whose texts a run with chains goes."""
+    tools: Mapping[str, Tool]
+    versions: Mapping[str, str]
+    """The version of each tool."""
+    costs: Mapping[str, CallCost]
+    """What a call costs, of the tools whose calls cost something."""
+    thresholds: Mapping[str, float]
+    """From which loss reduction on each tool's calls are kept, costs included, nats."""
+    recipes: Mapping[str, Sequence[Recipe]]
+    """The recipes of each tool."""
+
+    @classmethod
+    def of(cls, settings: Settings, choices: RunChoices) -> "RunDefinition":
+        """Look up the corpus, model, prompts and indices that `choices` name.
+
+        Raises:
+            As `start_run`.
+        """
+        from toolformer_ops.language_model.models import model_identity
+
+        # 1. What can be refused by the choices alone, and the data with which the release is compared.
+        choices.kept_from()
+        if address := choices.compared_with(settings):
+            question_sets(settings, address)  # read whole: the release, hours later, needs all of it
+        # 2. The model and the tools.
+        choices = with_sample_end(settings, choices)
+        uri = corpus_uri_of(choices.corpus_address)
+        tools = {name: get_tool(name) for name in choices.tools}
+        identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
+        proposer = proposer_identity(settings, choices, identity)
+        endpoint = require_endpoint(settings, choices)
+        _require_trainable(settings, choices)
+        versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
+        # 3. Costs, and the recipes that they raise the thresholds of.
+        costs = costs_of_run(settings, choices, versions)
+        priced = with_costs(choices, costs)
+        thresholds = priced.kept_from()
+        chained = chained_release(settings, uri) if choices.chains else None
+        recipes = {
+            name: tool_recipes(
+                spec=tool.spec,
+                prompt_text=tool.prompt,
+                tool_version=versions[name],
+                model_identity=identity,
+                dtype=settings.dtype,
+                choices=priced,
+                chained_release=chained,
+                proposer_identity=proposer,
+            )
+            for name, tool in tools.items()
+        }
+        return cls(
+            choices=choices,
+            corpus_uri=uri,
+            model_identity=identity,
+            endpoint=endpoint,
+            chained_release=chained,
+            tools=tools,
+            versions=versions,
+            costs=costs,
+            thresholds=thresholds,
+            recipes=recipes,
+        )
 
 
 def start_run(
@@ -71,88 +150,64 @@ def start_run(
         ConfigurationError: the run exists with other choices or recipes, or belongs to another DAG run.
         ObjectStoreError: with `chains`, S3 does not answer.
     """
-    from toolformer_ops.language_model.models import model_identity
-
-    # 1. Model, tools with their prompts and indices, costs and recipes.
-    choices.kept_from()
-    if address := choices.compared_with(settings):
-        question_sets(settings, address)  # read whole: the release, hours later, needs all of it
-    choices = with_sample_end(settings, choices)
-    uri = corpus_uri_of(choices.corpus_address)
-    tools = {name: get_tool(name) for name in choices.tools}
-    identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
-    proposer = proposer_identity(settings, choices, identity)
-    endpoint = require_endpoint(settings, choices)
-    _require_trainable(settings, choices)
-    versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
-    costs = costs_of_run(settings, choices, versions)
-    priced = with_costs(choices, costs)
-    thresholds = priced.kept_from()
-    chained = chained_release(settings, uri) if choices.chains else None
-    recipes = {
-        name: tool_recipes(
-            spec=tool.spec,
-            prompt_text=tool.prompt,
-            tool_version=versions[name],
-            model_identity=identity,
-            dtype=settings.dtype,
-            choices=priced,
-            chained_release=chained,
-            proposer_identity=proposer,
-        )
-        for name, tool in tools.items()
-    }
+    definition = RunDefinition.of(settings, choices)
+    corpus_id = corpus_id_of(definition.corpus_uri)
     with database.transaction(database.connect(settings)) as connection:
-        # 2. The corpus: its newest version, and of that the first documents up to the limit. A registered run
+        # 1. The corpus: its newest version, and of that the first documents up to the limit. A registered run
         #    keeps its own.
-        newest = _require_corpus(connection, uri)
+        newest = _require_corpus(connection, definition.corpus_uri)
         beyond = []
         if choices.document_limit:
             beyond = database.fetch_all(
                 connection,
                 queries.runs.ordinal_limit,
-                corpus_id=corpus_id_of(uri),
+                corpus_id=corpus_id,
                 version=newest.version,
                 document_limit=choices.document_limit,
             )
-        # 3. The run with its tools.
-        if endpoint is not None:
+        # 2. The run with its tools.
+        if endpoint := definition.endpoint:
+            parameters = {"answers_per_request": endpoint.answers_per_request, "extra": endpoint.extra}
             database.execute(
                 connection,
                 queries.proposers.register,
                 proposer=endpoint.identity,
-                parameters=json.dumps(
-                    {"answers_per_request": endpoint.answers_per_request, "extra": endpoint.extra}
-                ),
+                parameters=json.dumps(parameters),
                 **endpoint.model_dump(include={"model", "api", "licence"}),
             )
         _register_run(
             connection,
             settings,
             run_id,
-            choices,
-            corpus_id=corpus_id_of(uri),
-            corpus_uri=uri,
+            definition.choices,
+            corpus_id=corpus_id,
+            corpus_uri=definition.corpus_uri,
             corpus_version=newest.version,
             ordinal_limit=beyond[0].ordinal if beyond else None,
-            model_identity=identity,
+            model_identity=definition.model_identity,
             dag_run=dag_run,
             schedule=schedule,
-            chained_release_id=chained,
+            chained_release_id=definition.chained_release,
         )
-        for name, tool in tools.items():
+        for name, tool in definition.tools.items():
             _register_tool(
                 connection,
                 run_id,
-                choices,
-                recipes[name],
-                costs.get(name),
+                definition.choices,
+                definition.recipes[name],
+                definition.costs.get(name),
                 tool=name,
-                tool_version=versions[name],
-                keep_threshold=thresholds[name],
+                tool_version=definition.versions[name],
+                keep_threshold=definition.thresholds[name],
                 reads_record=tool.spec.reads_record,
             )
-    logger.info("run %s: %s over %s with %s", run_id, ", ".join(tools), choices.corpus_address, identity)
+    logger.info(
+        "run %s: %s over %s with %s",
+        run_id,
+        ", ".join(definition.tools),
+        choices.corpus_address,
+        definition.model_identity,
+    )
     if schedule:
         # A schedule has one run at a time: another that is open here is over in Airflow, and was ended before
         # it was finished.
@@ -161,7 +216,7 @@ def start_run(
             engine, queries.runs.running_of_schedule, schedule=schedule, run_id=run_id
         ):
             close_run(settings, row.run_id)
-    return list(tools)
+    return list(definition.tools)
 
 
 def _require_trainable(settings: Settings, choices: RunChoices) -> None:
@@ -253,18 +308,18 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
         UsageError: the corpus is no release, or one of a run with chains.
         CorpusError: its files are not those of the release.
     """
-    found = database.fetch_all(
+    releases = database.fetch_all(
         database.connect(settings),
         queries.runs.chained_release,
         uri=corpus_uri,
         corpus_id=corpus_id_of(corpus_uri),
     )
-    if not found:
+    if not releases:
         raise UsageError(
             f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
             "addresses of releases that are not withdrawn."
         )
-    [release] = found
+    [release] = releases
     if release.chained_release_id is not None:
         raise UsageError(
             f"chains: expected a release of a run without chains, found {release.release_id}, whose calls use results of those of "
@@ -306,12 +361,12 @@ def start_finetuning(
             "are those of the run that made the release."
         )
     engine = database.connect(settings)
-    found = database.fetch_all(engine, queries.finetuning.release, release_id=release_id)
-    if not found:
+    releases = database.fetch_all(engine, queries.finetuning.release, release_id=release_id)
+    if not releases:
         raise UsageError(
             f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
         )
-    [release] = found
+    [release] = releases
     choices = RunChoices.parse({**release.parameters, **chosen})
     identity = model_identity(*split_revision(choices.model), settings=settings)
     require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)

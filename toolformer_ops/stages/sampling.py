@@ -153,7 +153,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         """Candidates and pruned positions of all paragraphs, which are sampled together."""
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
         rows: list[TableRow] = []
-        if paragraphs := [paragraph for of_document in loaded.values() for paragraph in of_document]:
+        if paragraphs := [
+            paragraph for document_paragraphs in loaded.values() for paragraph in document_paragraphs
+        ]:
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
             for sampled in sample_paragraphs(
                 self.load_model(), self.tool, choices, paragraphs, self.scorer, self.endpoint
@@ -190,14 +192,14 @@ def sample_stage(
     Raises:
         ConfigurationError: the model is not that of the run's start.
     """
-    of_run = model or RunModel(settings)
-    run = of_run.run_tool(run_id, tool_name)
+    run_model = model or RunModel(settings)
+    run = run_model.run_tool(run_id, tool_name)
     work = SampleWork(
         run=run,
         shard=Shard.parse(shard),
         tool=get_tool(run.tool),
-        load_model=lambda: of_run.proposer_of(run),
+        load_model=lambda: run_model.proposer_of(run),
         scorer=tokens_for_scoring(settings, run),
-        endpoint=of_run.endpoint_of(run),
+        endpoint=run_model.endpoint_of(run),
     )
-    return work_off(settings, of_run.engine, work, of_run.start_up, after_round=after_round)
+    return work_off(settings, run_model.engine, work, run_model.start_up, after_round=after_round)

@@ -87,10 +87,10 @@ class ScoreWork(StageWork[Loaded]):
         for document, calls in loaded:
             scored = [ScoredCall(reason=call.reason or reason) for call in calls]
             rows += [
-                losses_row(self.recipe_id, call.call_id, document.document_id, found, with_terms=False)
-                for call, found in zip(calls, scored, strict=True)
+                losses_row(self.recipe_id, call.call_id, document.document_id, losses, with_terms=False)
+                for call, losses in zip(calls, scored, strict=True)
             ]
-            counts = Counter([str(found.reason) for found in scored]) + Counter(calls=len(calls))
+            counts = Counter([str(losses.reason) for losses in scored]) + Counter(calls=len(calls))
             outcomes.append(DocumentOutcome(document.document_id, rows_written=len(calls), counts=counts))
         return MicroBatch(outcomes, rows)
 
@@ -169,9 +169,9 @@ def score_stage(
     Raises:
         ConfigurationError: the model is not that of the run's start.
     """
-    of_run = model or RunModel(settings)
-    run = of_run.run_tool(run_id, tool_name)
+    run_model = model or RunModel(settings)
+    run = run_model.run_tool(run_id, tool_name)
     work = ScoreWork(
-        run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: of_run.of(run)
+        run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: run_model.of(run)
     )
-    return work_off(settings, of_run.engine, work, of_run.start_up, waits_for_others=waits_for_others)
+    return work_off(settings, run_model.engine, work, run_model.start_up, waits_for_others=waits_for_others)

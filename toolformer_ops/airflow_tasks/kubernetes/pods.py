@@ -223,11 +223,13 @@ class StagePod(StageTask, KubernetesPodOperator):
         """The pod of this task that exists, also one that has ended and whose end no task has told; else a new one."""
         metadata = pod_request_obj.metadata
         selector = self._build_find_pod_label_selector(context)  # without pods whose failure was told
-        found = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items
+        labelled_pods = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items
         # Clearing a task raises this number: what the tries before did is then done anew.
         cleared = context["ti"].max_tries - (self.retries or 0)
         pods = [
-            pod for pod in found if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared
+            pod
+            for pod in labelled_pods
+            if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared
         ]
         # The last counts: one that succeeded, else one that works, one that is being deleted, one that
         # failed.
@@ -352,13 +354,13 @@ class StagePod(StageTask, KubernetesPodOperator):
     def _events(self, pod: str) -> list[Any]:
         """A pod's events, oldest first, which outlive it; none if they cannot be read."""
         try:
-            found = self.client.list_namespaced_event(
+            events = self.client.list_namespaced_event(
                 self.namespace, field_selector=f"involvedObject.name={pod}"
             )
         except Exception as error:  # the ending is described without them
             self.log.warning("the events of the pod %s cannot be read: %s", pod, said_by_kubernetes(error))
             return []
-        return oldest_first(found.items)
+        return oldest_first(events.items)
 
 
 def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:

@@ -116,15 +116,15 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     """
     # 1. An image that stays the same, and the template.
     image = settings.kubernetes_image
-    found = f"in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}"
+    setting = f"in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}"
     if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
         raise ConfigurationError(
-            f"expected an image with a tag or a digest {found}. Set it to what the stages are to run in, best by digest: "
+            f"expected an image with a tag or a digest {setting}. Set it to what the stages are to run in, best by digest: "
             "registry/toolformer@sha256:..."
         )
     if image.endswith(":latest"):
         raise ConfigurationError(
-            f"expected an image that stays the same {found}. Name a version or a digest."
+            f"expected an image that stays the same {setting}. Name a version or a digest."
         )
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
@@ -195,10 +195,10 @@ def gpu_count(amounts: Mapping[str, Any]) -> int:
 
 def part_of(manifest: Mapping[str, Any], *names: str) -> Any:
     """The mapping or list at a place of a manifest; empty if there is none."""
-    found: Any = manifest
+    part: Any = manifest
     for name in names:
-        found = found.get(name) or {}
-    return found
+        part = part.get(name) or {}
+    return part
 
 
 def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, dict[str, Any]]:
@@ -254,8 +254,8 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         for index, (key, _) in enumerate(node.value):
             if key.value in names[:index]:
                 raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 @functools.lru_cache(maxsize=16)
@@ -268,10 +268,10 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         marked = isinstance(error, yaml.MarkedYAMLError)
         mark = (error.problem_mark or error.context_mark) if marked else None
-        found = (error.problem or error.context) if marked else error
+        problem = (error.problem or error.context) if marked else error
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigurationError(
-            f"{path}{line}: expected one YAML document, found: {found}. Mend the template there."
+            f"{path}{line}: expected one YAML document, found: {problem}. Mend the template there."
         ) from error
     if not isinstance(pod, dict):
         raise ConfigurationError(

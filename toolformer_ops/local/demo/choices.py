@@ -27,14 +27,14 @@ DEMO_DOCUMENTS = 64
 """Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""
 
 
-def demo_document_count(asked: int | None) -> int:
+def demo_document_count(limit: int | None) -> int:
     """Return how many documents of the demo corpus to take.
 
     Raises:
         UsageError: fewer than one of each kind, or more than there are.
     """
     there_are = demo_size()
-    count = DEMO_DOCUMENTS if asked is None else asked
+    count = DEMO_DOCUMENTS if limit is None else limit
     if not len(OWN_KINDS) < count <= there_are:
         raise UsageError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
     return count
@@ -74,7 +74,7 @@ def corpus_choices(
     for name in ("corpus", "model"):
         if name in choices:
             raise UsageError(f"--parameters: {name} is given elsewhere on the command line.")
-    for item in [found for several in thresholds for found in several.replace(",", " ").split()]:
+    for item in [word for several in thresholds for word in several.replace(",", " ").split()]:
         tool, _, nats = item.partition("=")
         try:
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)

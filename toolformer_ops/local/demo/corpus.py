@@ -75,7 +75,7 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
     Raises:
         CorpusError: there are fewer than `count` of them.
     """
-    found: list[tuple[str, DemoDocument]] = []
+    articles: list[tuple[str, DemoDocument]] = []
     with kilt_records.open(encoding="utf-8") as lines:
         for line in lines:
             record = json.loads(line)
@@ -86,10 +86,10 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
             if len(text) in SUMMARY_CHARACTERS and text.isascii() and text.endswith("."):
                 url = f"https://en.wikipedia.org/wiki/{quote(title.replace(' ', '_'))}"
                 order = hashlib.sha256(title.encode("utf-8")).hexdigest()
-                found.append((order, DemoDocument(WIKIPEDIA, text, url, title)))
-    if len(found) < count:
-        raise CorpusError(f"{kilt_records}: expected {count} short summaries, found {len(found)}.")
-    return [document for _, document in sorted(found, key=lambda item: item[0])[:count]]
+                articles.append((order, DemoDocument(WIKIPEDIA, text, url, title)))
+    if len(articles) < count:
+        raise CorpusError(f"{kilt_records}: expected {count} short summaries, found {len(articles)}.")
+    return [document for _, document in sorted(articles, key=lambda item: item[0])[:count]]
 
 
 def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:

@@ -44,8 +44,8 @@ class ToolProgress:
     @property
     def count(self) -> str:
         """How far the stage at work is, as `28/29 (37 % of the tokens)`."""
-        of_tokens = "" if self.tokens_done is None else f" ({100 * self.tokens_done:.0f} % of the tokens)"
-        return f"{self.done}/{self.total}{of_tokens}"
+        token_share = "" if self.tokens_done is None else f" ({100 * self.tokens_done:.0f} % of the tokens)"
+        return f"{self.done}/{self.total}{token_share}"
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
     stages_of: dict[str, list[Any]] = {}
     for row in rows:
         stages_of.setdefault(row.tool, []).append(row)
-    found = []
+    tools = []
     for tool, stages in stages_of.items():
         at_work = next((stage for stage in stages if stage.done < stage.total), None)
         shown = at_work or stages[-1]
-        found.append(
+        tools.append(
             ToolProgress(
                 tool=tool,
                 stage=at_work.stage if at_work else "done",
@@ -102,7 +102,7 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
                 tokens_done=at_work.tokens_done / at_work.tokens if at_work and at_work.tokens else None,
             )
         )
-    return tuple(found)
+    return tuple(tools)
 
 
 @contextmanager

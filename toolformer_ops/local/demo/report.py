@@ -106,8 +106,8 @@ def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Seque
     }
     by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
     for row in scored:
-        found = [cells.get((row.tool, threshold), "") for threshold in thresholds]
-        table.add_row(row.tool, str(row.calls), str(row.scored), *found, by_chance.get(row.tool, ""))
+        kept_cells = [cells.get((row.tool, threshold), "") for threshold in thresholds]
+        table.add_row(row.tool, str(row.calls), str(row.scored), *kept_cells, by_chance.get(row.tool, ""))
     say(
         console,
         "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own threshold. By chance: the",
