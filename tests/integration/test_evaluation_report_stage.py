@@ -70,7 +70,7 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert google_re == {"base": 0.0, "without_calls": 0.0, "disabled": 0.5, "with_tools": 0.5}
     assert len(contents.inputs) == 4 * 6
     found = {(one.subset, one.other): one for one in contents.comparisons}["google_re", "M"]
-    assert (found.call_start_rank, found.found.difference, found.inputs) == (10, 0.5, 2)
+    assert (found.call_start_rank, found.paired.difference, found.inputs) == (10, 0.5, 2)
 
 
 def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(

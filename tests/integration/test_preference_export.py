@@ -301,7 +301,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_beside_the_same_othe
     assert "| with a scored call | 4 |\n| of these with a kept call | 2 |" in card
     # A text with a call that nobody scored is no refusal.
     run.add_call("Calculator", run.documents[2], " house", "9 - 8", "1", reason="pruned_below")
-    with pytest.raises(NoResultError, match="2 others one that may"):
+    with pytest.raises(NoResultError, match="2 others a call that may"):
         export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusals=refusals(settings, 0.5))
 
 

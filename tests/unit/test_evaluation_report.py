@@ -160,11 +160,11 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     inputs += [replace(evaluated(number, correct), **of_base) for number, correct in base.items()]
     [found] = compare_inputs(inputs)
     assert (found.call_start_rank, found.other, found.inputs) == (10, "M", 5)
-    assert found.found.difference == pytest.approx(
+    assert found.paired.difference == pytest.approx(
         (2 - 1) / 5
     )  # two inputs only Toolformer gets right, one only M
-    assert found.found.interval.low < found.found.difference < found.found.interval.high
-    assert found.found.p_value == 1.0  # 2 of 3 is what a coin gives
+    assert found.paired.interval.low < found.paired.difference < found.paired.interval.high
+    assert found.paired.p_value == 1.0  # 2 of 3 is what a coin gives
     assert compare_inputs([evaluated(1, True)]) == []
 
 

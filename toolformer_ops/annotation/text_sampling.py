@@ -85,7 +85,7 @@ class _TextAtPositions:
     """A text that has been read for positions, and waits for its samples."""
 
     positions: list[CallPosition]
-    """As `SampledText` has them."""
+    """Positions in the document, in its order, the pruned ones included."""
     position_seconds: float
     """Seconds that its positions took."""
 

@@ -219,16 +219,16 @@ class WritingModel:
 
     @functools.cached_property
     def _padding_id(self) -> int:
-        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id)
-        return next((int(value) for value in known if value is not None), 0)
+        token_ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id)
+        return next((int(value) for value in token_ids if value is not None), 0)
 
-    def _configuration(self, given: Any, changes: dict[str, Any], prompt_tokens: int) -> Any:
+    def _configuration(self, base_config: Any, changes: dict[str, Any], prompt_tokens: int) -> Any:
         """A GenerationConfig for greedy decoding, with a number of new tokens, a list of stop texts and a padding token."""
         import copy
 
         from transformers import GenerationConfig
 
-        config = copy.deepcopy(given) if given is not None else GenerationConfig()
+        config = copy.deepcopy(base_config) if base_config is not None else GenerationConfig()
         if unknown := config.update(**changes):
             raise UsageError(
                 f"expected fields of transformers' GenerationConfig, found {', '.join(sorted(unknown))}."
@@ -239,9 +239,9 @@ class WritingModel:
                     f"{name}: expected {value}, since decoding with tools is greedy, found "
                     f"{getattr(config, name)}."
                 )
-        if asked := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
+        if unsupported := [name for name in UNUSED if getattr(config, name, None) not in {None, 1.0, 0}]:
             raise UsageError(
-                f"expected plain greedy decoding, found {', '.join(asked)} in the generation config."
+                f"expected plain greedy decoding, found {', '.join(unsupported)} in the generation config."
             )
         if config.max_new_tokens is None:
             longest = getattr(config, "max_length", None)

@@ -101,14 +101,14 @@ class ToolRuns:
                     inputs.append(
                         tool.effective_input(writer.waiting_call.input, tool.spec.as_read(document))
                     )
-                asked = [item for item in inputs if item is not None]
+                usable_inputs = [item for item in inputs if item is not None]
                 try:
-                    found = iter(run_tool(runner, asked, self._settings.tool_time_limit_seconds))
+                    answers = iter(run_tool(runner, usable_inputs, self._settings.tool_time_limit_seconds))
                 except InfrastructureError as error:
                     logger.warning("%s does not answer: %s", name, error)
-                    found = iter([ToolOutput.none(NOT_AVAILABLE)] * len(asked))
+                    answers = iter([ToolOutput.none(NOT_AVAILABLE)] * len(usable_inputs))
                 outputs = [
-                    ToolOutput.none("input_not_usable") if item is None else next(found) for item in inputs
+                    ToolOutput.none("input_not_usable") if item is None else next(answers) for item in inputs
                 ]
             seconds = time.monotonic() - started
             for writer, output in zip(asking, outputs, strict=True):
@@ -122,7 +122,7 @@ class _Text:
     writer: Writer
     lacking: tuple[int, ...]
     """Tokens that its row in the cache lacks."""
-    held: int
+    valid_tokens: int
     """How many tokens of its row are valid, the prompt's included."""
     had: int = 0
     """How many the row had before, some of which may have been taken back."""
@@ -201,13 +201,13 @@ class Together:
         #    of each.
         changed = {number: text for number, text in self._growing.items() if text.lacking}
         for number, text in changed.items():
-            cache.cut(number, text.held)
+            cache.cut(number, text.valid_tokens)
         several = {number: text.lacking[:-1] for number, text in changed.items() if len(text.lacking) > 1}
         cache.extend(list(several), list(several.values()))
-        found = {number: text.lacking[-1] for number, text in changed.items()}
+        next_tokens = {number: text.lacking[-1] for number, text in changed.items()}
         for text in changed.values():
-            text.held, text.lacking = text.held + len(text.lacking), ()
-        return found
+            text.valid_tokens, text.lacking = text.valid_tokens + len(text.lacking), ()
+        return next_tokens
 
     def _join(self, cache: KVCache) -> None:
         """Take in prompts as far as there is room; a head that some share is computed once."""
@@ -238,16 +238,20 @@ class Together:
         """
         logits = self._model.log_probabilities(hidden)  # (rows, vocabulary)
         brackets = torch.tensor(sorted(self._tokenization.bracket_ids), device=logits.device)
-        found = [logits.argmax(dim=-1), logits.index_fill(1, brackets, -torch.inf).argmax(dim=-1)]
+        numbers = [logits.argmax(dim=-1), logits.index_fill(1, brackets, -torch.inf).argmax(dim=-1)]
         for marker in (self._tokenization.marker_ids, self._tokenization.bare_marker_ids):
-            last, of_last = marker[-1], logits[:, marker[-1], None]
+            last, last_logits = marker[-1], logits[:, marker[-1], None]
             # Of equally likely tokens the lower id ranks first, as `argmax` has it.
-            found.append(1 + (logits > of_last).sum(dim=-1) + (logits[:, :last] == of_last).sum(dim=-1))
-        chosen = torch.stack(found, dim=1).reshape(-1)
+            numbers.append(
+                1 + (logits > last_logits).sum(dim=-1) + (logits[:, :last] == last_logits).sum(dim=-1)
+            )
+        chosen = torch.stack(numbers, dim=1).reshape(-1)
         ordered = [row for row, number in enumerate(labels) if self._growing[int(number)].writer.wants_order]
         if ordered:
-            of_rows = logits[torch.tensor(ordered, device=logits.device)]
-            chosen = torch.cat([chosen, of_rows.argsort(dim=-1, descending=True, stable=True).reshape(-1)])
+            ordered_logits = logits[torch.tensor(ordered, device=logits.device)]
+            chosen = torch.cat(
+                [chosen, ordered_logits.argsort(dim=-1, descending=True, stable=True).reshape(-1)]
+            )
         return Chosen(chosen, ordered)
 
     def end(self, tokens: np.ndarray | None, placement: list[int], labels: np.ndarray) -> NextTokens:
@@ -268,8 +272,8 @@ class Together:
             following = RESTS
             # One token behind those that are there: the next step takes it in. Everything else is for
             # `admit`.
-            if label in self._growing and len(text.lacking) == 1 and text.held == text.had:
-                following, text.lacking, text.held = text.lacking[0], (), text.held + 1
+            if label in self._growing and len(text.lacking) == 1 and text.valid_tokens == text.had:
+                following, text.lacking, text.valid_tokens = text.lacking[0], (), text.valid_tokens + 1
             going.append((row, label, following))
         parents, texts, next_tokens = np.array(going, dtype=np.int64).reshape(-1, 3).T
         return NextTokens(parents, texts, next_tokens)
@@ -289,4 +293,4 @@ class Together:
         else:
             self._growing[number] = text
             valid, text.lacking = writer.written.feed()
-            text.had, text.held = text.held, len(writer.written.prompt_ids) + valid
+            text.had, text.valid_tokens = text.valid_tokens, len(writer.written.prompt_ids) + valid

@@ -85,7 +85,9 @@ class Continuation:
         """The whole text without spans of tokens, (first, end)."""
         starts = [0, *(end for _, end in spans)]
         ends = [*(first for first, _ in spans), len(self.ids)]
-        outside = [token for first, end in zip(starts, ends, strict=True) for token in self.ids[first:end]]
+        outside: list[int] = []
+        for first, end in zip(starts, ends, strict=True):
+            outside += self.ids[first:end]
         return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
 
     def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
@@ -110,7 +112,7 @@ class Choice:
 
 @dataclass
 class _OpenBracket:
-    """A bracket that may become a call, is one that is being written, or waits for its result."""
+    """A bracket that may become a call, is a call that is being written, or waits for its result."""
 
     start: int
     """Index of its first token in the continuation."""
@@ -241,7 +243,7 @@ class Writer:
             woven = continuation(f" {text}") if opened.spaced else continuation(text, after="\n")
             if woven and not self.written.fits(opened.start + len(woven)):
                 result, reason = None, "no_room_for_result"
-        made = MadeCall(
+        made_call = MadeCall(
             tool=call.tool,
             input=call.input,
             result=result,
@@ -251,7 +253,7 @@ class Writer:
             seconds=seconds,
         )
         if result is None:
-            self._calls.append((made, opened.start, opened.start))
+            self._calls.append((made_call, opened.start, opened.start))
             self._forget(opened)
             return
         # Keep the tokens that both begin with, so that the KV cache stays valid for them; at least one is
@@ -261,7 +263,7 @@ class Writer:
         same = next((index for index in range(longest) if before[index] != woven[index]), longest)
         self.written.cut(opened.start + same)
         self.written.ids.extend(woven[same:])
-        self._calls.append((made, opened.start, len(self.written)))
+        self._calls.append((made_call, opened.start, len(self.written)))
         self._open = None
 
     def result(self) -> WrittenText:
@@ -269,13 +271,13 @@ class Writer:
         if self._end is None:
             raise RuntimeError("expected a text that is done")
         calls = []
-        for made, first, end in self._calls:
+        for call, first, end in self._calls:
             start = len(self.written.text(0, first))
             if end == first:
-                calls.append(replace(made, start_char=start, end_char=start))
+                calls.append(replace(call, start_char=start, end_char=start))
             else:
                 text = self.written.text(0, end)
-                calls.append(replace(made, start_char=text.index(BRACKET, start), end_char=len(text)))
+                calls.append(replace(call, start_char=text.index(BRACKET, start), end_char=len(text)))
         return WrittenText(
             prompt=self.prompt,
             text=self._before_stop(self.written.text()),
@@ -409,7 +411,7 @@ class Writer:
         return forgotten.refused
 
     def _recognise(self, opened: _OpenBracket) -> None:
-        """Say what the bracket is by now: a call whose tool is asked, one that is still being written, or none."""
+        """Say what the bracket is by now: a call whose tool is asked, a call that is still being written, or none."""
         text = self._call_text(opened)
         beginning = _CALL_BEGINNING.fullmatch(text)
         if "\n" in text:
@@ -436,10 +438,12 @@ class Writer:
         except CallSyntaxError:
             self._give_up(opened, "not_a_call")
             return
-        made = any((earlier.tool, earlier.input) == (call.tool, call.input) for earlier, _, _ in self._calls)
+        is_repeated = any(
+            (earlier.tool, earlier.input) == (call.tool, call.input) for earlier, _, _ in self._calls
+        )
         if call.tool not in self.tools or call.tool in self.settings.barred_tools:
             self._abandon(opened, "unknown_tool")
-        elif made or f"{BRACKET}{call} {ARROW}" in self.prompt.text:
+        elif is_repeated or f"{BRACKET}{call} {ARROW}" in self.prompt.text:
             self._abandon(opened, "repeated_call")
         else:
             opened.call = call

@@ -78,15 +78,15 @@ class Metric:
 
 def first_words(text: str, count: int) -> str:
     """The text up to the end of its first `count` words, without white space around it."""
-    found = 0
+    words = 0
     within = False  # a run that was counted
     for index, character in enumerate(text):
         if character.isspace():
             within = False
         elif character.isalnum() and (not within or is_unspaced(character)):
-            if found == count:
+            if words == count:
                 return text[:index].strip()
-            found += 1
+            words += 1
             within = not is_unspaced(character)
     return text.strip()
 
@@ -146,7 +146,8 @@ def first_number_is_right(text: str, answers: Sequence[str]) -> bool:
     An answer without a number is never right.
     """
     written = first_number(text)
-    rights = [right for right in (_first(_plain(answer)) for answer in answers) if right is not None]
+    numbers = [_first(_plain(answer)) for answer in answers]
+    rights = [number for number in numbers if number is not None]
     return written is not None and any(
         written == right if right.denominator == 1 else abs(written - right) <= TOLERANCE for right in rights
     )

@@ -1,5 +1,6 @@
 """Paired differences between the model with tools and each other variant, on the same inputs of the same data."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class Comparison:
     other: str
     """Name of the other variant."""
     inputs: int
-    found: PairedDifference
+    paired: PairedDifference
 
 
 def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
@@ -30,13 +31,11 @@ def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
         score = evaluation.score
         return score.suite, score.subset, score.data_sha256, score.inputs
 
-    pairs = [
-        _compared(ours.inputs, other.inputs)
-        for ours in evaluations
-        for other in evaluations
-        if ours.score.variant == "with_tools" != other.score.variant and data(ours) == data(other)
-    ]
-    return [found for found in pairs if found]
+    comparisons = []
+    for ours, other in itertools.product(evaluations, repeat=2):
+        if ours.score.variant == "with_tools" != other.score.variant and data(ours) == data(other):
+            comparisons.append(_compared(ours.inputs, other.inputs))
+    return [comparison for comparison in comparisons if comparison]
 
 
 def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
@@ -58,7 +57,7 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
             pairs += [
                 _compared(by_model[ours], by_model[key]) for key in sorted(by_model.keys() - set(with_tools))
             ]
-    return [found for found in pairs if found]
+    return [comparison for comparison in pairs if comparison]
 
 
 def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) -> Comparison | None:
@@ -75,5 +74,5 @@ def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) 
         call_start_rank=ours[0].call_start_rank,
         other=VARIANT_NAMES[others[0].variant],
         inputs=len(shared),
-        found=paired_difference(*zip(*shared.values(), strict=True)),
+        paired=paired_difference(*zip(*shared.values(), strict=True)),
     )

@@ -110,7 +110,7 @@ def json_document(file: DataFile) -> Any:
 def records(values: object, name: str = "record") -> Iterator[Record]:
     """The records of a JSON list."""
     if not isinstance(values, list):
-        raise WrongFormatError(f"{_found(values)} in place of a list of records")
+        raise WrongFormatError(f"{_found(values)} instead of a list of records")
     for number, value in enumerate(values, start=1):
         yield _record(value, f"{name} {number}")
 
@@ -174,7 +174,7 @@ class DataFolder:
             ObjectStoreError: S3 fails.
         """
         self.require()
-        found: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for folder in folders:
             root = f"{self.address}/{folder}"
             if self.address.startswith("s3://"):
@@ -191,8 +191,8 @@ class DataFolder:
                 path = PurePosixPath(plain)
                 hidden = any(part.startswith(".") for part in path.parts)
                 if not hidden and any(path.match(pattern) for pattern in patterns):
-                    found.setdefault(plain, uri)
-        return sorted(found.items())
+                    addresses.setdefault(plain, uri)
+        return sorted(addresses.items())
 
     def read(self, name: str, uri: str) -> DataFile:
         """The file at an address.

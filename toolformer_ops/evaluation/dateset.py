@@ -164,14 +164,14 @@ def dateset_lines(seed: int = 0) -> bytes:
     lines = [
         json.dumps(
             {
-                "question": asked.question,
-                "answer": list(asked.answers),
-                "date": asked.current_date.isoformat(),
-                "template": asked.template,
+                "question": question.question,
+                "answer": list(question.answers),
+                "date": question.current_date.isoformat(),
+                "template": question.template,
             },
             ensure_ascii=False,
         )
-        for asked in generate_dateset(seed)
+        for question in generate_dateset(seed)
     ]
     return ("\n".join(lines) + "\n").encode()
 

@@ -122,15 +122,12 @@ def results(judgements: Sequence[Judgement]) -> list[ReviewResult]:
         else:
             verdict = WRONG if said[WRONG] >= max(said[USELESS], 1) else USELESS
         counts[tool, EVERYBODY][is_placebo, verdict] += 1
-    return [
-        ReviewResult(
-            reviewer,
-            tool,
-            calls=Rate(*(found[False, verdict] for verdict in VERDICTS)),
-            placebos=Rate(*(found[True, verdict] for verdict in VERDICTS)),
-        )
-        for (tool, reviewer), found in sorted(counts.items())
-    ]
+    reviews = []
+    for (tool, reviewer), verdicts in sorted(counts.items()):
+        calls = Rate(*(verdicts[False, verdict] for verdict in VERDICTS))
+        placebos = Rate(*(verdicts[True, verdict] for verdict in VERDICTS))
+        reviews.append(ReviewResult(reviewer, tool, calls=calls, placebos=placebos))
+    return reviews
 
 
 def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
@@ -139,24 +136,26 @@ def agreements(judgements: Sequence[Judgement]) -> list[Agreement]:
     for judged in judgements:
         if judged.verdict != SKIP:
             said[judged.tool, judged.reviewer][judged.call_id, judged.is_placebo] = judged.verdict
-    found = []
+    agreements_of_pairs = []
     for (tool, first), (other_tool, second) in itertools.combinations(sorted(said), 2):
         mine, other = said[tool, first], said[other_tool, second]
         pairs = [(mine[key], other[key]) for key in mine.keys() & other.keys()] if tool == other_tool else []
         if pairs:
             same = sum(left == right for left, right in pairs)
-            found.append(
+            agreements_of_pairs.append(
                 Agreement(first, second, tool, both=len(pairs), same=same, kappa=cohens_kappa(pairs))
             )
-    return found
+    return agreements_of_pairs
 
 
 def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
     """The agreement of two raters beyond chance, 1 at most; None if chance alone agrees always."""
     size = len(pairs)
     observed = sum(left == right for left, right in pairs) / size
-    of_first, of_second = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
-    by_chance = sum(of_first[verdict] * of_second[verdict] for verdict in of_first) / size**2
+    first_verdicts, second_verdicts = Counter(left for left, _ in pairs), Counter(right for _, right in pairs)
+    by_chance = (
+        sum(first_verdicts[verdict] * second_verdicts[verdict] for verdict in first_verdicts) / size**2
+    )
     return None if by_chance == 1 else (observed - by_chance) / (1 - by_chance)
 
 

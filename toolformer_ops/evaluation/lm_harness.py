@@ -20,6 +20,7 @@ Needs the extra `evaluators`.
 
 import dataclasses
 import datetime
+import itertools
 import logging
 import math
 import sys
@@ -149,25 +150,27 @@ class ToolformerLM(TemplateLM):
         """
         alike: dict[DecodingSettings, list[int]] = {}
         for number, request in enumerate(requests):
-            asked = normalize_gen_kwargs(request.args[1], MAX_GEN_TOKENS)
-            if asked["do_sample"] or not asked.keys() <= GREEDY:
+            options = normalize_gen_kwargs(request.args[1], MAX_GEN_TOKENS)
+            if options["do_sample"] or not options.keys() <= GREEDY:
                 raise UsageError(
                     f"generation_kwargs: expected {', '.join(sorted(GREEDY))}, and greedy decoding, found "
                     f"{request.args[1]}. Change them with --gen_kwargs, such as do_sample=False."
                 )
-            stops = tuple(stop for stop in asked["until"] if stop)
-            as_asked = dataclasses.replace(self._decoding, max_new_tokens=asked["max_gen_toks"], stops=stops)
+            stops = tuple(stop for stop in options["until"] if stop)
+            as_asked = dataclasses.replace(
+                self._decoding, max_new_tokens=options["max_gen_toks"], stops=stops
+            )
             alike.setdefault(as_asked, []).append(number)
         texts = [""] * len(requests)
         calls: list[MadeCall] = []
         for decoding, numbers in alike.items():
             for first in range(0, len(numbers), QUESTIONS_AT_ONCE):
-                some = numbers[first : first + QUESTIONS_AT_ONCE]
-                fitting = [number for number in some if fits(self._model, requests[number].args[0])]
-                if len(fitting) < len(some):
+                batch = numbers[first : first + QUESTIONS_AT_ONCE]
+                fitting = [number for number in batch if fits(self._model, requests[number].args[0])]
+                if len(fitting) < len(batch):
                     logger.warning(
                         "%d prompts are longer than the model's window of %d tokens and are not asked",
-                        len(some) - len(fitting), self._model.window,
+                        len(batch) - len(fitting), self._model.window,
                     )  # fmt: skip
                 prompts = [Prompt(requests[number].args[0], self._date) for number in fitting]
                 for number, written in zip(fitting, self._model.write(prompts, decoding), strict=True):
@@ -175,24 +178,22 @@ class ToolformerLM(TemplateLM):
                     ends = (written.without_calls.partition(stop)[0] for stop in decoding.stops)
                     texts[number] = min(ends, key=len, default=written.without_calls)
                 require_working_tools("the task", calls)
-                for number in some:
+                for number in batch:
                     self.cache_hook.add_partial("generate_until", requests[number].args, texts[number])
         return texts
 
     def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
         """The natural log probability of each request's text, read in windows as the harness cuts them: each token once."""
-        found = []
+        sums = []
         for request in requests:
             # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the
             # prefix.
             ids = self.tok_encode(request.args[0], add_special_tokens=self._text_has_start)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self._model.window, context_len=1)
             pairs = [make_disjoint_window(window) for window in windows]
-            found.append(
-                math.fsum(nats for nats, _ in self._model.language_model.id_log_probabilities(pairs))
-            )
-            self.cache_hook.add_partial("loglikelihood_rolling", request.args, found[-1])
-        return found
+            sums.append(math.fsum(nats for nats, _ in self._model.language_model.id_log_probabilities(pairs)))
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, sums[-1])
+        return sums
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **options: Any
@@ -201,10 +202,10 @@ class ToolformerLM(TemplateLM):
         # As in the harness, a context that is too long loses its beginning.
         room = self._model.window + 1
         pairs = [(context[-max(1, room - len(ids)) :], ids) for _, context, ids in requests]
-        found = self._model.language_model.id_log_probabilities(pairs)
-        for request, answer in zip(requests, found, strict=True):
+        answers = self._model.language_model.id_log_probabilities(pairs)
+        for request, answer in zip(requests, answers, strict=True):
             self.cache_hook.add_partial("loglikelihood", request[0], answer)
-        return found
+        return answers
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """The ids of a text, behind what comes before every text unless `add_special_tokens` is False."""
@@ -247,12 +248,10 @@ def suite_documents(*, suite: str, data: str, **_: Any) -> "dict[str, Dataset]":
     loaded = load_suites(DataFolder(load_settings(), data), [suite], None, outcome)
     if outcome.failures:
         raise EvaluationDataError(" ".join(outcome.failures.values()))
-    documents = [
-        {"suite": name, "prompt": question.prompt, "answers": list(question.answers)}
-        for name, data_sets in loaded.items()
-        for data_set in data_sets
-        for question in data_set.questions
-    ]
+    documents = []
+    for name, data_sets in loaded.items():
+        for question in itertools.chain.from_iterable(data_set.questions for data_set in data_sets):
+            documents.append({"suite": name, "prompt": question.prompt, "answers": list(question.answers)})
     return {"test": Dataset.from_list(documents)}
 
 

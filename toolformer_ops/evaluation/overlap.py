@@ -84,24 +84,24 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
         ObjectStoreError: S3 fails.
     """
     folder = DataFolder(settings, address)
-    found = []
+    sets = []
     for suite, data_sets in DATA_SETS.items():
         for data_set in data_sets:
             try:
                 texts, sha256 = load_texts(folder, dataclasses.replace(data_set, generate=None))
             except MissingDataSetError:
                 continue
-            found.append(QuestionSet(suite, data_set.name, sha256, texts))
-    if not found:
+            sets.append(QuestionSet(suite, data_set.name, sha256, texts))
+    if not sets:
         raise EvaluationDataError(
             f"decontaminate: expected at least one data set of a suite in {address}, found none. "
             f"docs/evaluation.md says which files belong there; {ENV_PREFIX}EVALUATION_DATA, or "
             "evaluation_data of the run, names the folder."
         )
     logger.info(
-        "evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in found)
+        "evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in sets)
     )
-    return found
+    return sets
 
 
 class _Marks(dict[int, int | None]):
@@ -189,25 +189,25 @@ class EvaluationNgrams:
                         if ngram in self._question_of:
                             places.setdefault(ngram, place)
             for ngram, place in places.items():
-                found = texts_of.setdefault(ngram, [])
-                if len(found) <= MOST_TEXTS:
-                    found.append((document_id, place))
+                occurrences = texts_of.setdefault(ngram, [])
+                if len(occurrences) <= MOST_TEXTS:
+                    occurrences.append((document_id, place))
         # 2. By text and question, the n-grams that count.
         shared: dict[tuple[uuid.UUID, int], list[tuple[int, str]]] = {}
-        for ngram, found in texts_of.items():
-            if len(found) <= MOST_TEXTS:
-                for document_id, place in found:
+        for ngram, occurrences in texts_of.items():
+            if len(occurrences) <= MOST_TEXTS:
+                for document_id, place in occurrences:
                     shared.setdefault((document_id, self._question_of[ngram]), []).append((place, ngram))
         # 3. Each with its data set.
         overlaps = []
         for (document_id, number), ngrams in sorted(shared.items()):
-            of_set = bisect_right(self._first, number) - 1
+            set_number = bisect_right(self._first, number) - 1
             overlaps.append(
                 Overlap(
                     document_id=document_id,
-                    suite=self._sets[of_set].suite,
-                    data_set=self._sets[of_set].data_set,
-                    question=number - self._first[of_set] + 1,
+                    suite=self._sets[set_number].suite,
+                    data_set=self._sets[set_number].data_set,
+                    question=number - self._first[set_number] + 1,
                     words=min(ngrams)[1],
                     shared_ngrams=len(ngrams),
                 )

@@ -17,6 +17,7 @@ so that all rows are of one kind. Each text is read by itself (`language_model/p
 interval is a bootstrap over texts.
 """
 
+import itertools
 import logging
 import math
 import time
@@ -86,15 +87,13 @@ class ShareCorrect:
     @classmethod
     def of(cls, inputs: Sequence[EvaluatedInput]) -> Self:
         """The numbers of these inputs, at least one."""
-        right = sum(found.correct for found in inputs)
+        right = sum(answer.correct for answer in inputs)
         interval = wilson_interval(right, len(inputs))
-        with_call = [found.correct for found in inputs if found.has_call]
-        without_call = [found.correct for found in inputs if not found.has_call]
-        calls_by_tool = Counter(
-            tool
-            for found in inputs
-            for tool in {call.tool for call in found.calls if call.result is not None}
-        )
+        with_call = [answer.correct for answer in inputs if answer.has_call]
+        without_call = [answer.correct for answer in inputs if not answer.has_call]
+        calls_by_tool: Counter[str] = Counter()
+        for answer in inputs:
+            calls_by_tool.update({call.tool for call in answer.calls if call.result is not None})
         return cls(
             inputs=len(inputs),
             score=right / len(inputs),
@@ -116,16 +115,16 @@ class Evaluation:
     """In the order of the data set."""
 
 
-def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> Evaluation:
+def evaluate_data_set(in_variant: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> Evaluation:
     """Ask all questions of a data set.
 
     Raises:
         ToolError: a tool is down; names the suite.
     """
     # 1. Open every tool that the suite allows, before anything is written.
-    if asked.call_start_rank > 0:
+    if in_variant.call_start_rank > 0:
         try:
-            asked.model.require_tools(suite.barred_tools)
+            in_variant.model.require_tools(suite.barred_tools)
         except InfrastructureError:
             raise
         except ToolformerError as error:
@@ -133,14 +132,15 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
 
     # 2. Write, and score unless a tool was down.
     started = time.monotonic()
-    inputs = _judged_inputs(asked, suite, loaded)
-    require_working_tools(f"suite {suite.name}", [call for found in inputs for call in found.calls])
+    inputs = _judged_inputs(in_variant, suite, loaded)
+    calls = itertools.chain.from_iterable(answer.calls for answer in inputs)
+    require_working_tools(f"suite {suite.name}", calls)
     score = SuiteScore(
         suite=suite.name,
         subset=loaded.data_set.name,
-        model=asked.name,
-        variant=asked.variant,
-        call_start_rank=asked.call_start_rank,
+        model=in_variant.name,
+        variant=in_variant.variant,
+        call_start_rank=in_variant.call_start_rank,
         metric=SHARE_CORRECT,
         **vars(ShareCorrect.of(inputs)),
         seconds=round(time.monotonic() - started, 3),
@@ -149,12 +149,14 @@ def evaluate_data_set(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) 
     return Evaluation(score, inputs)
 
 
-def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> tuple[EvaluatedInput, ...]:
+def _judged_inputs(
+    in_variant: ModelVariant, suite: Suite, loaded: LoadedDataSet
+) -> tuple[EvaluatedInput, ...]:
     """All questions, in batches with alike prompts; no variant has more room for its text than another."""
     started = time.monotonic()
     decoding = DecodingSettings(
         max_new_tokens=suite.answer_tokens,
-        call_start_rank=asked.call_start_rank,
+        call_start_rank=in_variant.call_start_rank,
         calls_per_input=1,
         max_call_tokens=suite.call_tokens,
         barred_tools=suite.barred_tools,
@@ -165,14 +167,14 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
     judged: dict[int, EvaluatedInput] = {}
     for first in range(0, len(alike), QUESTIONS_AT_ONCE):
         questions = alike[first : first + QUESTIONS_AT_ONCE]
-        fitting = [question for question in questions if fits(asked.model, question.prompt)]
+        fitting = [question for question in questions if fits(in_variant.model, question.prompt)]
         if len(fitting) < len(questions):
             logger.warning(
                 "%s: %d prompts are longer than the model's window of %d tokens and count as wrong",
-                suite.name, len(questions) - len(fitting), asked.model.window,
+                suite.name, len(questions) - len(fitting), in_variant.model.window,
             )  # fmt: skip
         prompts = [Prompt(question.prompt, question.date, question.shared_head) for question in fitting]
-        texts = asked.model.write(prompts, decoding)
+        texts = in_variant.model.write(prompts, decoding)
         written = {question.number: text for question, text in zip(fitting, texts, strict=True)}
         for question in questions:
             text = written.get(question.number)
@@ -182,9 +184,9 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
             judged[question.number] = EvaluatedInput(
                 suite=suite.name,
                 subset=question.subset,
-                model=asked.name,
-                variant=asked.variant,
-                call_start_rank=asked.call_start_rank,
+                model=in_variant.name,
+                variant=in_variant.variant,
+                call_start_rank=in_variant.call_start_rank,
                 number=question.number,
                 prompt=question.prompt,
                 answers=question.answers,
@@ -194,10 +196,10 @@ def _judged_inputs(asked: ModelVariant, suite: Suite, loaded: LoadedDataSet) -> 
                 calls=text.calls if text else (),
                 date=question.date,
             )
-        right = sum(found.correct for found in judged.values())
+        right = sum(answer.correct for answer in judged.values())
         logger.info(
             "%s %s, %s: %d of %d asked, %.1f %% right, %.0f s",
-            suite.name, loaded.data_set.name, asked.title, len(judged), len(alike), 100 * right / len(judged),
+            suite.name, loaded.data_set.name, in_variant.title, len(judged), len(alike), 100 * right / len(judged),
             time.monotonic() - started,
         )  # fmt: skip
     return tuple(judged[question.number] for question in loaded.questions)
@@ -221,17 +223,16 @@ def require_working_tools(scored: str, calls: Iterable[MadeCall]) -> None:
     by_tool: dict[str, list[MadeCall]] = defaultdict(list)
     for call in calls:
         by_tool[call.tool].append(call)
-    for tool, made in by_tool.items():
-        failed = sum(call.reason in {TOOL_ERROR, TIMED_OUT} for call in made)
-        if any(call.reason == NOT_AVAILABLE for call in made) or (
-            failed == len(made) and failed >= FAILED_CALLS
+    for tool, tool_calls in by_tool.items():
+        failed = sum(call.reason in {TOOL_ERROR, TIMED_OUT} for call in tool_calls)
+        if any(call.reason == NOT_AVAILABLE for call in tool_calls) or (
+            failed == len(tool_calls) and failed >= FAILED_CALLS
         ):
-            reasons = ", ".join(
-                f"{count} {reason}" for reason, count in Counter(call.reason for call in made).items()
-            )
+            counts = Counter(call.reason for call in tool_calls)
+            reasons = ", ".join(f"{count} {reason}" for reason, count in counts.items())
             raise ToolError(
-                f"{scored} is not scored, since {tool} is down: of {len(made)} calls {reasons}. The log has "
-                f"the reasons; `toolformer-ops call {tool} ...` tries it alone."
+                f"{scored} is not scored, since {tool} is down: of {len(tool_calls)} calls {reasons}. The "
+                f"log has the reasons; `toolformer-ops call {tool} ...` tries it alone."
             )
 
 
@@ -245,8 +246,8 @@ def evaluate_texts(read: ModelVariant, loaded: LoadedDataSet) -> list[SuiteScore
     texts = [question.prompt for question in loaded.questions]
     losses = []
     for first in range(0, len(texts), TEXTS_AT_ONCE):
-        some = read.model.language_model.text_losses(texts[first : first + TEXTS_AT_ONCE])
-        losses += [loss for loss in some if loss.tokens > 0]
+        batch_losses = read.model.language_model.text_losses(texts[first : first + TEXTS_AT_ONCE])
+        losses += [loss for loss in batch_losses if loss.tokens > 0]
         done = min(first + TEXTS_AT_ONCE, len(texts))
         if time.monotonic() - last_line > PROGRESS_SECONDS or done == len(texts):
             last_line = time.monotonic()

@@ -3,7 +3,7 @@
 Data are read before any model is loaded, so that a missing file costs no time. A suite whose tool is down, or
 whose data are not there, fails by name: its scores of all models are dropped, and the other suites continue.
 Of a suite that is named as a whole (`math`) those data sets are evaluated that are there, with a warning for
-each other one; one that is named itself (`math:gsm8k`) must be there.
+each other one; a data set that is named itself (`math:gsm8k`) must be there.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ class Outcome:
         logger.error("suite %s failed: %s", suite, reason)
         self.failures[suite] = reason
         self.scores = [score for score in self.scores if score.suite != suite]
-        self.evaluations = [found for found in self.evaluations if found.score.suite != suite]
+        self.evaluations = [evaluation for evaluation in self.evaluations if evaluation.score.suite != suite]
 
 
 def load_suites(
@@ -87,11 +87,13 @@ def load_suites(
         if not subset:
             chosen[suite] = None
             continue
-        known = {data_set.name: data_set for data_set in DATA_SETS[suite]}
-        if subset not in known:
-            raise UsageError(f"--suite: expected {suite}: with one of {', '.join(known)}, found {name!r}.")
+        data_sets_by_name = {data_set.name: data_set for data_set in DATA_SETS[suite]}
+        if subset not in data_sets_by_name:
+            raise UsageError(
+                f"--suite: expected {suite}: with one of {', '.join(data_sets_by_name)}, found {name!r}."
+            )
         before = chosen.get(suite, ())
-        chosen[suite] = None if before is None else (*before, known[subset])
+        chosen[suite] = None if before is None else (*before, data_sets_by_name[subset])
 
     # 2. Their files: of the named data sets, or of those of the suite that are there.
     folder.require()
@@ -116,7 +118,9 @@ def load_suites(
             logger.warning("suite %s is evaluated without a data set. %s", suite, reason)
         loaded[suite] = there
         outcome.left_out[suite] = {
-            found.data_set.name: dict(found.left_out) for found in there if found.left_out
+            data_set_there.data_set.name: dict(data_set_there.left_out)
+            for data_set_there in there
+            if data_set_there.left_out
         }
     return loaded
 
@@ -127,7 +131,7 @@ def evaluate(entrants: Iterable[Entrant], suites: LoadedSuites, outcome: Outcome
         if outcome.failures.keys() >= suites.keys():
             break
         model = entrant.load()
-        asked = [
+        variants = [
             ModelVariant(model, entrant.name or model.identity, variant, rank)
             for variant, rank in entrant.variants
         ]
@@ -136,20 +140,21 @@ def evaluate(entrants: Iterable[Entrant], suites: LoadedSuites, outcome: Outcome
                 continue
             if suite == PERPLEXITY:
                 # Texts are read once, with calls disabled for every k.
-                first = asked[0]
+                first = variants[0]
                 variant: Variant = "disabled" if first.variant == "with_tools" else first.variant
                 disabled = dataclasses.replace(first, variant=variant, call_start_rank=0)
-                outcome.scores += [score for texts in data_sets for score in evaluate_texts(disabled, texts)]
+                for texts in data_sets:
+                    outcome.scores += evaluate_texts(disabled, texts)
                 continue
             try:
                 # With tools first: a tool that is down is noticed before anything else.
-                for in_variant in reversed(asked):
+                for in_variant in reversed(variants):
                     for questions in data_sets:
-                        found = evaluate_data_set(in_variant, SUITES[suite], questions)
-                        outcome.evaluations.append(found)
-                        outcome.scores.append(found.score)
+                        evaluation = evaluate_data_set(in_variant, SUITES[suite], questions)
+                        outcome.evaluations.append(evaluation)
+                        outcome.scores.append(evaluation.score)
             except ToolError as error:
                 outcome.fail(suite, str(error))
-        del model, asked
+        del model, variants
         gc.collect()  # the model's weights are freed before the next model is loaded
     return outcome

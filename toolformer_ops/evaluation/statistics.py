@@ -50,8 +50,8 @@ def wilson_interval(successes: int, trials: int) -> Interval:
 
     if trials == 0:
         return Interval(0.0, 1.0)
-    found = binomtest(successes, trials).proportion_ci(confidence_level=0.95, method="wilson")
-    return Interval(float(found.low), float(found.high))
+    interval = binomtest(successes, trials).proportion_ci(confidence_level=0.95, method="wilson")
+    return Interval(float(interval.low), float(interval.high))
 
 
 def mcnemar_p_value(only_first: int, only_second: int) -> float:
@@ -124,7 +124,7 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
     """Newcombe's 95 % interval of the difference of two paired shares, from the four counts of inputs."""
     inputs = both + only_first + only_second + neither
     p, q = (both + only_first) / inputs, (both + only_second) / inputs
-    of_first, of_second = (
+    first_interval, second_interval = (
         wilson_interval(both + only_first, inputs),
         wilson_interval(both + only_second, inputs),
     )
@@ -139,8 +139,8 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
         return math.sqrt(max(0.0, one**2 - 2 * correlation * one * other + other**2))
 
     return Interval(
-        max(-1.0, p - q - reach(p - of_first.low, of_second.high - q)),
-        min(1.0, p - q + reach(of_first.high - p, q - of_second.low)),
+        max(-1.0, p - q - reach(p - first_interval.low, second_interval.high - q)),
+        min(1.0, p - q + reach(first_interval.high - p, q - second_interval.low)),
     )
 
 
@@ -155,6 +155,6 @@ def bootstrap_perplexity(nats: Sequence[float], units: Sequence[int], seed: int 
     generator = np.random.default_rng(seed)
     losses, sizes = np.asarray(nats, dtype=float), np.asarray(units, dtype=float)
     drawn = (generator.integers(0, len(losses), len(losses)) for _ in range(RESAMPLES))
-    found = np.array([np.exp(losses[texts].sum() / sizes[texts].sum()) for texts in drawn])
-    low, high = np.percentile(found, [2.5, 97.5])
+    perplexities = np.array([np.exp(losses[texts].sum() / sizes[texts].sum()) for texts in drawn])
+    low, high = np.percentile(perplexities, [2.5, 97.5])
     return Interval(float(low), float(high))

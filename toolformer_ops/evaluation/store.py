@@ -67,7 +67,7 @@ def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedIn
 
 def input_lines(inputs: Iterable[EvaluatedInput]) -> bytes:
     """One JSON line for each input, with the fields of `EvaluatedInput`."""
-    values = [dataclasses.asdict(found) | {"date": found.date.isoformat()} for found in inputs]
+    values = [dataclasses.asdict(answer) | {"date": answer.date.isoformat()} for answer in inputs]
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values).encode()
 
 

@@ -32,23 +32,23 @@ COMPARISONS = (
 class Cell:
     """One score."""
 
-    found: SuiteScore
+    score: SuiteScore
     best: bool
     """Whether no other row of its column is better."""
 
     def show(self, value: float) -> str:
         """The score, or an end of its interval, as text: in per cent, or a perplexity."""
-        return f"{value:.2f}" if is_perplexity(self.found.metric) else percent(value)
+        return f"{value:.2f}" if is_perplexity(self.score.metric) else percent(value)
 
     @property
     def shown(self) -> str:
         """The score as text."""
-        return self.show(self.found.score)
+        return self.show(self.score.score)
 
     @property
     def interval(self) -> str:
         """Its 95 % interval as text."""
-        return f"{self.show(self.found.low)}{NOTHING}{self.show(self.found.high)}"
+        return f"{self.show(self.score.low)}{NOTHING}{self.show(self.score.high)}"
 
 
 @dataclass(frozen=True)
@@ -106,22 +106,24 @@ def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:
     for suite, by_column in by_suite.items():
         # 1. Columns, in the order of the scores.
         columns, best = [], []
-        for (subset, metric), found in by_column.items():
-            sizes = sorted({score.inputs for score in found.values()})
+        for (subset, metric), scores_by_row in by_column.items():
+            sizes = sorted({score.inputs for score in scores_by_row.values()})
             inputs = f"{sizes[0]:,}" if len(sizes) == 1 else f"{sizes[0]:,}{NOTHING}{sizes[-1]:,}"
             columns.append(Column(subset, METRIC_NAMES.get(metric, metric), inputs))
-            best.append((min if is_perplexity(metric) else max)(score.score for score in found.values()))
+            best.append(
+                (min if is_perplexity(metric) else max)(score.score for score in scores_by_row.values())
+            )
         # 2. Rows.
         rows = []
-        keys = sorted({key for found in by_column.values() for key in found})
+        keys = sorted(set().union(*by_column.values()))
         for series, model, k in keys:
             alike = [key for key in keys if key[0] == series]
             name = VARIANT_NAMES[VARIANTS[series]]
             name += f", k = {k}" if len({key[2] for key in alike}) > 1 else ""
             name += f" ({model})" if len({key[1] for key in alike}) > 1 else ""
             cells = []
-            for found, most in zip(by_column.values(), best, strict=True):
-                cell = found.get((series, model, k))
+            for scores_by_row, most in zip(by_column.values(), best, strict=True):
+                cell = scores_by_row.get((series, model, k))
                 cells.append(Cell(cell, cell.score == most) if cell else None)
             rows.append(ModelRow(name, series, k, tuple(cells)))
         lower_is_better = all(is_perplexity(metric) for _, metric in by_column)
@@ -131,7 +133,7 @@ def suite_tables(scores: Sequence[SuiteScore]) -> list[SuiteTable]:
 
 def called_tools(scores: Sequence[SuiteScore]) -> list[str]:
     """Names of the tools that were called at all, sorted."""
-    return sorted({tool for score in scores for tool in score.call_shares})
+    return sorted(set().union(*(score.call_shares for score in scores)))
 
 
 def scores_with_tools(scores: Sequence[SuiteScore]) -> list[SuiteScore]:
@@ -169,7 +171,7 @@ def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]
         rows: list[tuple[str, ...]] = []
         for row in table.rows:
             cells = (
-                f"{cell.shown} ({cell.show(cell.found.low)} to {cell.show(cell.found.high)})"
+                f"{cell.shown} ({cell.show(cell.score.low)} to {cell.show(cell.score.high)})"
                 if cell
                 else NOTHING
                 for cell in row.cells
@@ -181,26 +183,33 @@ def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]
         show(f"{table.suite}: {told}", columns, rows)
 
     # 2. With and without a call, by k, of the subsets that were evaluated with tools.
-    by_call = [
-        (
-            score.suite, score.subset, str(score.call_start_rank), percent(score.score), percent(score.score_with_call),
-            percent(score.score_without_call), percent(score.inputs_with_call / score.inputs),
-            ", ".join(f"{tool} {percent(share)}" for tool, share in score.call_shares.items()) or NOTHING,
+    by_call = []
+    for score in scores_with_tools(scores):
+        shares = (f"{tool} {percent(share)}" for tool, share in score.call_shares.items())
+        by_call.append(
+            (
+                score.suite,
+                score.subset,
+                str(score.call_start_rank),
+                percent(score.score),
+                percent(score.score_with_call),
+                percent(score.score_without_call),
+                percent(score.inputs_with_call / score.inputs),
+                ", ".join(shares) or NOTHING,
+            )
         )
-        for score in scores_with_tools(scores)
-    ]  # fmt: skip
     columns = ["suite", "subset", "k", "all", "with a call", "without", "% with a call", "by tool"]
     show("With and without a call, % right", columns, by_call)
 
     # 3. Paired differences, in points, with their intervals and McNemar's test.
     differences = []
     for compared in comparisons:
-        found = compared.found
+        paired = compared.paired
         differences.append(
             (
                 compared.subset, str(compared.call_start_rank), compared.other, str(compared.inputs),
-                f"{100 * found.difference:+.1f}", f"{100 * found.interval.low:+.1f} to {100 * found.interval.high:+.1f}",
-                f"{found.only_first} : {found.only_second}", f"{found.p_value:.2g}", percent(found.detectable),
+                f"{100 * paired.difference:+.1f}", f"{100 * paired.interval.low:+.1f} to {100 * paired.interval.high:+.1f}",
+                f"{paired.only_first} : {paired.only_second}", f"{paired.p_value:.2g}", percent(paired.detectable),
             )
         )  # fmt: skip
     columns = ["subset", "k", "against", "n", "points", "95 % interval", "only one", "p", "shows from"]

@@ -125,11 +125,13 @@ def with_adapters(network: Any, choices: FinetuningChoices, model: str) -> Any:
             f"finetune_method lora: expected linear layers in {model}, found none. Choose finetune_method "
             "full."
         )
-    chosen = [layer for name in choices.finetune_lora_targets for layer in _layers_of(name, layers)]
+    chosen: set[str] = set()
+    for name in choices.finetune_lora_targets:
+        chosen.update(_layers_of(name, layers))
     config = LoraConfig(
         r=choices.finetune_lora_rank,
         lora_alpha=choices.lora_alpha,
-        target_modules=sorted(set(chosen)) or ALL_LINEAR,
+        target_modules=sorted(chosen) or ALL_LINEAR,
         lora_dropout=0.0,
         bias="none",
     )
@@ -182,8 +184,8 @@ def _network_without_weights(config: Mapping[str, Any]) -> Any:
 
     values = dict(config)
     try:
-        known = AutoConfig.for_model(values.pop("model_type"), **values)
+        network_config = AutoConfig.for_model(values.pop("model_type"), **values)
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(known)
+            return AutoModelForCausalLM.from_config(network_config)
     except (AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
         return None  # the model is refused when it is loaded, which says why

@@ -84,18 +84,19 @@ def load_base_model(
     elif device != "cpu" and PROCESSES_VARIABLE in os.environ:
         device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"  # of several processes each has one GPU
     network, tokenizer, _ = load_network(path_or_hub_id, revision, dtype, device, settings.threads, settings)
-    # The engine's tokenization sets the tokenizer up for itself; the one that is published stays as it was.
+    # The engine's tokenization sets the tokenizer up for itself; the tokenizer that is published stays as it
+    # was.
     tokenization = Tokenization(copy.deepcopy(tokenizer))
     for marker in MARKERS:
-        if (found := tokenization.decode(tokenization.continuation(marker))) != marker:
+        if (read_back := tokenization.decode(tokenization.continuation(marker))) != marker:
             raise ModelError(
                 f"{path_or_hub_id}: expected a vocabulary that can write {marker!r} for the calls, found "
-                f"that it reads back as {found!r}. Nothing was trained. Choose a model whose tokenizer knows "
-                "every byte."
+                f"that it reads back as {read_back!r}. Nothing was trained. Choose a model whose tokenizer "
+                "knows every byte."
             )
     config = network.config
-    known = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-    positions = next((value for value in known if isinstance(value, int) and value > 0), 10**9)
+    lengths = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+    positions = next((value for value in lengths if isinstance(value, int) and value > 0), 10**9)
     constant = constant_positions(getattr(config, "rope_parameters", None))
     positions = min(positions, constant or positions)
     return BaseModel(network, tokenizer, tokenization, positions)

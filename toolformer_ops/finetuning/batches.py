@@ -95,7 +95,8 @@ def _in_rows(
     examples: Sequence[Mapping[str, Sequence[int]]], rows: list[list[int]], padding_id: int
 ) -> Batch:
     """Padding is at the end of a row, each token of it a separate sequence."""
-    width = max(sum(len(examples[index]["input_ids"]) for index in row) for row in rows)
+    lengths = [len(example["input_ids"]) for example in examples]
+    width = max(sum(map(lengths.__getitem__, row)) for row in rows)
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
     attention_mask = torch.zeros_like(input_ids)
@@ -121,8 +122,8 @@ def _in_rows(
 def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
     """How this model's batches are made: packed if that is exact, else padded."""
     # Any id will do: padding is neither attended to nor scored.
-    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-    padding_id = next(value for value in known if value is not None)
+    token_ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    padding_id = next(value for value in token_ids if value is not None)
     if packs_exactly(network):
         return functools.partial(packed_batch, padding_id=padding_id, row_tokens=row_tokens)
     return functools.partial(padded_batch, padding_id=padding_id)
@@ -141,17 +142,17 @@ def packs_exactly(network: Any) -> bool:
     if "position_ids" not in inspect.signature(network.forward).parameters:
         return False
     vocabulary = network.get_input_embeddings().num_embeddings
-    sequences = [
-        [(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS
-    ]
-    examples = [{"input_ids": ids, "labels": ids} for ids in sequences]
+    examples = []
+    for length in PROBE_LENGTHS:
+        ids = [(7 * token) % vocabulary for token in range(length, 2 * length)]
+        examples.append({"input_ids": ids, "labels": ids})
 
     def logits(row: list[int]) -> Tensor:
         batch = _in_rows(examples, [row], 0)
         inputs = {name: batch[name].to(network.device) for name in ("input_ids", "position_ids")}
         with torch.no_grad():
-            found: Tensor = network(**inputs).logits  # (1, position, vocabulary)
-        return found[0].float()
+            row_logits: Tensor = network(**inputs).logits  # (1, position, vocabulary)
+        return row_logits[0].float()
 
     training = network.training
     network.eval()

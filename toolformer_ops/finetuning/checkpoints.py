@@ -23,6 +23,7 @@ whose files are not all there with their hashes, is never used. If S3 fails the 
 next checkpoint is sent.
 """
 
+import itertools
 import json
 import logging
 import os
@@ -62,8 +63,8 @@ class Checkpoints:
     def files(self, step: int, best_step: int | None) -> dict[str, Path]:
         """The files of the checkpoint of a step and of the best step's weights, by their names below the folder."""
         folders = [self.path(step), *([self._best(best_step)] if best_step is not None else [])]
-        files = (file for folder in folders for file in folder.rglob("*") if file.is_file())
-        return {file.relative_to(self.folder).as_posix(): file for file in files}
+        paths = itertools.chain.from_iterable(folder.rglob("*") for folder in folders)
+        return {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
 
     def last_step(self) -> int | None:
         """The step of the newest whole checkpoint; None if there is none."""

@@ -117,13 +117,13 @@ def launch_command(job: TrainingJob, processes: int) -> list[str]:
 
 def has_deepspeed(settings: Settings) -> bool:
     """Whether weights are spread over the processes."""
-    found = importlib.util.find_spec("deepspeed") is not None
-    if settings.device != "cpu" and not found:
+    is_installed = importlib.util.find_spec("deepspeed") is not None
+    if settings.device != "cpu" and not is_installed:
         logger.warning(
             "deepspeed is not installed: every process holds all weights. `pip install deepspeed` spreads "
             "them"
         )
-    return settings.device != "cpu" and found
+    return settings.device != "cpu" and is_installed
 
 
 def write_failure(job: TrainingJob, error: Exception) -> None:
@@ -134,7 +134,7 @@ def write_failure(job: TrainingJob, error: Exception) -> None:
 
 
 def failure_of(job: TrainingJob, status: int) -> ToolformerError:
-    """The error that a process wrote before it ended, or one that names the status."""
+    """The error that a process wrote before it ended, or else an error that names the status."""
     path = job.folder / FAILURE
     if path.is_file():
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -5,8 +5,9 @@ Evaluates on the development documents, and keeps checkpoints with the step whos
 """
 
 import contextlib
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from toolformer_ops.finetuning.summed_loss import scored_tokens
 from toolformer_ops.finetuning.training_log import TrainingLog
 
 LARGEST_EXPONENT = 700.0
+Example = Mapping[str, Sequence[int]]
+"""The ids and labels of a sequence."""
 PASSES = "passes"
 """In a batch of the Trainer: the passes of a step."""
 
@@ -54,21 +57,22 @@ class ReleaseTrainer(Trainer):
         self._log = log
         self._snapshots = snapshots
 
-    def _passes(self, examples: Sequence[Mapping[str, Sequence[int]]]) -> dict[str, list[Batch]]:
+    def _passes(self, examples: Sequence[Example]) -> dict[str, list[Batch]]:
         """The passes of a step."""
+        passes = self._divided(examples)
+        return {PASSES: [self._collate(examples_of_pass) for examples_of_pass in passes]}
+
+    def _divided(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
+        """The examples of each pass."""
         lengths = [len(example["input_ids"]) for example in examples]
-        return {
-            PASSES: [
-                self._collate([examples[number] for number in numbers])
-                for numbers in divide(lengths, self.pass_size)
-            ]
-        }
+        for numbers in divide(lengths, self.pass_size):
+            yield [examples[number] for number in numbers]
 
     def _get_num_items_in_batch(
         self, batch_samples: list[dict[str, list[Batch]]], device: torch.device
     ) -> torch.Tensor:
         """The scored tokens of a step, in all processes."""
-        batches = [batch for sample in batch_samples for batch in sample[PASSES]]
+        batches = itertools.chain.from_iterable(sample[PASSES] for sample in batch_samples)
         tokens = torch.stack([scored_tokens(batch["labels"]) for batch in batches]).sum().to(device)
         everywhere: torch.Tensor = self.accelerator.reduce(tokens, "sum")
         return everywhere
@@ -137,8 +141,7 @@ class ReleaseTrainer(Trainer):
         # The longest sequences come first, so that memory runs short at once or never.
         sequences = (self._development[index] for index in range(len(self._development)))
         examples = sorted(sequences, key=lambda example: len(example["input_ids"]), reverse=True)
-        lengths = [len(example["input_ids"]) for example in examples]
-        batches = [[examples[number] for number in numbers] for numbers in divide(lengths, self.pass_size)]
+        batches = list(self._divided(examples))
         processes = self.accelerator.num_processes
         summed = torch.zeros(2, dtype=torch.float64, device=self.args.device)  # (loss, tokens)
         model.eval()

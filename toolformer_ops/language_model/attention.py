@@ -94,18 +94,18 @@ class GroupPass:
             group.make_own_room(layer, layout.own_columns, heads.keys)
         else:
             group.make_text_room(layer, layout.text_columns, heads.keys, heads.values)
-        for held, new in zip(
+        for columns, new in zip(
             (group.own if group.branches else group.text)[layer], (heads.keys, heads.values), strict=True
         ):
             if group.branches and layout.is_single and layout.in_step:
-                held[: group.rows, :, layout.own_columns - 1] = new
+                columns[: group.rows, :, layout.own_columns - 1] = new
             elif group.branches:
-                held[copy.row_of, :, copy.columns] = new
+                columns[copy.row_of, :, copy.columns] = new
             elif layout.is_single:
                 first = int(layout.positions[0]) - group.prompt.length
-                held[:, 0, first : first + layout.tokens] = new.transpose(0, 1)
+                columns[:, 0, first : first + layout.tokens] = new.transpose(0, 1)
             else:
-                held[:, copy.text_of, copy.columns] = new.transpose(0, 1)
+                columns[:, copy.text_of, copy.columns] = new.transpose(0, 1)
         # 3. Attend to what is written.
         queries = heads.queries
         if takes_variable_lengths(device, queries.dtype, queries.shape[-1], softcap):
@@ -134,7 +134,7 @@ class GroupPass:
         """
         layout = self.layout
         text_keys, text_values = (  # (key heads, texts, columns, width)
-            held[:, :, : layout.text_columns] for held in self.group.text[layer]
+            cached[:, :, : layout.text_columns] for cached in self.group.text[layer]
         )
         tokens, heads, width = queries.shape
         key_heads, texts, text_columns = text_keys.shape[:3]
@@ -158,10 +158,10 @@ class GroupPass:
             pieces.insert(0, by_head @ prompt_keys.transpose(1, 2))
         if self.group.branches:
             own_keys, own_values = (  # (tokens, key heads, columns, width)
-                (held[: self.group.rows] if layout.in_place else held.index_select(0, copy.row_of))[
+                (cached[: self.group.rows] if layout.in_place else cached.index_select(0, copy.row_of))[
                     :, :, : layout.own_columns
                 ]
-                for held in self.group.own[layer]
+                for cached in self.group.own[layer]
             )
             to_own = grouped @ own_keys.transpose(2, 3)  # (tokens, key heads, group, own columns)
             pieces.append(to_own.transpose(0, 1).reshape(key_heads, by_head.shape[1], layout.own_columns))
@@ -186,10 +186,10 @@ class GroupPass:
         if layout.is_single:
             mixed = flat[..., prompt:end] @ flat_values
         else:
-            of_text = weights[..., prompt:end].index_select(
+            text_weights = weights[..., prompt:end].index_select(
                 1, copy.padded_tokens
             )  # (key heads, texts * padded tokens, group, columns)
-            padded = of_text.view(key_heads * texts, -1, text_columns) @ flat_values
+            padded = text_weights.view(key_heads * texts, -1, text_columns) @ flat_values
             mixed = padded.view(key_heads, texts * layout.width, -1).index_select(1, copy.padded_place)
             mixed = mixed.view(key_heads, by_head.shape[1], -1)
         if prompt:
@@ -206,7 +206,7 @@ class GroupPass:
     ) -> Tensor:
         """Attend by torch's attention over prompt and text in one, of texts that are padded to the longest."""
         layout = self.layout
-        keys, values = (held[:, :, : layout.text_columns] for held in self.group.text[layer])
+        keys, values = (cached[:, :, : layout.text_columns] for cached in self.group.text[layer])
         heads, width = queries.shape[1:]
         key_heads, texts = keys.shape[:2]
         hidden = copy.hidden(window, all_columns=True)  # (tokens, columns)
@@ -215,10 +215,10 @@ class GroupPass:
             padded = copy.padded_tokens
             asking, hidden = queries.index_select(0, padded), hidden.index_select(0, padded)
         both: list[Tensor] = []
-        for of_prompt, of_text in zip((0, 1), (keys, values), strict=True):
-            columns = of_text.transpose(0, 1)  # (texts, key heads, columns, width)
+        for kind, text_columns in enumerate((keys, values)):
+            columns = text_columns.transpose(0, 1)  # (texts, key heads, columns, width)
             if self.group.prompt.length:
-                shared = self.group.prompt.columns[layer][of_prompt]
+                shared = self.group.prompt.columns[layer][kind]
                 columns = torch.cat([shared[None].expand(texts, -1, -1, -1), columns], dim=2)
             shape = (texts, key_heads, heads // key_heads, *columns.shape[2:])
             both.append(columns[:, :, None].expand(shape).reshape(texts, heads, *columns.shape[2:]))
@@ -241,8 +241,8 @@ class GroupPass:
         ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
         mixed: list[Tensor] = []
         log_sums: list[Tensor] = []  # (heads, tokens) each
-        for (keys, values), of_kind in zip(self._shared_columns(layer), ranges, strict=True):
-            is_text = of_kind is ranges[-1]
+        for (keys, values), seen_ranges in zip(self._shared_columns(layer), ranges, strict=True):
+            is_text = seen_ranges is ranges[-1]
             mixed.append(queries.new_empty(queries.shape))
             log_sums.append(
                 variable_lengths(
@@ -250,7 +250,7 @@ class GroupPass:
                     queries,
                     keys,
                     values,
-                    of_kind,
+                    seen_ranges,
                     scale,
                     window if is_text else None,
                     causal=is_text,
@@ -276,14 +276,14 @@ class GroupPass:
         # 1. The prompt for all tokens; the texts in the order in which those that see the same are together.
         ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
         *prompt, text = self._shared_columns(layer)
-        of_prompt: Mixed | None = None
+        mixed_prompt: Mixed | None = None
         if prompt:
-            of_prompt = self._mixed(queries, prompt[0], ranges[0], scale)
-        of_text = self._mixed(queries.index_select(0, copy.by_text), text, ranges[-1], scale)
+            mixed_prompt = self._mixed(queries, prompt[0], ranges[0], scale)
+        mixed_text = self._mixed(queries.index_select(0, copy.by_text), text, ranges[-1], scale)
         # 2. Scores of the rows' own columns.
         own_keys, own_values = (  # (tokens * key heads, own columns, width), views if rows are neighbours
-            held[:, :, : layout.own_columns].flatten(0, 1)
-            for held in copy.of_rows(self.group.own[layer], layout.first_row)
+            columns[:, :, : layout.own_columns].flatten(0, 1)
+            for columns in copy.of_rows(self.group.own[layer], layout.first_row)
         )
         grouped = queries.reshape(len(own_keys), -1, width)  # (tokens * key heads, group, width)
         scores = product_in_float32(grouped, own_keys.transpose(1, 2))
@@ -291,8 +291,8 @@ class GroupPass:
         weights = self._joint_weights(
             scores.view(tokens, heads, -1),
             copy.hidden_own_columns(window),
-            None if of_prompt is None else of_prompt.log_sums,
-            of_text.log_sums,
+            None if mixed_prompt is None else mixed_prompt.log_sums,
+            mixed_text.log_sums,
             copy.place_by_text,
             scale,
             some_empty,
@@ -301,8 +301,8 @@ class GroupPass:
         own = product_in_float32(own_weights.view(len(own_keys), -1, layout.own_columns), own_values)
         return self._weighted_sum(
             own.view(tokens, heads, width),
-            None if of_prompt is None else of_prompt.values,
-            of_text.values,
+            None if mixed_prompt is None else mixed_prompt.values,
+            mixed_text.values,
             copy.place_by_text,
             weights,
         )
@@ -316,10 +316,10 @@ class GroupPass:
 
     def _shared_columns(self, layer: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values of the prompt, if there is one, and of the texts, (tokens, key heads, width) each, without a copy."""
-        text_keys, text_values = (held.flatten(1, 2).transpose(0, 1) for held in self.group.text[layer])
+        text_keys, text_values = (columns.flatten(1, 2).transpose(0, 1) for columns in self.group.text[layer])
         if not self.group.prompt.length:
             return [(text_keys, text_values)]
-        keys, values = (held.transpose(0, 1) for held in self.group.prompt.columns[layer])
+        keys, values = (columns.transpose(0, 1) for columns in self.group.prompt.columns[layer])
         return [(keys, values), (text_keys, text_values)]
 
 
@@ -359,14 +359,14 @@ def joint_weights(
 
 
 def weighted_sum(
-    own: Tensor, of_prompt: Tensor | None, of_text: Tensor, place_by_text: Tensor, weights: Tensor
+    own: Tensor, prompt_values: Tensor | None, text_values: Tensor, place_by_text: Tensor, weights: Tensor
 ) -> Tensor:
     """Attention, (tokens, heads, width): `own`, weighted already, in float32, and that to prompt and text by their `weights`."""
-    kinds = [] if of_prompt is None else [of_prompt]
-    kinds.append(of_text.index_select(0, place_by_text))
+    kinds = [] if prompt_values is None else [prompt_values]
+    kinds.append(text_values.index_select(0, place_by_text))
     for number, values in enumerate(kinds):
         own = torch.addcmul(own, values, weights[..., number, None])
-    return own.to(of_text.dtype)
+    return own.to(text_values.dtype)
 
 
 class _OnDevice:
@@ -387,19 +387,19 @@ class _OnDevice:
             ]
         )
         numbers = torch.from_numpy(np.concatenate([fields.reshape(-1), layout.padded_tokens])).to(device)
-        of_tokens = numbers[: fields.size].view(len(fields), layout.tokens).unbind(0)
-        self._positions, self._seen, self.columns, self.text_of, self.row_of = of_tokens[:5]
-        self.padded_place, self.by_text, self.place_by_text = of_tokens[5:]
+        token_fields = numbers[: fields.size].view(len(fields), layout.tokens).unbind(0)
+        self._positions, self._seen, self.columns, self.text_of, self.row_of = token_fields[:5]
+        self.padded_place, self.by_text, self.place_by_text = token_fields[5:]
         self.padded_tokens = numbers[fields.size :]
         self._masks: dict[tuple[int | None, bool], Tensor] = {}
         self._hidden_own: dict[int | None, Tensor] = {}
         self._ranges: dict[int | None, tuple[list[Ranges], bool]] = {}
 
-    def of_rows(self, held: Tensor, first: int | None) -> tuple[Tensor, ...]:
+    def of_rows(self, columns: Tensor, first: int | None) -> tuple[Tensor, ...]:
         """Keys and values of the rows that grow, from (2, places, ...): without a copy if they are neighbours from `first` on."""
         if first is None:
-            return held.index_select(1, self.row_of).unbind(0)
-        return held[:, first : first + self._layout.tokens].unbind(0)
+            return columns.index_select(1, self.row_of).unbind(0)
+        return columns[:, first : first + self._layout.tokens].unbind(0)
 
     def hidden_own_columns(self, window: int | None) -> Tensor:
         """(tokens, 1, own columns) float32: minus infinity where a token does not see a column of its row, else 0."""

@@ -158,19 +158,17 @@ class CausalModel:
             packed = PackedSequences([sequences[index] for index in batch], share=self.kind == "cpu")
             hidden = self.run(packed.ids, [packed])  # (tokens, hidden)
             wanted = [range(len(sequences[index])) if rows is None else rows[index] for index in batch]
-            places = [
-                of_sequence[row]
-                for of_sequence, own in zip(packed.places, wanted, strict=True)
-                for row in own
-            ]
+            places: list[int] = []
+            for sequence_places, own in zip(packed.places, wanted, strict=True):
+                places += [sequence_places[row] for row in own]
             kept = hidden[torch.tensor(places, device=hidden.device)]
             return list(kept.split([len(own) for own in wanted]))  # type: ignore[no-untyped-call]
 
-        found: dict[int, Tensor] = {}
+        states: dict[int, Tensor] = {}
         for batch in fill_passes(sequences, self.memory.pass_tokens, share=self.kind == "cpu"):
-            found.update(zip(batch, self.memory.halving(read, batch, "sequences"), strict=True))
-            self.pulse("sequences read", len(found), len(sequences))
-        return [found[index] for index in range(len(sequences))]
+            states.update(zip(batch, self.memory.halving(read, batch, "sequences"), strict=True))
+            self.pulse("sequences read", len(states), len(sequences))
+        return [states[index] for index in range(len(sequences))]
 
     def run(self, ids: np.ndarray, parts: Sequence[AttentionPart]) -> Tensor:
         """One pass over tokens, (tokens,), those of the parts one behind the other.
@@ -186,9 +184,9 @@ class CausalModel:
         )
         both = torch.from_numpy(padded).to(self.device)[:, None]  # (2, 1, tokens)
         with self._attention.over(parts):
-            found = self._decoder(input_ids=both[0], position_ids=both[1], use_cache=False)
+            output = self._decoder(input_ids=both[0], position_ids=both[1], use_cache=False)
         WORK.add_tokens(len(ids), self._operations_a_token)
-        hidden: Tensor = found.last_hidden_state[0, : len(ids)]
+        hidden: Tensor = output.last_hidden_state[0, : len(ids)]
         return hidden
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
@@ -213,11 +211,13 @@ class CausalModel:
 
     def token_log_probabilities(self, hidden: Tensor, targets: Sequence[int]) -> list[float]:
         """Natural log probability of `targets[r]` after hidden state r, for hidden states (rows, hidden)."""
-        found: list[float] = []
+        values: list[float] = []
         for log_probs in self.log_probability_blocks(hidden):  # (rows, vocabulary)
-            wanted = torch.tensor(targets[len(found) : len(found) + len(log_probs)], device=log_probs.device)
-            found.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
-        return found
+            wanted = torch.tensor(
+                targets[len(values) : len(values) + len(log_probs)], device=log_probs.device
+            )
+            values.extend(log_probs.gather(1, wanted[:, None])[:, 0].tolist())
+        return values
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the vocabulary, float32, (rows, vocabulary), for a few hidden states (rows, hidden)."""

@@ -86,7 +86,7 @@ class Group:
         return len(self.labels)
 
     def keep(self, parents: np.ndarray) -> np.ndarray:
-        """Continue with these rows; one that is taken several times becomes several.
+        """Continue with these rows; a row that is taken several times becomes several.
 
         Returns which of `parents` each row is now.
 
@@ -94,29 +94,10 @@ class Group:
         the others take free places.
         """
         # 1. Assign a continuation to each place.
-        count = len(parents)
-        first = np.zeros(count, dtype=bool)
-        first[np.unique(parents, return_index=True)[1]] = True
-        stays = first & (parents < count)
-        order = np.full(count, -1)
-        order[parents[stays]] = np.flatnonzero(stays)
-        order[order < 0] = np.flatnonzero(~stays)
+        order = _continuation_of_place(parents)
+        # 2. Copy the rows that move.
         source = parents[order]
-        # 2. Copy the rows that move. No place is both read and written: a place that is written was free, or
-        #    its row has ended.
-        filled = int(self.steps.max(initial=0))
-        places = len(self.own[0][0]) if self.own else 0
-        if self.own and places < count:
-            self.own = [_resized(held, 1, count) for held in self.own]
-        to = np.flatnonzero(source != np.arange(count))
-        if len(to) and filled:
-            moved = torch.from_numpy(np.stack([to, source[to]]))
-            on_device = {device: moved.to(device) for device in {held.device for held in self.own}}
-            for held in self.own:
-                target, origin = on_device[held.device]
-                held[:, target, :, :filled] = held[:, origin, :, :filled]
-        if places > 2 * count:
-            self.own = [_resized(held, 1, count) for held in self.own]
+        self._move_rows(source)
         # 3. The rows' numbers.
         self.labels, self.text_of, self.seen, self.steps = (
             numbers[source] for numbers in (self.labels, self.text_of, self.seen, self.steps)
@@ -124,18 +105,43 @@ class Group:
         # 4. Texts without rows leave once they are half of all.
         alive = np.unique(self.text_of)
         if 2 * len(alive) <= len(self.lengths):
-            number_of = np.zeros(len(self.lengths), dtype=np.int64)
-            number_of[alive] = np.arange(len(alive))
-            self.text_of, self.lengths = number_of[self.text_of], self.lengths[alive]
-            longest, index = int(self.lengths.max(initial=0)), torch.from_numpy(alive)
-            self.text = [
-                (
-                    keys[:, :, :longest].index_select(1, index.to(keys.device)),
-                    values[:, :, :longest].index_select(1, index.to(values.device)),
-                )
-                for keys, values in self.text
-            ]
+            self._keep_texts(alive)
         return order
+
+    def _move_rows(self, source: np.ndarray) -> None:
+        """Copy the columns of row `source[place]` to each place.
+
+        No place is both read and written: a place that is written was free, or its row has ended.
+        """
+        count = len(source)
+        filled = int(self.steps.max(initial=0))
+        places = len(self.own[0][0]) if self.own else 0
+        if self.own and places < count:
+            self.own = [_resized(columns, 1, count) for columns in self.own]
+        to = np.flatnonzero(source != np.arange(count))
+        if len(to) and filled:
+            moved = torch.from_numpy(np.stack([to, source[to]]))
+            devices = {columns.device for columns in self.own}
+            on_device = {device: moved.to(device) for device in devices}
+            for columns in self.own:
+                target, origin = on_device[columns.device]
+                columns[:, target, :, :filled] = columns[:, origin, :, :filled]
+        if places > 2 * count:
+            self.own = [_resized(columns, 1, count) for columns in self.own]
+
+    def _keep_texts(self, kept: np.ndarray) -> None:
+        """Go on with these texts alone, ascending; every row is of one of them."""
+        number_of = np.zeros(len(self.lengths), dtype=np.int64)
+        number_of[kept] = np.arange(len(kept))
+        self.text_of, self.lengths = number_of[self.text_of], self.lengths[kept]
+        longest, index = int(self.lengths.max(initial=0)), torch.from_numpy(kept)
+        self.text = [
+            (
+                keys[:, :, :longest].index_select(1, index.to(keys.device)),
+                values[:, :, :longest].index_select(1, index.to(values.device)),
+            )
+            for keys, values in self.text
+        ]
 
     def cut(self, row: int, length: int) -> None:
         """Forget all but the first `length` tokens of a row that is a text; those of the prompt stay.
@@ -156,17 +162,10 @@ class Group:
         if len(groups) == 1:
             return groups[0]
         before = np.cumsum([0, *(len(group.lengths) for group in groups)])
-        texts, rows = [len(group.lengths) for group in groups], [group.rows for group in groups]
         return cls(
             prompt=groups[0].prompt,
             branches=groups[0].branches,
-            text=[
-                (
-                    _stacked([group.text[layer][0] if group.text else None for group in groups], texts),
-                    _stacked([group.text[layer][1] if group.text else None for group in groups], texts),
-                )
-                for layer in range(max(len(group.text) for group in groups))
-            ],
+            text=_text_columns(groups),
             lengths=np.concatenate([group.lengths for group in groups]),
             text_of=np.concatenate(
                 [group.text_of + first for group, first in zip(groups, before, strict=False)]
@@ -174,10 +173,7 @@ class Group:
             seen=np.concatenate([group.seen for group in groups]),
             labels=np.concatenate([group.labels for group in groups]),
             steps=np.concatenate([group.steps for group in groups]),
-            own=[
-                _stacked([group.own[layer] if group.own else None for group in groups], rows)
-                for layer in range(max(len(group.own) for group in groups))
-            ],
+            own=_own_columns(groups),
         )
 
     def make_text_room(self, layer: int, columns: int, keys: Tensor, values: Tensor) -> None:
@@ -206,6 +202,42 @@ class Group:
             self.own[layer] = _resized(self.own[layer], 3, columns - 1 + _OWN_STEP)
 
 
+def _continuation_of_place(parents: np.ndarray) -> np.ndarray:
+    """Which of `parents` each place holds.
+
+    The first continuation of a row stays at the row's place, the others take free places.
+    """
+    count = len(parents)
+    first = np.zeros(count, dtype=bool)
+    first[np.unique(parents, return_index=True)[1]] = True
+    stays = first & (parents < count)
+    order = np.full(count, -1)
+    order[parents[stays]] = np.flatnonzero(stays)
+    order[order < 0] = np.flatnonzero(~stays)
+    return order
+
+
+def _text_columns(groups: Sequence[Group]) -> Columns:
+    """The texts' columns of several groups as those of one."""
+    sizes = [len(group.lengths) for group in groups]
+    columns = []
+    for layer in range(max(len(group.text) for group in groups)):
+        keys = [group.text[layer][0] if group.text else None for group in groups]
+        values = [group.text[layer][1] if group.text else None for group in groups]
+        columns.append((_stacked(keys, sizes), _stacked(values, sizes)))
+    return columns
+
+
+def _own_columns(groups: Sequence[Group]) -> list[Tensor]:
+    """The rows' own columns of several groups as those of one."""
+    sizes = [group.rows for group in groups]
+    columns = []
+    for layer in range(max(len(group.own) for group in groups)):
+        parts = [group.own[layer] if group.own else None for group in groups]
+        columns.append(_stacked(parts, sizes))
+    return columns
+
+
 def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
     """Return the columns with another size of a dimension, zeros if it is longer."""
     shape = list(columns.shape)
@@ -217,10 +249,10 @@ def _resized(columns: Tensor, dim: int, size: int) -> Tensor:
 
 def _stacked(parts: Sequence[Tensor | None], sizes: Sequence[int]) -> Tensor:
     """Side by side in the second dimension, padded to the longest of the last but one."""
-    there = [part for part in parts if part is not None]
-    shape = list(there[0].shape)
-    shape[1], shape[-2] = sum(sizes), max(part.shape[-2] for part in there)
-    stacked = there[0].new_zeros(shape)
+    filled = [part for part in parts if part is not None]
+    shape = list(filled[0].shape)
+    shape[1], shape[-2] = sum(sizes), max(part.shape[-2] for part in filled)
+    stacked = filled[0].new_zeros(shape)
     for part, size, end in zip(parts, sizes, itertools.accumulate(sizes), strict=True):
         if part is not None:
             stacked.narrow(1, end - size, size).narrow(-2, 0, part.shape[-2]).copy_(part.narrow(1, 0, size))

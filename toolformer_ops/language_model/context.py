@@ -110,9 +110,9 @@ class ContextBuilder:
         parted = padded_parts if self._model.texts_together else consecutive_parts
         for part in parted([most if length >= long else length for length in lengths], most):
             keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
-            found = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
+            contexts = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
             missing = {
-                key: windows[number] for key, number in zip(keys, part, strict=True) if key not in found
+                key: windows[number] for key, number in zip(keys, part, strict=True) if key not in contexts
             }
             # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text
             #    again.
@@ -137,18 +137,18 @@ class ContextBuilder:
                 for key, cached, states, (copy, shift) in zip(
                     missing, cache.texts(), hidden, copies, strict=True
                 ):
-                    found[key] = AnnotationContext(
+                    contexts[key] = AnnotationContext(
                         text=cached.compact() if self._model.texts_together else cached,
                         text_hidden=states[copy:].clone(),  # not a view that holds all texts of the pass
                         text_start=start.length + copy + shift,
                         hidden_shift=shift,
                     )
             # 3. The newest are kept.
-            self._kept.update((key, found[key]) for key in keys)
+            self._kept.update((key, contexts[key]) for key in keys)
             most_kept = self._model.memory.kept_text_tokens
             while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > most_kept:
                 self._kept.pop(next(iter(self._kept)))
-            yield [found[key] for key in keys]
+            yield [contexts[key] for key in keys]
 
     def forget_texts(self) -> None:
         """Drop the kept contexts."""
@@ -171,22 +171,23 @@ class ContextBuilder:
                 if tokens := [token for token in text.word_starts if first <= token < window.owned_end]:
                     owned.append((index, window, tokens))
         # 2. Their probabilities, pass by pass.
-        found: list[list[CallPosition]] = [[] for _ in texts]
+        positions: list[list[CallPosition]] = [[] for _ in texts]
         left, done = iter(owned), 0
         for contexts in self.contexts(prompt, [(texts[index], window) for index, window, _ in owned]):
             together = list(zip(contexts, left, strict=False))
-            places = [
-                (context, [token - window.start for token in tokens])
-                for context, (_, window, tokens) in together
-            ]
+            places = []
+            for context, (_, window, tokens) in together:
+                places.append((context, [token - window.start for token in tokens]))
             probabilities = iter(self._marker_probabilities(places))
             for _, (index, _, tokens) in together:
                 starts = texts[index].starts
-                found[index] += [CallPosition(token, starts[token], next(probabilities)) for token in tokens]
+                positions[index] += [
+                    CallPosition(token, starts[token], next(probabilities)) for token in tokens
+                ]
             done += len(together)
             if len(owned) > len(texts):
                 self._model.pulse("windows read for positions", done, len(owned))
-        return found
+        return positions
 
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
@@ -197,7 +198,10 @@ class ContextBuilder:
         It is the product of its parts if the marker is several tokens.
         """
         marker_ids = self._tokenization.marker_ids
-        hidden = torch.stack([context.before(token) for context, tokens in places for token in tokens])
+        before: list[torch.Tensor] = []
+        for context, tokens in places:
+            before += [context.before(token) for token in tokens]
+        hidden = torch.stack(before)
         values = np.array(self._model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
         if len(marker_ids) > 1:
             cache, first = KVCache(self._model), 0
@@ -205,9 +209,9 @@ class ContextBuilder:
                 seen = [context.text_start + token for token in tokens]
                 cache.share([(context.text, seen, range(first, first + len(seen)))])
                 first += len(seen)
-            for given, wanted in itertools.pairwise(marker_ids):
-                states = cache.step(np.full(len(values), given))  # (rows, hidden)
-                values[cache.labels] += self._model.token_log_probabilities(states, [wanted] * len(states))
+            for previous_id, next_id in itertools.pairwise(marker_ids):
+                states = cache.step(np.full(len(values), previous_id))  # (rows, hidden)
+                values[cache.labels] += self._model.token_log_probabilities(states, [next_id] * len(states))
         return [float(probability) for probability in torch.from_numpy(values).float().exp().tolist()]
 
 

@@ -15,6 +15,7 @@ rounding, and so do those of mixtures of experts, whose matrix products take the
 together. Chooses no token: `decode_loop.py` does.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -108,15 +109,15 @@ class KVCache:
         Returns their hidden states, (tokens, hidden) each.
         """
         row_of = {int(label): row for row, label in enumerate(self.labels)}
-        found: dict[int, Tensor] = {}
+        states_by_number: dict[int, Tensor] = {}
         for part in consecutive_parts([len(ids) for ids in tokens], self._model.memory.pass_tokens):
             order = sorted(part, key=lambda number: row_of[labels[number]])
             counts = [len(tokens[number]) for number in order]
             rows = np.array([row_of[labels[number]] for number in order])
-            ids = np.array([token for number in order for token in tokens[number]])
+            ids = np.array(list(itertools.chain.from_iterable(tokens[number] for number in order)))
             states = self._append(rows, np.array(counts), ids)
-            found.update(zip(order, states.split(counts), strict=True))  # type: ignore[no-untyped-call]
-        return [found[number] for number in range(len(tokens))]
+            states_by_number.update(zip(order, states.split(counts), strict=True))  # type: ignore[no-untyped-call]
+        return [states_by_number[number] for number in range(len(tokens))]
 
     def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
         """Continue with these rows, ascending, under these labels.
@@ -143,7 +144,7 @@ class KVCache:
 
     def texts(self) -> list[CachedText]:
         """The texts as they are now, by label, to be kept and shared. The columns are views."""
-        found: dict[int, CachedText] = {}
+        texts_by_label: dict[int, CachedText] = {}
         for group in self._groups:
             for text, label in zip(group.text_of, group.labels, strict=True):
                 length = int(group.lengths[text])
@@ -151,8 +152,8 @@ class KVCache:
                     (keys[:, text : text + 1, :length], values[:, text : text + 1, :length])
                     for keys, values in group.text
                 ]
-                found[int(label)] = CachedText(group.prompt, length, columns)
-        return [found[label] for label in sorted(found)]
+                texts_by_label[int(label)] = CachedText(group.prompt, length, columns)
+        return [texts_by_label[label] for label in sorted(texts_by_label)]
 
     def _add(
         self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]], *, branches: bool = False

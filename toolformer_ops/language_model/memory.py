@@ -56,7 +56,7 @@ class TokenBytes:
     cached: int
     """Keys and values, all layers."""
     in_pass: int
-    """Activations of one layer, the one that takes most being like the others."""
+    """Activations of one layer; the layer that takes most is like the others."""
     logits: int
     """One row over the vocabulary, if most is held: while a token is drawn (`HELD_TO_DRAW`)."""
 
@@ -89,7 +89,7 @@ FEWEST_CACHED_TOKENS, FEWEST_PASS_TOKENS, FEWEST_LOGITS_ROWS = 512, 64, 16
 class DeviceMemory:
     """The budgets of one network, made when its weights are on their devices.
 
-    `free_bytes` stands in for what is free there, and `like` for the kind of the devices.
+    `free_bytes` says what is free there, and `like` which kind the devices are.
     """
 
     def __init__(self, network: Any, free_bytes: int | None = None, like: DeviceKind | None = None) -> None:
@@ -168,12 +168,12 @@ class DeviceMemory:
             DeviceMemoryError: not even one item fits.
             InfrastructureError: nor could it, since other processes hold much of the GPU.
         """
-        found: list[Result] = []
+        results: list[Result] = []
         left = [items]
         while left:
             part = left.pop()
             try:
-                found += run(part)
+                results += run(part)
             except (
                 RuntimeError
             ) as error:  # torch.OutOfMemoryError is one; the CPU allocator raises a plain one
@@ -195,7 +195,7 @@ class DeviceMemory:
             half = len(part) // 2
             logger.warning("out of memory with %d %s at once: going on with %d", len(part), what, half)
             left += [part[half:], part[:half]]
-        return found
+        return results
 
 
 def _free_bytes(device: torch.device) -> int:

@@ -10,6 +10,7 @@ mixtures of experts, whose losses may differ by 1e-6 nats; on other devices they
 import dataclasses
 import functools
 import gc
+import itertools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -126,10 +127,13 @@ class LanguageModel:
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
         """
-        found = self._contexts.find_positions(prompt, [self.tokenize(text) for text in texts])
+        positions = self._contexts.find_positions(prompt, [self.tokenize(text) for text in texts])
         if allowed is not None:
-            found = [list(filter(allows, of_text)) for allows, of_text in zip(allowed, found, strict=True)]
-        return [best_positions(of_text, at_most, threshold) for of_text in found]
+            positions = [
+                list(filter(allows, text_positions))
+                for allows, text_positions in zip(allowed, positions, strict=True)
+            ]
+        return [best_positions(text_positions, at_most, threshold) for text_positions in positions]
 
     def start_sampling(
         self,
@@ -217,19 +221,19 @@ class LanguageModel:
             ModelError: as `verifies`.
         """
 
-        def score(rung: Rung, of_texts: Texts) -> list[list[CallLosses]]:
+        def score(rung: Rung, tokenized_texts: Texts) -> list[list[CallLosses]]:
             with self._in_format(rung.number_format) as model:
                 losses = scoring.score_texts(
                     model,
                     self._tokenization,
-                    of_texts,
+                    tokenized_texts,
                     prune_below=prune_below,
                     context_tokens=context_tokens,
                     rounding_nats=max(rung.rounding_nats, scoring.ROUNDING_NATS[FLOAT32]),
                 )
             if rung.number_format != TF32:
                 return losses
-            return [[dataclasses.replace(call, number_format=TF32) for call in of_text] for of_text in losses]
+            return [_in_tf32(text_losses) for text_losses in losses]
 
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
         if self.number_format == FLOAT32:
@@ -287,12 +291,13 @@ class LanguageModel:
         for one in (number_format or self.number_format, FLOAT32):
             with self._in_format(one) as model:
                 computed.append(scoring.score_texts(model, self._tokenization, tokenized))
-        differences = (
-            abs(losses.reduction_bound - right.reduction_bound)
-            for of_text, in_float32 in zip(*computed, strict=True)
-            for losses, right in zip(of_text, in_float32, strict=True)
-        )
-        return [difference for difference in differences if math.isfinite(difference)]
+        differences = []
+        for losses_in_format, in_float32 in zip(*computed, strict=True):
+            for losses, right in zip(losses_in_format, in_float32, strict=True):
+                difference = abs(losses.reduction_bound - right.reduction_bound)
+                if math.isfinite(difference):
+                    differences.append(difference)
+        return differences
 
     @functools.cached_property
     def has_tf32(self) -> bool:
@@ -439,9 +444,9 @@ class LanguageModel:
         hidden = cache.extend(
             range(len(rows)), [(ids[-1], *row[:-1]) for row in rows]
         )  # what predicts each token
-        targets = [token for row in rows for token in row]
-        found = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
-        return [sum(next(found) for _ in row) for row in rows]
+        targets = list(itertools.chain.from_iterable(rows))
+        values = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
+        return [sum(itertools.islice(values, len(row))) for row in rows]
 
     @torch.inference_mode()
     def id_log_probabilities(
@@ -455,27 +460,32 @@ class LanguageModel:
             ModelError: a pair has no id that is given, or all of it but the last id does not fit into the
             model's window.
         """
-        found: list[tuple[float, bool]] = []
+        results: list[tuple[float, bool]] = []
         at_once = self._model.sizes.pairs
         for first in range(0, len(pairs), at_once):
-            some = pairs[first : first + at_once]
-            for given, continued in some:
-                if not given or len(given) + len(continued) - 1 > self.window_tokens:
+            batch = pairs[first : first + at_once]
+            for prefix, continued in batch:
+                if not prefix or len(prefix) + len(continued) - 1 > self.window_tokens:
                     raise ModelError(
                         "expected at least one token and its continuation, together at most "
-                        f"{self.window_tokens + 1}, found {len(given)} and {len(continued)}. Shorten the "
+                        f"{self.window_tokens + 1}, found {len(prefix)} and {len(continued)}. Shorten the "
                         "text, or choose a model with a longer window."
                     )
             hidden = self._model.hidden_states(
-                [(*given, *continued[:-1]) for given, continued in some],
-                [range(len(given) - 1, len(given) + len(continued) - 1) for given, continued in some],
+                [(*prefix, *continued[:-1]) for prefix, continued in batch],
+                [range(len(prefix) - 1, len(prefix) + len(continued) - 1) for prefix, continued in batch],
             )
-            for (_, continued), states in zip(some, hidden, strict=True):
+            for (_, continued), states in zip(batch, hidden, strict=True):
                 nats, greedy, done = 0.0, True, 0
                 for log_probs in self._model.log_probability_blocks(states):  # (rows, vocabulary)
                     wanted = torch.tensor(continued[done : done + len(log_probs)], device=log_probs.device)
                     nats += float(log_probs.gather(1, wanted[:, None]).sum())
                     greedy = greedy and bool((log_probs.argmax(dim=-1) == wanted).all())
                     done += len(log_probs)
-                found.append((nats, greedy))
-        return found
+                results.append((nats, greedy))
+        return results
+
+
+def _in_tf32(losses: Sequence[CallLosses]) -> list[CallLosses]:
+    """Losses that float32 weights computed with products in TF32."""
+    return [dataclasses.replace(call, number_format=TF32) for call in losses]

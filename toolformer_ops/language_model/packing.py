@@ -149,17 +149,19 @@ class PackedSequences:
             return mixed
         if self._padded is None:
             return self._in_buckets(heads, window, scale, softcap)
-        asked, known, mixed_in = (
+        padded_queries, padded_keys, padded_values = (
             tensor.index_select(0, self._padded).split(self._lengths)  # type: ignore[no-untyped-call]
             for tensor in (queries, keys, values)
         )
-        of_sequences = torch.cat(
+        mixed_padded = torch.cat(
             [
                 _attention(own_queries[None], own_keys[None], own_values[None], window, scale, softcap)[0]
-                for own_queries, own_keys, own_values in zip(asked, known, mixed_in, strict=True)
+                for own_queries, own_keys, own_values in zip(
+                    padded_queries, padded_keys, padded_values, strict=True
+                )
             ]
         )
-        return of_sequences.index_select(0, self._added)
+        return mixed_padded.index_select(0, self._added)
 
     def _in_buckets(self, heads: Heads, window: int | None, scale: float, softcap: float | None) -> Tensor:
         """Causal attention of each sequence, (tokens, heads, width), those of similar lengths together."""
@@ -297,13 +299,13 @@ def _attention(
 ) -> Tensor:
     """Causal attention of sequences of one length, (sequences, tokens, heads, width)."""
     tokens = queries.shape[1]
-    asked, known, mixed_in = (
+    head_queries, head_keys, head_values = (
         tensor.transpose(1, 2) for tensor in (queries, keys, values)
     )  # (sequences, heads, tokens, width)
     grouped = queries.shape[2] != keys.shape[2]
     if not softcap and (window is None or tokens <= window):
         plain = functional.scaled_dot_product_attention(
-            asked, known, mixed_in, is_causal=True, scale=scale, enable_gqa=grouped
+            head_queries, head_keys, head_values, is_causal=True, scale=scale, enable_gqa=grouped
         )
         return plain.transpose(1, 2)
     places = torch.arange(tokens, device=queries.device)
@@ -311,26 +313,29 @@ def _attention(
     seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
     if not softcap:
         near = functional.scaled_dot_product_attention(
-            asked, known, mixed_in, attn_mask=seen, scale=scale, enable_gqa=grouped
+            head_queries, head_keys, head_values, attn_mask=seen, scale=scale, enable_gqa=grouped
         )
         return near.transpose(1, 2)
     shared = queries.shape[2] // keys.shape[2]
     if shared > 1:
-        known, mixed_in = (tensor.repeat_interleave(shared, dim=1) for tensor in (known, mixed_in))
-    together = max(1, MOST_SCORES // (asked.shape[1] * tokens * tokens))
+        head_keys, head_values = (
+            tensor.repeat_interleave(shared, dim=1) for tensor in (head_keys, head_values)
+        )
+    together = max(1, MOST_SCORES // (head_queries.shape[1] * tokens * tokens))
+    parts = [slice(first, first + together) for first in range(0, len(head_queries), together)]
     return torch.cat(
         [
-            _capped(asked[part], known[part], mixed_in[part], seen, scale, softcap)
-            for part in (slice(first, first + together) for first in range(0, len(asked), together))
+            _capped(head_queries[part], head_keys[part], head_values[part], seen, scale, softcap)
+            for part in parts
         ]
     ).transpose(1, 2)
 
 
 def _capped(
-    asked: Tensor, known: Tensor, mixed_in: Tensor, seen: Tensor, scale: float, softcap: float
+    queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float, softcap: float
 ) -> Tensor:
     """Attention with capped scores, (sequences, heads, tokens, width)."""
-    scores = (asked @ known.transpose(2, 3)).float() * scale  # (sequences, heads, tokens, tokens)
+    scores = (queries @ keys.transpose(2, 3)).float() * scale  # (sequences, heads, tokens, tokens)
     scores = softcap * torch.tanh(scores / softcap)
     scores = scores.masked_fill(~seen, torch.finfo(torch.float32).min)
-    return scores.softmax(dim=-1).to(asked.dtype) @ mixed_in
+    return scores.softmax(dim=-1).to(queries.dtype) @ values

@@ -50,15 +50,15 @@ def text_losses(
             scored_from, end = end, min(end + max(1, room // 2), len(text))
     nats = [0.0] * len(texts)
     at_once = model.sizes.loss_windows
-    for some in (windows[at : at + at_once] for at in range(0, len(windows), at_once)):
+    for batch in (windows[at : at + at_once] for at in range(0, len(windows), at_once)):
         # 2. Hidden states. The last token of a window is predicted and not put in.
-        sequences = [[*before, *texts[index].ids[start : end - 1]] for index, start, _, end in some]
+        sequences = [[*before, *texts[index].ids[start : end - 1]] for index, start, _, end in batch]
         rows = [
             range(len(before) + scored_from - start - 1, len(ids))
-            for ids, (_, start, scored_from, _) in zip(sequences, some, strict=True)
+            for ids, (_, start, scored_from, _) in zip(sequences, batch, strict=True)
         ]
         hidden = model.hidden_states(sequences, rows)
-        for (index, _, scored_from, _), states in zip(some, hidden, strict=True):
+        for (index, _, scored_from, _), states in zip(batch, hidden, strict=True):
             # 3. Where the marker's last token would complete it, it is left out, and the others are scaled
             #    up.
             ids = texts[index].ids

@@ -11,8 +11,8 @@ a stage is started again. All numbers of a sample are made when its text is adde
 
 A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. A table says which tokens hold one. It also ends, unfinished, at the token budget or when the
-model ends the document. A model that was finetuned on calls writes a result behind the arrow, which nobody
-reads: with `until_arrow` a sample ends there, as the same call.
+model ends the document. A model that was finetuned on calls writes a result behind the arrow, which is not
+read: with `until_arrow` a sample ends there, as the same call.
 
 If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn.
 Measured with SmolLM2-135M-Instruct: after "[QA" the prompt's examples make `("` 98.7 % likely and `(` 0.3 %;
@@ -131,7 +131,7 @@ class Sampler:
         """What is known of each sample that was added."""
         self._batches = np.zeros(0, dtype=[("text_tokens", "i8"), ("growing", "i8")])
         """For each batch that joined, the tokens of its text, and how many of its samples grow."""
-        self._given = np.zeros(0, dtype=np.int64)
+        self._taken_in = np.zeros(0, dtype=np.int64)
         """For each row, by its label, the tokens of the call's start that it has or takes in."""
         self._added: list[np.ndarray] = []  # of each text, the numbers of its samples, (positions, samples)
         self._joining: list[tuple[CachedText, list[int], np.ndarray]] = []
@@ -179,8 +179,8 @@ class Sampler:
                 # 3. The samples that grow take decode steps until there is room for the batch.
                 while (growing := self._batches[self._batches["growing"] > 0]).size:
                     rows = int(growing["growing"].sum()) + len(places) * settings.samples
-                    held = self._text_columns([*growing["text_tokens"].tolist(), context.tokens])
-                    if held + rows * settings.max_new_tokens <= self._room:
+                    text_columns = self._text_columns([*growing["text_tokens"].tolist(), context.tokens])
+                    if text_columns + rows * settings.max_new_tokens <= self._room:
                         break
                     self._step()
                 samples = numbers[places].reshape(-1)
@@ -211,7 +211,12 @@ class Sampler:
             for end in self._settings.ends:
                 text = text.partition(end)[0]
             continuations.append(SampledContinuation(text, bool(finished)))
-        return [[[continuations[sample] for sample in samples] for samples in text] for text in self._added]
+        by_text: list[list[list[SampledContinuation]]] = []
+        for numbers in self._added:  # (positions, samples)
+            by_text.append([])
+            for samples in numbers:
+                by_text[-1].append([continuations[sample] for sample in samples])
+        return by_text
 
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """The batches that have room join: one row a position, which takes in the call's start.
@@ -221,9 +226,9 @@ class Sampler:
         tokens: dict[int, int] = {}
         shares = []
         for text, seen, samples in self._joining:
-            rows = range(len(self._given), len(self._given) + len(seen))
+            rows = range(len(self._taken_in), len(self._taken_in) + len(seen))
             shares.append((text, seen, rows))
-            self._given = np.concatenate([self._given, np.ones(len(rows), dtype=np.int64)])
+            self._taken_in = np.concatenate([self._taken_in, np.ones(len(rows), dtype=np.int64)])
             self._samples["row"][samples] = np.repeat(np.array(rows), self._settings.samples)
             tokens.update(dict.fromkeys(rows, self._start.ids[0]))
         if shares:
@@ -243,7 +248,7 @@ class Sampler:
         nth = np.empty_like(at)
         nth[by_row] = np.arange(len(by_row)) - (counts.cumsum() - counts)[at[by_row]]
         step = _Step(samples, at, nth)
-        drawing = np.flatnonzero(self._given[labels] >= len(self._start.ids))
+        drawing = np.flatnonzero(self._taken_in[labels] >= len(self._start.ids))
         if not len(drawing):
             return Chosen(None, step)
         # 2. The samples' random numbers, by row.
@@ -251,7 +256,7 @@ class Sampler:
         latest = self._settings.max_new_tokens - 1
         drawn = self._samples["drawn"][samples].clip(max=latest)
         numbers[at, nth] = self._samples["uniforms"][samples, drawn]
-        first = self._given[labels[drawing]] == len(self._start.ids)
+        first = self._taken_in[labels[drawing]] == len(self._start.ids)
         if len(drawing) < len(labels):
             hidden = hidden[torch.from_numpy(drawing).to(hidden.device)]
         device = self._model.output_device
@@ -292,10 +297,10 @@ class Sampler:
         """
         state, step, settings = self._samples, placement, self._settings
         # 1. Rows that are still in the call's start take in its next token.
-        drawing = self._given[labels] >= len(self._start.ids)
+        drawing = self._taken_in[labels] >= len(self._start.ids)
         starting = np.flatnonzero(~drawing)
-        parents, following = [starting], [np.array(self._start.ids)[self._given[labels[starting]]]]
-        given = [self._given[labels[starting]] + 1]
+        parents, following = [starting], [np.array(self._start.ids)[self._taken_in[labels[starting]]]]
+        taken_in = [self._taken_in[labels[starting]] + 1]
         rows = np.full(len(step.samples), -1)  # of each sample, its next row
         waits = ~drawing[step.at]
         rows[waits] = np.searchsorted(starting, step.at[waits])
@@ -319,13 +324,13 @@ class Sampler:
             rows[drew[left]] = len(starting) + row
             parents.append(distinct // len(self._ends))
             following.append(distinct % len(self._ends))
-            given.append(np.full(len(distinct), len(self._start.ids) + 1))
+            taken_in.append(np.full(len(distinct), len(self._start.ids) + 1))
         # 5. The next step's rows, in the order of their parents.
         np.subtract.at(self._batches["growing"], state["batch"][step.samples[rows < 0]], 1)
         state["row"][step.samples] = rows
-        self._given = np.concatenate(given)
-        found, order = np.concatenate(parents), np.argsort(np.concatenate(parents), kind="stable")
-        return NextTokens(found[order], order, np.concatenate(following)[order])
+        self._taken_in = np.concatenate(taken_in)
+        parent_rows, order = np.concatenate(parents), np.argsort(np.concatenate(parents), kind="stable")
+        return NextTokens(parent_rows[order], order, np.concatenate(following)[order])
 
     def _step(self) -> None:
         self._loop.step()
@@ -344,9 +349,9 @@ def uniforms(seed_key: str, position_token: int, sample: int, count: int) -> np.
     start = hashlib.sha256(f"{seed_key}\x00{position_token}\x00{sample}\x00".encode())
     digests = []
     for step in range(count):
-        of_step = start.copy()
-        of_step.update(b"%d" % step)
-        digests.append(of_step.digest()[:8])
+        step_hash = start.copy()
+        step_hash.update(b"%d" % step)
+        digests.append(step_hash.digest()[:8])
     return (np.frombuffer(b"".join(digests), dtype=">u8") >> 11) / 2.0**53
 
 

@@ -29,8 +29,9 @@ experts by 1e-6 nats); on other devices they may differ by rounding. Does not de
 `sql/views` does.
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,9 +82,11 @@ def losses_without_call(
     """
     passes = _Passes(model, tokenization)
     planned = [(passes.of(text), tokens) for text, tokens in texts]
-    wanted = [(text, text.full_pass(token), token) for text, tokens in planned for token in tokens]
+    wanted: list[_Wanted] = []
+    for text, tokens in planned:
+        wanted += [(text, text.full_pass(token), token) for token in tokens]
     _run(model, wanted)
-    return [[text.loss(text.full_pass(token), token) for token in tokens] for text, tokens in planned]
+    return [text.full_losses(tokens) for text, tokens in planned]
 
 
 def score_texts(
@@ -102,7 +105,7 @@ def score_texts(
     all (the paper) if None. Two computations of a loss reduction may differ by `rounding_nats`.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
-    fitting = [call for calls_of_text in planned for call in calls_of_text if call is not None]
+    fitting = _fitting(planned)
 
     def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
@@ -113,22 +116,18 @@ def score_texts(
         ]
 
     if prune_below > 0:
-        _run(model, ((call.text, one, call.token) for call in fitting for one in (call.full, call.nothing)))
-        _run(model, ((call.text, call.with_result, call.token) for call in open_calls()))
-        _run(model, ((call.text, call.without_result, call.token) for call in open_calls()))
+        _run(model, _wanted(fitting, lambda call: (call.full, call.nothing)))
+        _run(model, _wanted(open_calls(), lambda call: (call.with_result,)))
+        _run(model, _wanted(open_calls(), lambda call: (call.without_result,)))
     else:
         _run(
             model,
-            (
-                (call.text, one, call.token)
-                for call in fitting
-                for one in (call.full, call.nothing, call.without_result, call.with_result)
-            ),
+            _wanted(fitting, lambda call: (call.full, call.nothing, call.without_result, call.with_result)),
         )
-    return [
-        [_NO_LOSSES if call is None else call.losses(model) for call in calls_of_text]
-        for calls_of_text in planned
-    ]
+    losses: list[list[CallLosses]] = []
+    for calls_of_text in planned:
+        losses.append([_NO_LOSSES if call is None else call.losses(model) for call in calls_of_text])
+    return losses
 
 
 def losses_with_result(
@@ -143,19 +142,11 @@ def losses_with_result(
     `CallLosses.with_result`, with equal passes computed once.
     """
     planned = _planned(model, tokenization, texts, context_tokens)
-    _run(
-        model,
-        (
-            (call.text, call.with_result, call.token)
-            for calls_of_text in planned
-            for call in calls_of_text
-            if call is not None
-        ),
-    )
-    return [
-        [math.nan if call is None else call.text.loss(call.with_result, call.token) for call in calls_of_text]
-        for calls_of_text in planned
-    ]
+    _run(model, _wanted(_fitting(planned), lambda call: (call.with_result,)))
+    losses: list[list[float]] = []
+    for calls_of_text in planned:
+        losses.append([math.nan if call is None else call.loss_with_result for call in calls_of_text])
+    return losses
 
 
 _NO_LOSSES = CallLosses(math.nan, math.nan, math.nan)
@@ -214,7 +205,11 @@ class _TextPasses:
         """The weighted loss in a pass that was run, nats."""
         return weighted_loss(self.log_probabilities(one, token))
 
-    def known(self, one: _Pass, token: int) -> tuple[float, ...] | None:
+    def full_losses(self, tokens: Sequence[int]) -> list[float]:
+        """The weighted losses, nats, without a call under the full context; the passes were run."""
+        return [self.loss(self.full_pass(token), token) for token in tokens]
+
+    def computed_log_probabilities(self, one: _Pass, token: int) -> tuple[float, ...] | None:
         """The log probabilities if all five were run.
 
         Passes with calls nearby may have run some of them, or all.
@@ -252,16 +247,21 @@ class _PlannedCall:
     without_result: _Pass
     with_result: _Pass
 
+    @property
+    def loss_with_result(self) -> float:
+        """The weighted loss with the result, nats; its pass was run."""
+        return self.text.loss(self.with_result, self.token)
+
     def losses(self, model: CausalModel) -> CallLosses:
         """What is known of the call; `nothing` was run."""
         text = self.text.text
         tokens = TokenLogProbabilities(
             without_call=self.text.log_probabilities(self.nothing, self.token),
-            without_result=self.text.known(self.without_result, self.token),
-            with_result=self.text.known(self.with_result, self.token),
+            without_result=self.text.computed_log_probabilities(self.without_result, self.token),
+            with_result=self.text.computed_log_probabilities(self.with_result, self.token),
             without_call_full_context=None
             if self.full == self.nothing
-            else self.text.known(self.full, self.token),
+            else self.text.computed_log_probabilities(self.full, self.token),
             tokens=tuple(text.char_span(scored, scored + 1) for scored in self.text.scored(self.token)),
         )
         return CallLosses(
@@ -289,7 +289,25 @@ def _planned(
     return planned
 
 
-def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -> None:
+_Wanted = tuple[_TextPasses, _Pass, int]
+"""A pass of a text, and the token from which five are scored in it."""
+
+
+def _fitting(planned: Iterable[Sequence[_PlannedCall | None]]) -> list[_PlannedCall]:
+    """The calls of all texts whose prefixes leave room for text."""
+    return [call for call in itertools.chain.from_iterable(planned) if call is not None]
+
+
+def _wanted(
+    calls: Iterable[_PlannedCall], passes_of: Callable[[_PlannedCall], Iterable[_Pass]]
+) -> Iterator[_Wanted]:
+    """These passes of each call, scored from its token on."""
+    for call in calls:
+        for one in passes_of(call):
+            yield call.text, one, call.token
+
+
+def _run(model: CausalModel, wanted: Iterable[_Wanted]) -> None:
     """Run passes of texts, each up to the last of the tokens from which five are scored in it.
 
     None is run twice. The order in which they are given does not matter: a text's passes are sorted by their
@@ -300,22 +318,20 @@ def _run(model: CausalModel, wanted: Iterable[tuple[_TextPasses, _Pass, int]]) -
         tokens = [token for token in text_passes.scored(first) if (one, token) not in text_passes.computed]
         if tokens:
             missing.setdefault(text_passes, {}).setdefault(one, set()).update(tokens)
-    passes = [
-        (text_passes, one, sorted(missing[text_passes][one]))
-        for text_passes in missing
-        for one in sorted(missing[text_passes])
-    ]
+    passes: list[tuple[_TextPasses, _Pass, list[int]]] = []
+    for text_passes, tokens_of in missing.items():
+        passes += [(text_passes, one, sorted(tokens_of[one])) for one in sorted(tokens_of)]
     at_once = model.sizes.scored_passes
     for begin in range(0, len(passes), at_once):
         batch = passes[begin : begin + at_once]
-        sequences, rows = [], []
+        sequences, rows, targets = [], [], []
         for text_passes, one, tokens in batch:
             before = (*text_passes.tokenization.start_ids, *one.prefix)
             # The last of the tokens is predicted and not put in; each is predicted by the one before it.
             sequences.append([*before, *text_passes.text.ids[one.text_start : tokens[-1]]])
             rows.append([len(before) + token - one.text_start - 1 for token in tokens])
+            targets += [text_passes.text.ids[token] for token in tokens]
         hidden = torch.cat(model.hidden_states(sequences, rows))  # (scored tokens, hidden)
-        targets = [text_passes.text.ids[token] for text_passes, _, tokens in batch for token in tokens]
         values = iter(model.token_log_probabilities(hidden, targets))
         for text_passes, one, tokens in batch:
             text_passes.computed.update({(one, token): next(values) for token in tokens})

@@ -58,8 +58,8 @@ class Cards:
         if " MIG " in self.name:
             return None
         peaks = (peak for word, peak in PEAKS if re.search(rf"\b{word}\b", self.name))
-        of_one = next(peaks, None)
-        return None if of_one is None else self.count * of_one
+        card_peak = next(peaks, None)
+        return None if card_peak is None else self.count * card_peak
 
     def __str__(self) -> str:
         return self.name if self.count == 1 else f"{self.count} {self.name}"
@@ -179,7 +179,7 @@ def pass_operations(network: Any) -> tuple[float | None, float | None]:
 
 
 def _numbers(weight: Any) -> int:
-    """How many numbers a weight has: of one that DeepSpeed has divided, in all processes."""
+    """How many numbers a weight has, in all processes together if DeepSpeed has divided it."""
     return int(getattr(weight, "ds_numel", 0) or weight.numel())
 
 

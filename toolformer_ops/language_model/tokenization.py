@@ -114,11 +114,11 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
     """Indices of the tokens that start a word, one a word, ascending.
 
     The call is inserted where such a token starts. A word is a run of characters that are not white space.
-    Its token is the one that brings its space along (` costs`), or a token that is just this one space (` `
+    Its token is the token that brings its space along (` costs`), or a token that is just this one space (` `
     before `4`, in vocabularies that split digits), or, where neither exists (after a line break), the token
     that begins with the word itself. A word that starts inside a token has none.
     """
-    found: list[int] = []
+    starting: list[int] = []
     for token, start in enumerate(starts):
         if token > 0 and starts[token - 1] == start:  # the further bytes of one character
             continue
@@ -126,14 +126,14 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
         piece = text[start:end]
         if not piece.strip():
             if piece == " " and end < len(text) and not text[end].isspace():
-                found.append(token)
+                starting.append(token)
         elif piece[0].isspace() or start == 0:
-            found.append(token)
+            starting.append(token)
         elif text[start - 1].isspace():
-            space_is_start = bool(found) and text[starts[found[-1]] : start] == " "
+            space_is_start = bool(starting) and text[starts[starting[-1]] : start] == " "
             if not space_is_start:
-                found.append(token)
-    return tuple(found)
+                starting.append(token)
+    return tuple(starting)
 
 
 def unspaced_start_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[int, ...]:
@@ -396,10 +396,10 @@ class AnnotationPrompt:
     """The prompt's text, with `{text}` once, followed by what asks for the output (`Output:`)."""
 
     def __post_init__(self) -> None:
-        found = self.template.count(TEXT_SLOT)
-        if found != 1:
+        slots = self.template.count(TEXT_SLOT)
+        if slots != 1:
             raise UsageError(
-                f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last "
+                f"prompt of {self.name}: expected '{TEXT_SLOT}' once, found {slots}. Put it after the last "
                 "'Input:'."
             )
         if not self.after_text:

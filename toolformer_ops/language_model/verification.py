@@ -59,13 +59,13 @@ def verified_losses(
     losses = score(first, texts)
     undecided: list[list[int]] = []
     exact: list[list[int]] = []
-    for of_text in losses:
+    for text_losses in losses:
         undecided.append([])
         exact.append([])
-        for index, call in enumerate(of_text):
+        for index, call in enumerate(text_losses):
             decided = first.decides(call, thresholds)
             if not decided and math.isfinite(call.reduction_bound):
-                of_text[index] = dataclasses.replace(call, within_rounding=True)
+                text_losses[index] = dataclasses.replace(call, within_rounding=True)
             if call.reduction_bound >= always_from - first.rounding_nats:
                 exact[-1].append(index)
             elif not decided:
@@ -76,15 +76,16 @@ def verified_losses(
             undecided = [sorted(one + other) for one, other in zip(undecided, exact, strict=True)]
         if not any(undecided):
             continue
-        again = [
-            (text, [calls[index] for index in indices])
-            for (text, calls), indices in zip(texts, undecided, strict=True)
-        ]
+        again = []
+        for (text, calls), indices in zip(texts, undecided, strict=True):
+            again.append((text, [calls[index] for index in indices]))
         left: list[list[int]] = []
-        for of_text, indices, better in zip(losses, undecided, score(rung, again), strict=True):
+        for text_losses, indices, better in zip(losses, undecided, score(rung, again), strict=True):
             left.append([])
             for index, call in zip(indices, better, strict=True):
-                of_text[index] = dataclasses.replace(call, within_rounding=of_text[index].within_rounding)
+                text_losses[index] = dataclasses.replace(
+                    call, within_rounding=text_losses[index].within_rounding
+                )
                 if not rung.decides(call, thresholds):
                     left[-1].append(index)
         undecided = left

@@ -15,6 +15,7 @@ they are. The rows are in the order of the texts' ids, which are hashes of the t
 
 import contextlib
 import heapq
+import itertools
 import json
 import logging
 import re
@@ -57,9 +58,9 @@ def tool_schemas(names: Iterable[str]) -> list[dict[str, Any]]:
         ToolError: one of them is not installed.
     """
     wanted = set(names)
-    known = [name for name in tool_names() if name in wanted]
+    registered = [name for name in tool_names() if name in wanted]
     schemas = []
-    for name in (*known, *sorted(wanted - set(known))):
+    for name in (*registered, *sorted(wanted - set(registered))):
         tool = get_tool(name)
         function = {"name": tool.spec.name, "description": tool.spec.purpose, "parameters": tool.parameters}
         schemas.append({"type": "function", "function": function})
@@ -136,13 +137,13 @@ def template_warnings(tokenizer: Any, model: str, tools: list[dict[str, Any]]) -
         {"role": "assistant", "content": "so much."},
     ]
     try:
-        asked = tokenizer.apply_chat_template(messages[:1], tools=tools, tokenize=False)
+        question = tokenizer.apply_chat_template(messages[:1], tools=tools, tokenize=False)
         # Without the tools' descriptions, so that a name in it is that of the call.
         whole = tokenizer.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError, ValueError) as error:
         return (f"{model}: the chat template cannot render a conversation with a call: {error}.",)
     lost = []
-    if not all(tool["function"]["name"] in asked for tool in tools):
+    if not all(tool["function"]["name"] in question for tool in tools):
         lost.append("the tools")
     if call["name"] not in whole or not all(text in whole for text in call["arguments"].values()):
         lost.append("calls")
@@ -214,16 +215,19 @@ def opened_release(
                 raise UsageError(f"RELEASE: {error}. See `dataset_releases.uri`.") from error
         parts = part_files(folder)
         if not parts:
-            found = "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
+            finding = (
+                "a folder without them" if folder.is_dir() else "a file" if folder.exists() else "nothing"
+            )
             raise UsageError(
                 "RELEASE: expected a folder with data/part-*.parquet or the s3:// address of a release, "
-                f"found {found} at {release}. `dataset_releases.uri` holds the addresses."
+                f"found {finding} at {release}. `dataset_releases.uri` holds the addresses."
             )
         # 2. The tools.
-        called = (
-            names for part in parts for names in pq.read_table(part, columns=["tools"])["tools"].to_pylist()
-        )
-        tools = tool_schemas({name for names in called for name in names})
+        called: set[str] = set()
+        for part in parts:
+            tools_of_texts = pq.read_table(part, columns=["tools"])["tools"].to_pylist()
+            called.update(itertools.chain.from_iterable(tools_of_texts))
+        tools = tool_schemas(called)
         warnings: tuple[str, ...] = ()
         control_tokens = COMMON_CONTROL_TOKENS
         try:
@@ -251,13 +255,14 @@ def run_of_release(connection: Connection, release: str) -> tuple[str, str]:
     Raises:
         UsageError: the database does not know it, or its texts hold calls of an earlier release.
     """
-    found = database.fetch_all(connection, queries.exports.run_of_release, uri=_uri(release))
-    if not found or found[0].chained_release_id is not None:
+    releases = database.fetch_all(connection, queries.exports.run_of_release, uri=_uri(release))
+    if not releases or releases[0].chained_release_id is not None:
         raise UsageError(
             "RELEASE: expected the s3:// address of a release in `dataset_releases`, since the calls that "
-            f"were not kept are in Postgres, found {'a release of chains' if found else 'none'} at {release}."
+            f"were not kept are in Postgres, found {'a release of chains' if releases else 'none'} at "
+            f"{release}."
         )
-    return found[0].release_id, found[0].run_id
+    return releases[0].release_id, releases[0].run_id
 
 
 def export_chat(
@@ -381,8 +386,8 @@ def _chosen_refusals(
         raise NoResultError(
             f"--with-refusals: expected a text of the run {run_id} in which calls were scored and none saves "
             f"anything, found none: {tried['tried']} texts have scored calls, {tried['with_kept_call']} of "
-            f"them a kept one, {tried['may_help']} others one that may save something. Nothing was written; "
-            "more or other texts may have some."
+            f"them a kept one, {tried['may_help']} others a call that may save something. Nothing was "
+            "written; more or other texts may have some."
         )
     first_chars = {row.document_id: row.first_char for row in rows if row.document_id is not None}
     for row in _texts(connection, list(first_chars)):
@@ -404,14 +409,14 @@ def _chosen_refusals(
             yield row.document_id, row.text
 
     compared = refusals.compare(run_id, compared_texts())
-    held = compared.document_ids & first_chars.keys()
-    left_out = len(held) if compared.decontaminate == "leave_out" else 0
+    contaminated = compared.document_ids & first_chars.keys()
+    left_out = len(contaminated) if compared.decontaminate == "leave_out" else 0
     if left_out:
-        first_chars = {id_: place for id_, place in first_chars.items() if id_ not in held}
-    if held:
+        first_chars = {id_: place for id_, place in first_chars.items() if id_ not in contaminated}
+    if contaminated:
         logger.warning(
             "%d texts for refusals share word n-grams with evaluation data: %s",
-            len(held),
+            len(contaminated),
             "they are left out" if left_out else "they stay, since the run only reports them",
         )
     if not first_chars:
@@ -534,6 +539,6 @@ def _put_if_absent(settings: Settings, file: Path, address: str) -> bool:
     if there not in (None, file_sha256(file)):
         raise UsageError(
             f"OUT: expected nothing or this very export at {address}, found something else. It stays as it "
-            "is; choose another place, or remove what is there."
+            "is; choose another place, or remove what it holds."
         )
     return there is None

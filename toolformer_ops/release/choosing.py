@@ -91,12 +91,12 @@ def choose_calls(
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool.
 
     Returns what is left out. `require_following` does without calls whose text does not go on with the result
-    (`lacks_result` in SQL): one that saves less may have their place. Only the first texts of each tool are
-    read, in the order of their ids, until there are enough. The result is the number of calls by tool and
+    (`lacks_result` in SQL): a call that saves less may have their place. Only the first texts of each tool
+    are read, in the order of their ids, until there are enough. The result is the number of calls by tool and
     reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
-    of_tools = [
+    tool_arguments = [
         {**vars(tool), "reads_record": runs[tool.tool].reads_record, "require_following": require_following}
         for tool in tools
     ]
@@ -105,27 +105,28 @@ def choose_calls(
         # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for
         #    the places.
         database.execute(connection, queries.choosing.choice_table)
-        found = {
-            of_tool["tool"]: database.execute(
-                connection, queries.choosing.first_texts, **of_tool, texts=texts[of_tool["tool"]]
+        texts_read = {
+            arguments["tool"]: database.execute(
+                connection, queries.choosing.first_texts, **arguments, texts=texts[arguments["tool"]]
             )
-            for of_tool in of_tools
+            for arguments in tool_arguments
         }
-        of_any = members_of_run(next(iter(runs.values())))
-        database.execute(connection, queries.choosing.texts_to_choose_from, members=of_any)
-        for of_tool in of_tools:
-            database.execute(connection, queries.choosing.kept_calls, **of_tool)
+        members = members_of_run(next(iter(runs.values())))
+        database.execute(connection, queries.choosing.texts_to_choose_from, members=members)
+        for arguments in tool_arguments:
+            database.execute(connection, queries.choosing.kept_calls, **arguments)
         # 2. The best at each place, and the first texts of each tool.
         database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
         counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
         # 3. A tool that lost more places to others than expected needs more texts, if there are more.
-        unread = [tool for tool, number in found.items() if number == texts[tool]]
+        unread = [tool for tool, number in texts_read.items() if number == texts[tool]]
         best_texts = {tool: getattr(counts.get(tool), "best_texts", 0) for tool in unread}
         short = {tool: number for tool, number in best_texts.items() if number < max_examples}
         if not short:
             break
         texts |= {
-            tool: more_than(found[tool] * max_examples // max(number, 1)) for tool, number in short.items()
+            tool: more_than(texts_read[tool] * max_examples // max(number, 1))
+            for tool, number in short.items()
         }
     database.execute(connection, queries.choosing.index_chosen_calls)
     # 4. What is left out.
@@ -138,8 +139,8 @@ def choose_calls(
         if tool in unread:
             above = count_kept(connection, runs[tool]).releasable_calls - row.released - sum(reasons.values())
         reasons["above_max_examples"] = above
-        if some := {reason: number for reason, number in reasons.items() if number}:
-            left_out[tool] = some
+        if counted := {reason: number for reason, number in reasons.items() if number}:
+            left_out[tool] = counted
     return left_out
 
 

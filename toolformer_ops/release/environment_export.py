@@ -96,7 +96,7 @@ def export_environment(settings: Settings, release: str, out: str, model: str = 
         UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
     """
     require_place(out)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with (
         opened_release(settings, release, model) as opened,
         database.transaction(database.connect(settings)) as connection,
@@ -106,34 +106,34 @@ def export_environment(settings: Settings, release: str, out: str, model: str = 
         def rows() -> Iterator[dict[str, Any]]:
             for tried in tried_texts(connection, opened.folder, run_id):
                 if opened.control_tokens.search(tried.text.text) is not None:
-                    found["control_tokens"] += 1
+                    counts["control_tokens"] += 1
                     continue
                 for task in tasks_of_text(tried, opened.tools):
-                    found.update(tasks=1, with_rejected=bool(task["rejected"]))
+                    counts.update(tasks=1, with_rejected=bool(task["rejected"]))
                     yield task
 
         def card() -> str:
-            if not found["tasks"]:
+            if not counts["tasks"]:
                 raise NoResultError(
                     "expected at least one task, found none: the release has no call in a text without "
                     "control tokens. Nothing was written."
                 )
             template = Path(__file__).with_name("environment_card.md.jinja")
-            return markdown(template, release_id=release_id, run_id=run_id, found=found)
+            return markdown(template, release_id=release_id, run_id=run_id, counts=counts)
 
         address, sha256, written = write_rows(settings, out, rows(), card)
     if not out.endswith(".jsonl"):
         for name in FILES:
             put_beside(settings, Path(__file__).with_name("environment") / name, out)
     warnings = opened.warnings
-    if found["control_tokens"]:
-        warnings = (*warnings, left_out_warning(found["control_tokens"]))
+    if counts["control_tokens"]:
+        warnings = (*warnings, left_out_warning(counts["control_tokens"]))
         logger.warning("%s", warnings[-1])
-    logger.info("%s %d tasks: %s", "wrote" if written else "found the same", found["tasks"], address)
+    logger.info("%s %d tasks: %s", "wrote" if written else "found the same", counts["tasks"], address)
     return EnvironmentExport(
         address=address,
-        tasks=found["tasks"],
-        with_rejected=found["with_rejected"],
+        tasks=counts["tasks"],
+        with_rejected=counts["with_rejected"],
         sha256=sha256,
         written=written,
         warnings=warnings,

@@ -214,6 +214,19 @@ class ReleasedText:
         return woven == self.text and take_out(self.text, tools) == without_calls
 
 
+def _row(text: ReleasedText) -> dict[str, Any]:
+    """A text as a row of `SCHEMA`."""
+    return {
+        "document_id": str(text.document_id),
+        "text": text.text,
+        "plain_text": text.plain_text,
+        "calls": [vars(call) for call in text.calls],  # asdict copies each value: six times as dear
+        "call_spans": [vars(span) for span in text.call_spans()],
+        "tools": list(text.tools),
+        "url": text.url,
+    }
+
+
 def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Path]:
     """Write texts into `data/part-00000.parquet` and so on in a folder; returns the files by name.
 
@@ -230,20 +243,7 @@ def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Pat
         with pq.ParquetWriter(files[name], SCHEMA, compression="zstd") as writer:
             texts_in_file = 0
             while group and texts_in_file < FILE_TEXTS:
-                rows = [
-                    {
-                        "document_id": str(text.document_id),
-                        "text": text.text,
-                        "plain_text": text.plain_text,
-                        "calls": [
-                            vars(call) for call in text.calls
-                        ],  # asdict copies each value: six times as dear
-                        "call_spans": [vars(span) for span in text.call_spans()],
-                        "tools": list(text.tools),
-                        "url": text.url,
-                    }
-                    for text in group
-                ]
+                rows = [_row(text) for text in group]
                 writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
                 texts_in_file += len(group)
                 group = list(itertools.islice(remaining, ROW_GROUP_TEXTS))
@@ -289,7 +289,7 @@ def read_released_calls(directory: Path, columns: Sequence[str]) -> Iterator[tup
                 documents = batch.column("document_id").to_pylist()
                 calls = batch.column("calls")
                 values = [calls.flatten().field(column).to_pylist() for column in columns]
-                of_calls = zip(*values, strict=True)
+                field_values = zip(*values, strict=True)
                 for document_id, count in zip(documents, calls.value_lengths().to_pylist(), strict=True):
-                    for fields_of_call in itertools.islice(of_calls, count):
+                    for fields_of_call in itertools.islice(field_values, count):
                         yield document_id, *fields_of_call

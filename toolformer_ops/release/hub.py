@@ -160,7 +160,7 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     """Put a release or model into the repository `owner/name` of the hub.
 
     A new repository is private unless `public`. Pushing the same again changes nothing; another release
-    replaces the one that exists, as a new commit.
+    replaces the release that exists, as a new commit.
 
     Raises:
         UsageError: there is no such publication; the repository's name is not valid; it holds something else,
@@ -291,9 +291,9 @@ def languages_of(folder: Path) -> tuple[str, ...]:
     identified = (
         identify(text.plain_text) for text in itertools.islice(read_release(folder), LANGUAGE_TEXTS)
     )
-    found = Counter(language.label for language in identified if language is not None)
+    counts = Counter(language.label for language in identified if language is not None)
     return tuple(
-        label for label, count in found.most_common() if count >= max(1, LANGUAGE_SHARE * found.total())
+        label for label, count in counts.most_common() if count >= max(1, LANGUAGE_SHARE * counts.total())
     )
 
 
@@ -343,10 +343,10 @@ def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
     if token:
         reason = reason.replace(token, "(the token)")
     if status in (401, 403, 404):
-        held = "one that the hub refuses" if token else "none"
+        finding = "a token that the hub refuses" if token else "none"
         return ConfigurationError(
-            f"{page}: expected a token with the right to write there, found {held} ({reason}). Make one at "
-            f"{api.endpoint}/settings/tokens, and give it in HF_TOKEN or by `hf auth login`. Nothing was "
+            f"{page}: expected a token with the right to write there, found {finding} ({reason}). Make one "
+            f"at {api.endpoint}/settings/tokens, and give it in HF_TOKEN or by `hf auth login`. Nothing was "
             "published."
         )
     if status == 412:

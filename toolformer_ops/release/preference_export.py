@@ -101,7 +101,7 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
     """The pairs of one text: at most one for each released call, by place, then one without a call.
 
     A rejected call of another place than the chosen one's has no other released call from its place on up to
-    the chosen one; one that harms is not at the place of a released call. Of several rejected calls that
+    the chosen one; a call that harms is not at the place of a released call. Of several rejected calls that
     would do, the one with the smallest hash of seed and ids is taken.
     """
     released_places = {call.position_char for call in released}
@@ -214,7 +214,7 @@ def export_preferences(
         UsageError, ModelError, ToolError, ConfigurationError, ObjectStoreError: as `export_chat`.
     """
     require_place(out)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with (
         opened_release(settings, release, model, tries_template=form == "messages") as opened,
         database.transaction(database.connect(settings)) as connection,
@@ -231,24 +231,24 @@ def export_preferences(
             for tried in tried_texts(connection, opened.folder, run_id):
                 text = tried.text
                 if opened.control_tokens.search(text.text) is not None:
-                    found["control_tokens"] += 1
+                    counts["control_tokens"] += 1
                     continue
                 pairs = pairs_of_text(tried.released, tried.rejected, seed)
-                found.update(texts=1, released=len(text.calls), rejected=len(tried.rejected))
-                found["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
+                counts.update(texts=1, released=len(text.calls), rejected=len(tried.rejected))
+                counts["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
                 for pair in pairs:
                     row = row_of_pair(text, pair, seed, opened.tools, form)
-                    found[pair.compared if row else "without_row"] += 1
+                    counts[pair.compared if row else "without_row"] += 1
                     if row:
                         yield row
 
         def card() -> str:
-            pairs = sum(found[compared] for compared in COMPARED)
+            pairs = sum(counts[compared] for compared in COMPARED)
             if not pairs:
                 raise NoResultError(
-                    f"expected at least one pair, found none: {found['texts']} texts with "
-                    f"{found['released']} released calls, and {found['rejected']} calls whose loss with "
-                    f"their result is known and that the run {run_id} did not keep; {found['without_row']} "
+                    f"expected at least one pair, found none: {counts['texts']} texts with "
+                    f"{counts['released']} released calls, and {counts['rejected']} calls whose loss with "
+                    f"their result is known and that the run {run_id} did not keep; {counts['without_row']} "
                     "pairs cannot be written in this form. Nothing was written. With prune_below 0 a run "
                     "computes the losses of every call."
                 )
@@ -260,16 +260,16 @@ def export_preferences(
                 seed=seed,
                 form=form,
                 pairs=pairs,
-                found=found,
+                counts=counts,
             )
 
         address, sha256, written = write_rows(settings, out, rows(), card)
         if form == "sharegpt" and not out.endswith(".jsonl"):
             write_json(settings, {"train": {"file_name": FILE_NAME, **SHAREGPT_PAIRS_INFO}}, out, INFO_NAME)
-    pairs = {compared: found[compared] for compared in COMPARED}
+    pairs = {compared: counts[compared] for compared in COMPARED}
     warnings = opened.warnings
-    if found["control_tokens"]:
-        warnings = (*warnings, left_out_warning(found["control_tokens"]))
+    if counts["control_tokens"]:
+        warnings = (*warnings, left_out_warning(counts["control_tokens"]))
         logger.warning("%s", warnings[-1])
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
     return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=warnings)

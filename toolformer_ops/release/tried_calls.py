@@ -32,12 +32,13 @@ def tried_texts(connection: Connection, folder: Path, run_id: str) -> Iterator[T
     texts = read_release(folder)
     while page := list(itertools.islice(texts, PAGE_TEXTS)):
         calls: defaultdict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
+        released_calls = itertools.chain.from_iterable(text.calls for text in page)
         rows = database.fetch_all(
             connection,
             queries.exports.calls_of_texts,
             run_id=run_id,
             document_ids=[text.document_id for text in page],
-            released=[call.call_id for text in page for call in text.calls],
+            released=[call.call_id for call in released_calls],
         )
         for call in rows:
             calls[call.document_id, call.is_released].append(call)

@@ -212,7 +212,7 @@ class _Cache:
         except OSError as error:
             raise ConfigurationError(
                 f"expected a folder for the cache at {self.root}, found {error}. Set TOOLFORMER_CACHE_DIR to "
-                "one that can be written to; in a pod it is the volume `cache`."
+                "a folder that can be written to; in a pod it is the volume `cache`."
             ) from error
 
     def open_use_lock(self, key: str) -> int:
@@ -270,17 +270,17 @@ class _Cache:
 
     def _free_for(self, partial: Path) -> int:
         """Bytes that a download into `partial` may take in all, with what it has taken already."""
-        own = reserved = held = 0
+        own = reserved = cached = 0
         for folder in (*(self.root / "entries").iterdir(), *(self.root / "partial").iterdir()):
             for status in _statuses(folder):
                 taken = status.st_blocks * 512
                 if folder == partial:
                     own += taken
                 else:
-                    held += status.st_size
+                    cached += status.st_size
                     reserved += max(0, status.st_size - taken)  # what other downloads will still write
         free = shutil.disk_usage(self.root).free + own - reserved
-        return free if self._limit is None else min(free, self._limit - held)
+        return free if self._limit is None else min(free, self._limit - cached)
 
     def _remove_least_recently_used(self, besides: Path) -> bool:
         """Remove the broken download or the entry whose last use is the longest ago and is not in use.

@@ -3,6 +3,7 @@
 Pure text, no connection: `database.copy_insert` sends it.
 """
 
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,9 +37,9 @@ def copy_text(rows: Iterable[Sequence[Any]]) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        found = _around(text, error.start)
+        quote = _around(text, error.start)
         raise DatabaseError(
-            f"expected text without lone surrogates, found {found}. Refuse or escape it first."
+            f"expected text without lone surrogates, found {quote}. Refuse or escape it first."
         ) from error
     return text
 
@@ -55,7 +56,7 @@ def _column(values: Sequence[Any]) -> Iterable[str]:
     if len(kinds) == 1:
         written = iter(_format_of(kinds.pop())(present))
     else:
-        written = (text for value in present for text in _format_of(type(value))([value]))
+        written = itertools.chain.from_iterable(_format_of(type(value))([value]) for value in present)
     return [NULL if value is None else next(written) for value in values] if some_missing else written
 
 

@@ -47,7 +47,7 @@ class CorpusAddress:
         Raises:
             UsageError: the items are no mapping, or no share of a text.
         """
-        lines = [line.strip() for item in items for line in item.split("\n")]
+        lines = [line.strip() for line in "\n".join(items).split("\n")]
         shares = {line.partition("=")[2].strip() for line in lines if _is_share(line)}
         if len(shares) > 1:
             raise UsageError(
@@ -145,7 +145,7 @@ def normal_uri(uri: str) -> str:
         resolved = Path(path).expanduser().resolve()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             resolved.lstat()
-    except (OSError, RuntimeError) as error:  # too long, a loop of links, a home of nobody
+    except (OSError, RuntimeError) as error:  # too long, a loop of links, a home of no user
         raise CorpusError(
             f"expected the path of a file or a folder, found {uri[:200]!r} ({len(uri)} characters): "
             f"{getattr(error, 'strerror', None) or 'it leads nowhere'}. Correct it."

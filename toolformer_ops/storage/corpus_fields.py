@@ -36,7 +36,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 LIKELY_TEXTS = frozenset(
     ("raw_content", "content", "contents", "body", "article", "document", "passage", "markdown", "maintext")
 )
-"""Names under which corpora have the text, in small letters; a message proposes one that exists."""
+"""Names under which corpora have the text, in small letters; a message proposes a name that exists."""
 
 LIKELY_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -84,7 +84,7 @@ class FieldNames:
             UsageError: an item is neither, gives a name that cannot be one, or gives a field's name again.
         """
         names: dict[str, str] = {}
-        lines = [line.strip() for item in items for line in item.split("\n")]
+        lines = [line.strip() for line in "\n".join(items).split("\n")]
         for line in filter(None, lines):
             for mapped in PRESETS.get(line, (line,)):
                 target, _, name = (part.strip() for part in mapped.partition("="))
@@ -112,7 +112,7 @@ class FieldNames:
 
     @functools.cached_property
     def mapped(self) -> dict[str, str]:
-        """By field, its name, where that is not the one that records have without a mapping."""
+        """By field, its name, where that is not the name that records have without a mapping."""
         return {target: name for target, name in asdict(self).items() if name != getattr(UNMAPPED, target)}
 
     @functools.cached_property
@@ -166,16 +166,16 @@ def _is_there(record: Mapping[str, Any], name: str) -> bool:
     return bool(rest) and isinstance(within, Mapping) and _is_there(within, rest)
 
 
-def fields_there(names: Iterable[str], of_schema: Collection[str]) -> str:
+def fields_there(names: Iterable[str], schema_names: Collection[str]) -> str:
     """The fields that are there, as the end of a sentence.
 
     Args:
         names: of the fields.
-        of_schema: those that are columns of a file, or that several records have. Another name may be data,
-        and is said only if it is one of `LIKELY_TEXTS`.
+        schema_names: those that are columns of a file, or that several records have. Another name may be
+        data, and is said only if it is one of `LIKELY_TEXTS`.
     """
     names = list(names)
-    said = [name for name in names if name in of_schema or _is_likely_text(name)][:NAMES_IN_MESSAGES]
+    said = [name for name in names if name in schema_names or _is_likely_text(name)][:NAMES_IN_MESSAGES]
     if others := len(names) - len(said):
         said.append(f"{others} {'more' if said else 'fields whose names may be data'}")
     return ", ".join(said) or "no field"

@@ -17,6 +17,7 @@ import functools
 import gzip
 import hashlib
 import io
+import itertools
 import logging
 import lzma
 import os
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 PARQUETS = (".parquet", ".pq")
 KINDS = (".jsonl", ".ndjson", ".json", ".jl", ".jsonlines")
 PACKED = (".gz", ".zst", ".xz", ".bz2")
-SUFFIXES = (*(kind + packed for kind in KINDS for packed in ("", *PACKED)), *PARQUETS)
+SUFFIXES = (*map("".join, itertools.product(KINDS, ("", *PACKED))), *PARQUETS)
 """Files of a folder that are read without a look at them; a file that is named itself may have any name."""
 NAMED_FILES = 5
 """So many files that are passed over are named; of more the endings are counted."""
@@ -205,21 +206,21 @@ def _local_files(settings: Settings, path: Path, passed_over: list[str]) -> Iter
         if path.is_file():
             yield _local_file(path, path)
         elif path.is_dir():
-            for found in path.rglob("*"):
-                name = found.relative_to(path)
-                is_folder = found.is_dir()
-                if _is_hidden(name) or (is_folder and not found.is_symlink()):
+            for entry in path.rglob("*"):
+                name = entry.relative_to(path)
+                is_folder = entry.is_dir()
+                if _is_hidden(name) or (is_folder and not entry.is_symlink()):
                     continue  # what is in a folder is listed by itself
-                if outside := refusal_in_folder(settings, path, found):
-                    yield _refused_file(found, "outside_corpus", f"it {outside}")
-                elif found.is_file():
-                    file = _local_file(found, found.resolve())
+                if outside := refusal_in_folder(settings, path, entry):
+                    yield _refused_file(entry, "outside_corpus", f"it {outside}")
+                elif entry.is_file():
+                    file = _local_file(entry, entry.resolve())
                     if _holds_records(file):
                         yield file
                     else:
                         passed_over.append(str(name))
-                elif not is_folder and found.name.lower().endswith(SUFFIXES):
-                    yield _refused_file(found, "not_a_file", "it is no file")
+                elif not is_folder and entry.name.lower().endswith(SUFFIXES):
+                    yield _refused_file(entry, "not_a_file", "it is no file")
         else:
             raise CorpusError(
                 f"expected the corpus, a file or a folder, at {path}, found nothing. Check the run's corpus "
@@ -264,15 +265,15 @@ def _by_ending(names: Sequence[str]) -> str:
 
 def _local_file(path: Path, real: Path) -> CorpusFile:
     """The file at a path, whose place without symbolic links is `real`."""
-    found = real.stat()
+    status = real.stat()
     # The time of change cannot be set by hand, unlike that of modification: a copy that keeps the latter
     # still has a new stamp.
-    settled = time.time_ns() - max(found.st_ctime_ns, found.st_mtime_ns) > SETTLED_NANOSECONDS
-    stamp = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+    settled = time.time_ns() - max(status.st_ctime_ns, status.st_mtime_ns) > SETTLED_NANOSECONDS
+    stamp = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
     return CorpusFile(
         uri=_uri_of(path),
         open=lambda: open_local(real),
-        size=found.st_size,
+        size=status.st_size,
         stamp=stamp if settled else None,
     )
 
@@ -340,12 +341,12 @@ class OpenedFile:
         number = read = 0
         try:
             stream = unpacked(self._source, self.uri, self.limits, as_named=True)
-            while held := stream.readline(max_line_bytes + 1):  # more is not held of a line
+            while raw_line := stream.readline(max_line_bytes + 1):  # more is not held of a line
                 number += 1
-                ended = held.endswith(b"\n")
-                content = held[:-1] if ended else held
+                ended = raw_line.endswith(b"\n")
+                content = raw_line[:-1] if ended else raw_line
                 if len(content) > max_line_bytes:
-                    length, rest = len(content), held
+                    length, rest = len(content), raw_line
                     while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
                         length += len(rest.removesuffix(b"\n"))
                     limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"

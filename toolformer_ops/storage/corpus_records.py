@@ -154,18 +154,18 @@ def read_records(
         line_hash = int.from_bytes(hashlib.sha256(line.content).digest()[:8], "big", signed=True)
         if is_known(line.number, line_hash):
             continue
-        found = read_record(line.content, names)
-        if isinstance(found, Rejection) and found.reason == "no_text":
+        reading = read_record(line.content, names)
+        if isinstance(reading, Rejection) and reading.reason == "no_text":
             if shared is None:
                 shared = _shared_fields(first_lines)
-            found = read_record(line.content, names, shared)
+            reading = read_record(line.content, names, shared)
         if (
             not line.ended
-            and isinstance(found, Rejection)
-            and found.reason in ("corrupt_json", "invalid_utf8")
+            and isinstance(reading, Rejection)
+            and reading.reason in ("corrupt_json", "invalid_utf8")
         ):
-            found = replace(found, cut=True)
-        yield line.number, found, line_hash
+            reading = replace(reading, cut=True)
+        yield line.number, reading, line_hash
 
 
 def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
@@ -177,11 +177,11 @@ def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
     second = first_lines[1].content.strip() if len(first_lines) > 1 else b""
     is_array = first == b"[" or (first.startswith(b"[{") and not (second and first.endswith(b"]")))
     if is_array:
-        found = "found one array; `jq -c '.[]'` writes its elements so"
-        return _rejection("json_array", f"expected a JSON object in each line, {found}")
+        finding = "found one array; `jq -c '.[]'` writes its elements so"
+        return _rejection("json_array", f"expected a JSON object in each line, {finding}")
     if first == b"{" and second.startswith(b'"'):
-        found = "found an object over several lines; `jq -c .` writes it so"
-        return _rejection("pretty_printed_json", f"expected a JSON object in each line, {found}")
+        finding = "found an object over several lines; `jq -c .` writes it so"
+        return _rejection("pretty_printed_json", f"expected a JSON object in each line, {finding}")
     return None
 
 
@@ -235,25 +235,27 @@ def read_record(
     try:
         value = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        found: Record | Rejection = Rejection("invalid_utf8", f"byte {error.start + 1:,}")
+        record: Record | Rejection = Rejection("invalid_utf8", f"byte {error.start + 1:,}")
     except json.JSONDecodeError as error:
-        found = Rejection("corrupt_json", f"{error.msg}: character {error.pos + 1:,}")
+        record = Rejection("corrupt_json", f"{error.msg}: character {error.pos + 1:,}")
     except RecursionError:
-        found = Rejection("corrupt_json", "lists or objects in each other, too deep")
+        record = Rejection("corrupt_json", "lists or objects in each other, too deep")
     except ValueError:
-        found = Rejection("corrupt_json", "a whole number of more than 4,300 digits")
+        record = Rejection("corrupt_json", "a whole number of more than 4,300 digits")
     else:
         if isinstance(value, dict):
             # JSON writes a control character or half a surrogate pair only behind a backslash, but for
             # U+007F.
-            found = _record_of(value, names, shared, is_plain=b"\\" not in content and b"\x7f" not in content)
+            record = _record_of(
+                value, names, shared, is_plain=b"\\" not in content and b"\x7f" not in content
+            )
         else:
-            found = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
-    if isinstance(found, Record):
-        return found
+            record = Rejection("not_an_object", f"expected a JSON object, found {type(value).__name__}")
+    if isinstance(record, Record):
+        return record
     return replace(
-        _rejection(found.reason, f"{found.detail} (a line of {len(content):,} bytes)", quoted(content)),
-        likely_text=found.likely_text,
+        _rejection(record.reason, f"{record.detail} (a line of {len(content):,} bytes)", quoted(content)),
+        likely_text=record.likely_text,
     )
 
 
@@ -297,9 +299,9 @@ def _record_of(
             try:
                 (field or "").encode("utf-8")
             except UnicodeEncodeError as error:
-                found = f"U+{ord(error.object[error.start]):04X}"
+                code_point = f"U+{ord(error.object[error.start]):04X}"
                 return _rejection(
-                    "lone_surrogate", f"{name}, character {error.start}: {found}, half of a pair"
+                    "lone_surrogate", f"{name}, character {error.start}: {code_point}, half of a pair"
                 )
         has_control_characters = _CONTROL.search(text) is not None
         escaped_characters = text.count("\x00")
@@ -319,13 +321,14 @@ def _record_of(
     )
 
 
-def _no_text(names: FieldNames, there: Sequence[str], of_schema: Collection[str]) -> Rejection:
+def _no_text(names: FieldNames, there: Sequence[str], schema_names: Collection[str]) -> Rejection:
     """The refusal of a record, or file, without the field that holds the text, with the fields that are there."""
-    found = fields_there(there, of_schema)
+    present = fields_there(there, schema_names)
     likely = likely_text(there)
     refusal = _rejection(
         "no_text",
-        f"expected the field {names.text}, or another one by --field text={likely or 'NAME'}, found {found}",
+        f"expected the field {names.text}, or another one by --field text={likely or 'NAME'}, found "
+        f"{present}",
     )
     return replace(refusal, likely_text=likely)
 
@@ -403,8 +406,8 @@ def _parquet_records(
         KeyError,
         OSError,
     ) as error:  # ValueError: two columns of one name
-        found = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
-        yield 0, _rejection("unreadable_file", found, cut=True)
+        detail = f"after {number} rows: expected a whole Parquet file, found: {error}. Copy the file again."
+        yield 0, _rejection("unreadable_file", detail, cut=True)
         return
     if not number:
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
@@ -417,9 +420,9 @@ def _refusal_of_schema(there: Sequence[str], columns: Sequence[str], names: Fiel
     absent = [f"{target}={name}" for target, name in names.mapped.items() if name not in columns]
     if not absent:
         return None
-    found = fields_there(there, there)
+    present = fields_there(there, there)
     return _rejection(
-        "no_field", f"expected the columns of {', '.join(absent)}; correct --field; found {found}"
+        "no_field", f"expected the columns of {', '.join(absent)}; correct --field; found {present}"
     )
 
 
@@ -524,7 +527,11 @@ def _string_bytes(row: Any) -> int:
     from pyarrow import compute, types
 
     kinds = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-    strings = [column for column in row.columns if any(is_kind(column.type) for is_kind in kinds)]
+
+    def is_string(kind: Any) -> bool:
+        return any(is_kind(kind) for is_kind in kinds)
+
+    strings = [column for column in row.columns if is_string(column.type)]
     return sum(compute.binary_length(column)[0].as_py() or 0 for column in strings)
 
 

@@ -87,7 +87,7 @@ TABLES_OF_STAGE: Mapping[str, tuple[str, ...]] = {
     "placebo": ("placebo_losses", "stage_ledger"),
 }
 """The tables that have a partition for each recipe of a stage."""
-PARTITIONED_TABLES = tuple(dict.fromkeys(table for tables in TABLES_OF_STAGE.values() for table in tables))
+PARTITIONED_TABLES = tuple(dict.fromkeys(itertools.chain.from_iterable(TABLES_OF_STAGE.values())))
 GROWING_TABLES = (*PARTITIONED_TABLES, "call_results")
 """What the stages write into."""
 
@@ -437,7 +437,7 @@ class TableRow:
     def of(cls, table: str, record: object | None = None, /, **columns: object) -> "TableRow":
         """The row of a record whose fields are columns.
 
-        `columns` are its keys, and what stands instead of a field.
+        `columns` are its keys, and values instead of fields.
         """
         return cls(table, {**({} if record is None else vars(record)), **columns})
 
@@ -450,10 +450,10 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
     by_columns: dict[tuple[str, ...], list[TableRow]] = {}
     for row in rows:
         by_columns.setdefault((row.table, *row.values), []).append(row)
-    return sum(
-        copy_insert(connection, table, columns, (list(row.values.values()) for row in alike))
-        for (table, *columns), alike in by_columns.items()
-    )
+    inserted = 0
+    for (table, *columns), alike in by_columns.items():
+        inserted += copy_insert(connection, table, columns, (list(row.values.values()) for row in alike))
+    return inserted
 
 
 def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:

@@ -1,6 +1,6 @@
 """Views of other people on ours: set aside by a migration, and made again behind it (owns the table `lost_views`).
 
-Postgres drops no view that another one stands on, and a migration drops all of ours. So what stands on them
+Postgres drops no view that another view reads, and a migration drops all of ours. So what reads them
 is dropped first and made again at the end, with its owner, grants and comments: views, materialized views
 (empty, until they are refreshed), and functions whose body Postgres knows. What cannot be made
 again, since what it read is gone, is kept as text in `lost_views` with what Postgres said. What cannot be
@@ -32,7 +32,7 @@ TRY_AGAIN = (psycopg2.errors.LockNotAvailable, psycopg2.errors.QueryCanceled)
 
 @dataclass(frozen=True)
 class DependentView:
-    """A view or function of people that stands on ours."""
+    """A view or function of people that reads ours."""
 
     object_id: int
     """Its number in Postgres, while it exists."""
@@ -48,15 +48,15 @@ class DependentView:
 def dependent_views(
     connection: Connection, *, views: Sequence[str], functions: Sequence[str], with_tables: bool
 ) -> list[DependentView]:
-    """What stands on these views and functions of ours, each before those that stand on it.
+    """What depends on these views and functions of ours, each before those that depend on it.
 
-    `with_tables`: also what stands on our tables and on any function of ours.
+    `with_tables`: also what depends on our tables and on any function of ours.
 
     Raises:
-        BlockedMigrationError: something stands on our views that cannot be made again.
+        BlockedMigrationError: something depends on our views that cannot be made again.
     """
-    of_views = {"views": list(views), "functions": list(functions)}
-    rows = database.fetch_all(connection, queries.schema.dependent_views, **of_views, with_tables=False)
+    names = {"views": list(views), "functions": list(functions)}
+    rows = database.fetch_all(connection, queries.schema.dependent_views, **names, with_tables=False)
     if others := [row.description for row in rows if row.kind is None]:
         raise BlockedMigrationError(
             "expected nothing but views and functions on the views of this version, found "
@@ -64,7 +64,7 @@ def dependent_views(
             "and make it again; docs/database.md says where people may build."
         )
     if with_tables:
-        rows = database.fetch_all(connection, queries.schema.dependent_views, **of_views, with_tables=True)
+        rows = database.fetch_all(connection, queries.schema.dependent_views, **names, with_tables=True)
     return [
         DependentView(row.object_id, row.name, row.kind, row.owner, row.statements)
         for row in rows
@@ -73,7 +73,7 @@ def dependent_views(
 
 
 def drop(connection: Connection, dependents: Sequence[DependentView]) -> None:
-    """Drop what stands on our views, as far as this role may; the others go with what they stand on."""
+    """Drop what depends on our views, as far as this role may; the others go with what they depend on."""
     for dependent in reversed(dependents):
         statement = sql.SQL("drop {} {}").format(sql.SQL(dependent.kind), sql.SQL(dependent.name))
         try:

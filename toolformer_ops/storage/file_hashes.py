@@ -48,12 +48,12 @@ def verified_sha256(settings: Settings, path: Path) -> str:
                 waiting.enter_context(
                     locked(notes / "lock", f"another process hashes files such as {path.name}")
                 )
-            note, found = notes / state, ""
+            note, noted_sha256 = notes / state, ""
             with contextlib.suppress(OSError):
                 if is_shared and 0 <= time.time() - note.stat().st_mtime < TRUSTED_SECONDS:
-                    found = note.read_text(encoding="ascii")
-            _known[state] = found or file_sha256(path)
-            if is_shared and not found:
+                    noted_sha256 = note.read_text(encoding="ascii")
+            _known[state] = noted_sha256 or file_sha256(path)
+            if is_shared and not noted_sha256:
                 _note(notes, state)
     return _known[state]
 

@@ -115,44 +115,44 @@ def forget(
     corpus_id = corpus_id_of(corpus) if corpus and not record_ids else None
     with database.transaction(engine) as connection:
         # 1. Which texts, where they came from and in which releases they are.
-        found = _find(connection, document_ids, corpus, record_ids)
-        found.trainings = _trainings(settings, [place.publication_id for place in found.places])
+        forgotten = _find(connection, document_ids, corpus, record_ids)
+        forgotten.trainings = _trainings(settings, [place.publication_id for place in forgotten.places])
         if dry_run:
-            _count(found, database.fetch_all(connection, queries.forgetting.count))
-            found.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
+            _count(forgotten, database.fetch_all(connection, queries.forgetting.count))
+            forgotten.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
             if corpus_id:
                 _count(
-                    found,
+                    forgotten,
                     database.fetch_all(
                         connection, queries.forgetting.count_rest_of_corpus, corpus_id=corpus_id
                     ),
                 )
-            return found
+            return forgotten
         # 2. No run may be at work on them. Mark them.
         running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
         if running:
             raise UsageError(
                 "expected texts that no unfinished run uses, found "
-                f"{', '.join(row.run_id for row in running)}. Wait for its end; one that was given up ends "
+                f"{', '.join(row.run_id for row in running)}. Wait for its end; a run that was given up ends "
                 "by `toolformer-ops stage finish-run --run RUN --state failed`."
             )
         if corpus_id or document_ids or record_ids:
             database.execute(connection, queries.forgetting.mark, reason=reason)
         if corpus_id:
-            found.rows["rejected_documents"] += database.execute(
+            forgotten.rows["rejected_documents"] += database.execute(
                 connection, queries.forgetting.rejections_of_corpus, corpus_id=corpus_id
             )
-    for folder in found.trainings:
+    for folder in forgotten.trainings:
         shutil.rmtree(folder, ignore_errors=True)
     # 3. Delete, in batches, while nothing is written into the history.
     with history.writing(engine):
-        _delete(engine, found, corpus_id, texts_per_transaction)
+        _delete(engine, forgotten, corpus_id, texts_per_transaction)
         # 4. The files of the history that hold the texts are written anew without them.
-        found.history_files = history.take_out_forgotten(settings, engine)
-    return found
+        forgotten.history_files = history.take_out_forgotten(settings, engine)
+    return forgotten
 
 
-def _delete(engine: Engine, found: Forgotten, corpus_id: str | None, texts_per_transaction: int) -> None:
+def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_per_transaction: int) -> None:
     """Delete the texts that are marked, and what no text owns alone.
 
     What quotes a text is looked for while the text exists.
@@ -166,19 +166,22 @@ def _delete(engine: Engine, found: Forgotten, corpus_id: str | None, texts_per_t
                 break
             database.execute(connection, queries.forgetting.add_variants)
             for rejection in _quoting_rejections(connection):
-                found.rows["rejected_documents"] += database.execute(
+                forgotten.rows["rejected_documents"] += database.execute(
                     connection, queries.forgetting.rejection, **rejection
                 )
             named = database.fetch_all(connection, queries.forgetting.release_texts)
-            _count(found, [*database.fetch_all(connection, queries.forgetting.delete), *named])
+            _count(forgotten, [*database.fetch_all(connection, queries.forgetting.delete), *named])
             database.execute(connection, queries.forgetting.mark_removed)
         logger.info(
-            "forgotten so far: %s", ", ".join(f"{rows} {table}" for table, rows in found.rows.items() if rows)
+            "forgotten so far: %s",
+            ", ".join(f"{rows} {table}" for table, rows in forgotten.rows.items() if rows),
         )
     with database.transaction(engine) as connection:
-        _count(found, database.fetch_all(connection, queries.forgetting.results))
+        _count(forgotten, database.fetch_all(connection, queries.forgetting.results))
         if corpus_id:
-            _count(found, database.fetch_all(connection, queries.forgetting.memberships, corpus_id=corpus_id))
+            _count(
+                forgotten, database.fetch_all(connection, queries.forgetting.memberships, corpus_id=corpus_id)
+            )
 
 
 def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bool = False) -> list[str]:
@@ -228,8 +231,10 @@ def training_release(release_id: str) -> str:
 def _trainings(settings: Settings, publication_ids: Sequence[str]) -> list[Path]:
     """Folders of this machine of trainings that did not end, of these models or on these releases."""
     folder = settings.state_dir / TRAININGS
-    found = {path.parent for name in publication_ids for path in folder.glob(f"*/{training_release(name)}")}
-    return sorted(found | {folder / name for name in publication_ids if (folder / name).is_dir()})
+    folders: set[Path] = set()
+    for name in publication_ids:
+        folders.update(path.parent for path in folder.glob(f"*/{training_release(name)}"))
+    return sorted(folders | {folder / name for name in publication_ids if (folder / name).is_dir()})
 
 
 def _find(
@@ -301,8 +306,8 @@ def _find(
     )
 
 
-def _count(found: Forgotten, rows: Sequence[Row[Any]]) -> None:
-    found.rows.update({row.table_name: row.rows for row in rows})
+def _count(forgotten: Forgotten, rows: Sequence[Row[Any]]) -> None:
+    forgotten.rows.update({row.table_name: row.rows for row in rows})
 
 
 def _place(kind: Kind, name: str, row: Row[Any]) -> Place:
@@ -324,7 +329,7 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
                 quoting.setdefault(row.detail[start : start + QUOTED_CHARACTERS], []).append(row)
     if not quoting:
         return []
-    found: dict[tuple[str, str, int], Row[Any]] = {}
+    rejections: dict[tuple[str, str, int], Row[Any]] = {}
     for [text] in database.fetch_all(connection, queries.forgetting.texts_of_batch):
         # As a refused line is quoted (storage/corpus_records.py): the bytes of JSON, with and without
         # escapes.
@@ -332,7 +337,8 @@ def _quoting_rejections(connection: Connection, except_of: str | None = None) ->
         for form in written:
             for start in range(len(form) - QUOTED_CHARACTERS + 1):
                 for row in quoting.get(form[start : start + QUOTED_CHARACTERS], ()):
-                    found[row.corpus_id, row.file_uri, row.line] = row
+                    rejections[row.corpus_id, row.file_uri, row.line] = row
     return [
-        {"corpus_id": corpus_id, "file_uri": file_uri, "line": line} for corpus_id, file_uri, line in found
+        {"corpus_id": corpus_id, "file_uri": file_uri, "line": line}
+        for corpus_id, file_uri, line in rejections
     ]

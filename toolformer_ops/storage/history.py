@@ -194,7 +194,7 @@ def writing(engine: Engine, *, waits: bool = True) -> Iterator[None]:
 def _require_finished(engine: Engine, run_id: str) -> None:
     runs = database.fetch_all(engine, queries.runs.by_id, run_id=run_id)
     if not runs or runs[0].finished_at is None:
-        state = "one that has not ended" if runs else "none of this id"
+        state = "a run that has not ended" if runs else "none of this id"
         raise UsageError(
             f"--run: expected a finished run, found {state}: {run_id}. `toolformer-ops runs` lists them."
         )
@@ -541,5 +541,7 @@ def _arrow_table(table: str, rows: Sequence[Row[Any]]) -> "pyarrow.Table":
     import pyarrow as pa
 
     schema = arrow_schema(table)
-    columns = [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
+    columns = []
+    for number, field in enumerate(schema):
+        columns.append(pa.array([row[number] for row in rows], field.type))
     return pa.Table.from_arrays(columns, schema=schema)

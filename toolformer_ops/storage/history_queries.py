@@ -122,7 +122,9 @@ def as_text(answer: Answer) -> str:
     """The answer as a table, as psql prints it."""
     rows = [answer.columns, *(tuple(map(_shown, row)) for row in answer.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [" | ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)) for row in rows]
+    lines = []
+    for row in rows:
+        lines.append(" | ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)))
     lines.insert(1, "-+-".join("-" * width for width in widths))
     count = len(answer.rows)
     return "\n".join([*(line.rstrip() for line in lines), f"({count} row{'' if count == 1 else 's'})"])
@@ -158,9 +160,9 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
     with contextlib.closing(connection):
         # 1. The tables, the views, and the questions.
         for table in TABLES:
-            of_table = [str(paths[file]) for file in files if file.table_name == table]
-            if of_table:
-                connection.read_parquet(of_table).create_view(table)
+            table_paths = [str(paths[file]) for file in files if file.table_name == table]
+            if table_paths:
+                connection.read_parquet(table_paths).create_view(table)
             else:
                 connection.from_arrow(arrow_schema(table).empty_table()).create(table)
         connection.execute("set variable run = ?", [run])
@@ -184,13 +186,13 @@ def tables_of(query: str) -> set[str]:
     By the words of the query: a name in a string counts, too.
     """
     statements = _made_statements()
-    names, found = [*_words(query)], set()
+    names, read_names = [*_words(query)], set()
     while names:
         name = names.pop()
-        if name not in found and (name in statements or name in TABLES):
-            found.add(name)
+        if name not in read_names and (name in statements or name in TABLES):
+            read_names.add(name)
             names += _words(statements.get(name, ""))
-    return found & {*TABLES}
+    return read_names & {*TABLES}
 
 
 def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
@@ -238,11 +240,11 @@ def _made_statements() -> dict[str, str]:
             [name] = _MADE.findall(part)
             statements[name] = part
     for example in EXAMPLES:
-        made = _EXAMPLE.search((SHIPPED / "sql" / "examples" / f"{example}.sql").read_text(encoding="utf-8"))
-        if made is None:
+        match = _EXAMPLE.search((SHIPPED / "sql" / "examples" / f"{example}.sql").read_text(encoding="utf-8"))
+        if match is None:
             raise ValueError(f"sql/examples/{example}.sql: expected one function in SQL, found another form.")
-        arguments = re.sub(r"(\w+) text default", r"\1 :=", made["arguments"])
-        statements[made["name"]] = f"create macro {made['name']}({arguments}) as table\n{made['body']}"
+        arguments = re.sub(r"(\w+) text default", r"\1 :=", match["arguments"])
+        statements[match["name"]] = f"create macro {match['name']}({arguments}) as table\n{match['body']}"
     return statements
 
 
@@ -290,20 +292,20 @@ def _download(settings: Settings, objects: Objects, folder: Path, file: HistoryF
         path = Path(part.name)
     try:
         try:
-            found = objects.sha256(file.file_key, path)
+            content = objects.sha256(file.file_key, path)
         except ObjectNotFoundError:
-            found = "nothing"
+            content = "nothing"
         except CorruptObjectError:
-            found = "bytes that are not those of its checksum"
-        if found != file.sha256:
+            content = "bytes that are not those of its checksum"
+        if content != file.sha256:
             uri = objects.uri(file.file_key)
             remedy = (
                 f"Ask again; if it stays so, {WRITE} writes it again"
-                if found == "nothing"
+                if content == "nothing"
                 else f"Remove it; then {WRITE} writes it again"
             )
             raise HistoryError(
-                f"{uri}: expected content {file.sha256}, found {found}: the history is damaged. {remedy} "
+                f"{uri}: expected content {file.sha256}, found {content}: the history is damaged. {remedy} "
                 "from Postgres."
             )
         path.replace(folder / file.name)

@@ -72,11 +72,11 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
         roots = [path.expanduser().resolve() for path in paths]
     else:
         roots = _default_roots(state)
-    of_settings = (
+    addresses = (
         settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model,
         settings.evaluation_data,
     )  # fmt: skip
-    named = [Path(address).resolve() for address in of_settings if address and address.startswith("/")]
+    named = [Path(address).resolve() for address in addresses if address and address.startswith("/")]
     folders = {*roots, *more, *named, DEMO_TEXTS, *(state / place for place in OPEN_PLACES), state}
     holding = [folder for folder in folders if path.is_relative_to(folder)]
     if not holding:
@@ -123,13 +123,13 @@ def _is_in_another_state_folder(path: Path, state: Path) -> bool:
     return False
 
 
-def refusal_in_folder(settings: Settings, folder: Path, found: Path) -> str | None:
-    """Why a file that was found below a folder is not read: it leads out of the folder, or where nobody may read; else None.
+def refusal_in_folder(settings: Settings, folder: Path, file: Path) -> str | None:
+    """Why a file below a folder is not read; None if it is.
 
-    `folder` is as `local_path` returns it.
+    It leads out of the folder, or where no reading is allowed. `folder` is as `local_path` returns it.
     """
     try:
-        real = found.resolve()
+        real = file.resolve()
     except (OSError, RuntimeError):  # a link to itself
         return "is a link that leads nowhere"
     if not real.is_relative_to(folder):

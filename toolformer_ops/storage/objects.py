@@ -181,7 +181,7 @@ class Objects:
             with self._errors("upload", self.bucket, key), TransferManager(self._client, parts) as transfers:
                 transfers.upload(
                     str(content), self.bucket, key, stored
-                ).result()  # one that fails leaves no parts
+                ).result()  # an upload that fails leaves no parts
         except PreconditionFailedError:
             return False
         except ObjectNotFoundError:  # the answer was lost, and boto3 asked again: the upload is complete
@@ -251,14 +251,14 @@ class Objects:
 
     def list(self, prefix: str) -> Iterator[str]:
         """Keys that start with `prefix`, in the order of their bytes."""
-        return (self.key_of(found.uri) for found in self.list_objects(prefix))
+        return (self.key_of(listed.uri) for listed in self.list_objects(prefix))
 
     def list_objects(self, prefix: str) -> Iterator[ListedFile]:
         """List as `list` does, with what the listing says of each object."""
         return self._list(self.bucket, prefix)
 
     def delete(self, key: str) -> None:
-        """Remove one object; one that is not there is no error."""
+        """Remove one object; a missing object is no error."""
         self._request("delete_object", self.bucket, key)
 
     # Addresses: s3://bucket/key
@@ -269,17 +269,17 @@ class Objects:
 
     def list_uri(self, uri: str) -> Sequence[str]:
         """List as `list_files` does, the addresses alone."""
-        return [found.uri for found in self.list_files(uri)]
+        return [listed.uri for listed in self.list_files(uri)]
 
     def list_files(self, uri: str) -> Sequence[ListedFile]:
         """The files at an address: itself if it is a file, all below it if it is a folder; sorted.
 
         No file is a `CorpusError`.
         """
-        found = list(self._list_below(uri))
-        if not found:
+        files = list(self._list_below(uri))
+        if not files:
             raise CorpusError(f"expected files at {uri}, found none{self._where()}")
-        return found
+        return files
 
     def is_there(self, uri: str) -> bool:
         """Whether there is a file at an s3:// address or below it: no if there is no such bucket.
@@ -296,9 +296,9 @@ class Objects:
         bucket, key = self._place(uri)
         uri = f"s3://{bucket}/{key}"
         below = uri if not key or key.endswith("/") else f"{uri}/"
-        for found in self._list(bucket, key):
-            if (found.uri == uri or found.uri.startswith(below)) and not found.uri.endswith("/"):
-                yield found
+        for listed in self._list(bucket, key):
+            if (listed.uri == uri or listed.uri.startswith(below)) and not listed.uri.endswith("/"):
+                yield listed
 
     def _place(self, uri: str) -> tuple[str, str]:
         bucket, _, key = uri.removeprefix("s3://").partition("/")
@@ -353,7 +353,7 @@ class Objects:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == 412:
             return PreconditionFailedError(
-                f"{operation} {target}: the object is there already, or has changed meanwhile."
+                f"{operation} {target}: the object exists already, or has changed meanwhile."
             )
         # Not 412: the other write may yet fail, or be a delete, so the object need not be there afterwards.
         # Stores name it ConditionalRequestConflict, OperationAborted and otherwise.
@@ -442,8 +442,8 @@ class _ObjectBytes(io.RawIOBase):
         if count > 0 or len(buffer) == 0:
             return count
         # The end: are the bytes whole, and those that were written?
-        if damage is None and self._sha256 not in (None, found := self.digest.hexdigest()):
-            damage = f"expected content {self._sha256}, found {found}"
+        if damage is None and self._sha256 not in (None, content_sha256 := self.digest.hexdigest()):
+            damage = f"expected content {self._sha256}, found {content_sha256}"
         if damage or self._sha256 is None:
             size = self._request("head_object", **self._same)["ContentLength"]
             if self._offset < (self._end or size):

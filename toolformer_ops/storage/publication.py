@@ -14,8 +14,8 @@ every object has been found with its size and hash: `lacking` asks the same of a
 and `mend` writes what it lacks.
 
 What S3 says of an object (its size, the SHA-256 that was stored with it) proves nothing of its bytes. So an
-object that is taken as already there is read whole and hashed. Of one that was written just now, S3 compared
-the bytes with their checksum: there HEAD is enough.
+object that is taken as already there is read whole and hashed. Of an object that was written just now, S3
+compared the bytes with their checksum: there HEAD is enough.
 
 Postgres holds the hash of each manifest (`dataset_releases`, `finetuned_models`, `published_artifacts`), so
 that who may write to the bucket cannot change a registered publication unseen. Does not write these tables,
@@ -195,8 +195,8 @@ class ObjectStore(Objects):
 
     def lacking(self, manifest: Manifest, *, by_bytes: bool = True) -> dict[PublishedFile, str]:
         """The files of a publication whose object is not there with its content, each with what was found (`found_instead`)."""
-        found = {file: self.found_instead(manifest, file, by_bytes=by_bytes) for file in manifest.files}
-        return {file: what for file, what in found.items() if what is not None}
+        findings = {file: self.found_instead(manifest, file, by_bytes=by_bytes) for file in manifest.files}
+        return {file: what for file, what in findings.items() if what is not None}
 
     def found_instead(
         self, manifest: Manifest, file: PublishedFile, copy: Path | None = None, *, by_bytes: bool = True
@@ -241,8 +241,8 @@ class ObjectStore(Objects):
         """
         if not (lacking := self.lacking(manifest)):
             return ()
-        made = set(Manifest.of(manifest.prefix, files).files)
-        self._write(manifest, files, [file for file in lacking if file in made])
+        made_files = set(Manifest.of(manifest.prefix, files).files)
+        self._write(manifest, files, [file for file in lacking if file in made_files])
         return tuple(file for file in lacking if self.found_instead(manifest, file))
 
     def _write(self, manifest: Manifest, files: Mapping[str, Path], which: Collection[PublishedFile]) -> None:
@@ -252,11 +252,11 @@ class ObjectStore(Objects):
                 size = file.size / 2**20
                 logger.info("writing %s, %.0f MiB (file %d of %d)", self.uri(key), size, number, len(which))
             if not self.put_if_absent(key, files[file.name]) and (
-                found := self.found_instead(manifest, file)
+                finding := self.found_instead(manifest, file)
             ):
                 # The folder is named by its contents: an object with another one can only be a damaged one.
                 logger.warning(
-                    "%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, found
+                    "%s: expected content %s, found %s: replaced", self.uri(key), file.sha256, finding
                 )
                 self.delete(key)
                 self.put_if_absent(key, files[file.name])
@@ -321,9 +321,9 @@ class ObjectStore(Objects):
             return None
         key = manifest.key_of(file)
         content = self.get(key)
-        if (found := hashlib.sha256(content).hexdigest()) != file.sha256:
+        if (sha256 := hashlib.sha256(content).hexdigest()) != file.sha256:
             raise CorruptObjectError(
-                f"{self.uri(key)}: expected content {file.sha256}, found {found}. "
+                f"{self.uri(key)}: expected content {file.sha256}, found {sha256}. "
                 "The object was changed or damaged after it was published."
             )
         return content
@@ -347,9 +347,9 @@ class ObjectStore(Objects):
         """
 
         def require_right(file: PublishedFile) -> None:
-            if (found := file_sha256(folder / file.name)) != file.sha256:
+            if (sha256 := file_sha256(folder / file.name)) != file.sha256:
                 raise CorruptObjectError(
-                    f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {found}. "
+                    f"{self.uri(manifest.key_of(file))}: expected content {file.sha256}, found {sha256}. "
                     "The object was changed or damaged after it was published: publish it again. Nothing of "
                     "it is kept."
                 )
@@ -378,17 +378,15 @@ class ObjectStore(Objects):
     def _read_parts(self, manifest: Manifest, folder: Path) -> None:
         """Write the parts that are not there yet, `PARTS_AT_ONCE` at a time."""
         journal = folder / JOURNAL
-        known = set(journal.read_text(encoding="utf-8").splitlines())
-        lacking = [
-            (file, start)
-            for file in manifest.files
-            for start in range(0, file.size, PART_BYTES)
-            if f"{start} {file.name}" not in known
-        ]
+        finished = set(journal.read_text(encoding="utf-8").splitlines())
+        lacking: list[tuple[PublishedFile, int]] = []
+        for file in manifest.files:
+            starts = range(0, file.size, PART_BYTES)
+            lacking += [(file, start) for start in starts if f"{start} {file.name}" not in finished]
         left = sum(min(PART_BYTES, file.size - start) for file, start in lacking)
         logger.info(
             "downloading %s: %.1f MiB%s", self.uri(manifest.prefix), left / 2**20,
-            f" of {manifest.size / 2**20:.1f} MiB, the rest is there from an earlier try" if known else "",
+            f" of {manifest.size / 2**20:.1f} MiB, an earlier try has read the rest" if finished else "",
         )  # fmt: skip
         writing, told = threading.Lock(), time.monotonic()
 

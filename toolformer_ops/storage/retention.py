@@ -36,7 +36,7 @@ class UnusedRecipe:
     documents: int
     """Documents in its ledger."""
     bytes: int
-    """Of its partitions: the file system has them back at once."""
+    """Bytes of its partitions, which the file system has back at once."""
 
 
 @dataclass(frozen=True)

@@ -57,15 +57,16 @@ def migrate(
         except DatabaseError as error:
             if isinstance(error.__cause__, psycopg2.errors.QueryCanceled):
                 raise DatabaseError(
-                    f"{error} Nothing was changed. TOOLFORMER_MIGRATION_STATEMENT_SECONDS (now {statement_seconds:g}) allows more; "
-                    "0 means no limit."
+                    f"{error} Nothing was changed. TOOLFORMER_MIGRATION_STATEMENT_SECONDS (now "
+                    f"{statement_seconds:g}) allows more; 0 means no limit."
                 ) from error
             if not isinstance(error, DatabaseLockedError):
                 raise
             if tries == LOCK_TRIES:
                 raise DatabaseLockedError(
                     f"{error} Nothing was changed. `select pg_terminate_backend(PROCESS)` ends a session; "
-                    f"TOOLFORMER_MIGRATION_LOCK_SECONDS (now {lock_seconds:g}) makes a migration wait longer, and others behind it."
+                    f"TOOLFORMER_MIGRATION_LOCK_SECONDS (now {lock_seconds:g}) makes a migration wait "
+                    "longer, and others behind it."
                 ) from error
             logger.warning("%s Trying again in %g s", error, lock_seconds)
             time.sleep(lock_seconds)
@@ -73,8 +74,8 @@ def migrate(
 
 def not_applied(engine: Engine) -> list[str]:
     """Names of the files of tables that the database lacks; `migrate` applies them."""
-    known = database.applied_once(engine)
-    return [name for name in _files(database.SQL_DIR, *database.APPLIED_ONCE) if name not in known]
+    applied = database.applied_once(engine)
+    return [name for name in _files(database.SQL_DIR, *database.APPLIED_ONCE) if name not in applied]
 
 
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
@@ -116,13 +117,14 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                 applied.append(name)
             elif known[name] != _sha256(path):
                 raise DatabaseError(
-                    f"{name}: expected the content that was applied ({known[name][:12]}), found {_sha256(path)[:12]}. "
-                    f"Put the old content back and write the change as a new numbered file of sql/migrations."
+                    f"{name}: expected the content that was applied ({known[name][:12]}), found "
+                    f"{_sha256(path)[:12]}. Put the old content back and write the change as a new numbered "
+                    "file of sql/migrations."
                 )
         # 3. Functions, views and examples: all anew if one has changed. Examples and views are dropped in the
-        #    reverse of the order in which they use each other, and with them what is of people and was not set
-        #    aside; another function is replaced, so one that takes or returns something else needs a migration
-        #    that drops it.
+        #    reverse of the order in which they use each other, and with them what is of people and was not
+        # set aside; another function is replaced, so one that takes or returns something else needs a
+        # migration that drops it.
         if is_other:
             with database.raw_cursor(connection) as cursor:
                 for kind, folder_name in (("function", "examples/"), ("view", "views/")):

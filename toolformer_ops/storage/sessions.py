@@ -216,7 +216,7 @@ class LockWatch:
             try:
                 self._look()
             except (DBAPIError, NoConnectionFreeError, ToolformerError) as error:
-                logger.info("nobody can say who has the lock: %s", " ".join(str(error).split())[:200])
+                logger.info("it is not known who has the lock: %s", " ".join(str(error).split())[:200])
 
     def _look(self) -> None:
         with self._engine.begin() as connection:

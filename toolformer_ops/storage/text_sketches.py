@@ -62,11 +62,11 @@ def estimated_share(numbers: "npt.NDArray[np.int32]", others: "npt.NDArray[np.in
     return float((numbers == others).mean())
 
 
-def _least_hashes(of_passages: set[str]) -> "npt.NDArray[np.uint32]":
+def _least_hashes(passages: set[str]) -> "npt.NDArray[np.uint32]":
     from datasketch import MinHash
 
     sketch = MinHash(num_perm=BANDS * NUMBERS_A_BAND, seed=SEED)
-    sketch.update_batch([passage.encode("utf-8", "surrogatepass") for passage in of_passages])
+    sketch.update_batch([passage.encode("utf-8", "surrogatepass") for passage in passages])
     # As on any machine, little-endian: the bytes are hashed.
     least: npt.NDArray[np.uint32] = sketch.hashvalues.astype("<u4")
     return least

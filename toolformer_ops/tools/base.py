@@ -7,6 +7,7 @@ process that runs the tool.
 """
 
 import functools
+import itertools
 import logging
 import sys
 import threading
@@ -246,10 +247,10 @@ def load_prompt(path: Path, tool: str | None = None) -> str:
         prompt = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: expected a prompt file in UTF-8, found none ({error}).") from error
-    found = prompt.count(TEXT_SLOT)
-    if found != 1:
+    slots = prompt.count(TEXT_SLOT)
+    if slots != 1:
         raise UsageError(
-            f"{path}: expected '{TEXT_SLOT}' once, found {found}. Put it after the last 'Input:'."
+            f"{path}: expected '{TEXT_SLOT}' once, found {slots}. Put it after the last 'Input:'."
         )
     if tool is not None and f"[{tool}(" not in prompt:
         raise UsageError(f"{path}: expected examples with calls '[{tool}(...)]', found none.")
@@ -314,4 +315,5 @@ def _run_batch(runner: ToolRunner, inputs: Sequence[str], time_limit_seconds: fl
         )
     if len(inputs) == 1:
         return [ToolOutput.none(reason)]
-    return [output for item in inputs for output in _run_batch(runner, [item], time_limit_seconds)]
+    alone = (_run_batch(runner, [item], time_limit_seconds) for item in inputs)
+    return list(itertools.chain.from_iterable(alone))

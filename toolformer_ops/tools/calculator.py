@@ -97,7 +97,7 @@ class Calculator(Tool):
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether a number of the expression occurs in the text after the call and not before it.
 
-        Numbers are compared by value (`1,400` is `1400`, and so is `fourteen hundred`). One that occurs
+        Numbers are compared by value (`1,400` is `1400`, and so is `fourteen hundred`). A number that occurs
         nowhere in the text, such as the 100 of a percentage, is common knowledge and does not count.
         """
         needed = _numbers_in(call_input) - _numbers_in(text_before)
@@ -310,7 +310,7 @@ def judge(text: str) -> tuple[bool, str]:
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
     """Rule (i): each pair within a window is combined, and the results are looked up.
 
-    Of the numbers behind a first one that have the same value, the two nearest are combined with it. That
+    Of the numbers of one value behind a first number, the two nearest are combined with it. That
     decides as all of them do: the results are equal, and the third place must be at most `WINDOW_TOKENS`
     before the second number and behind the first, so that the nearest second allows every place that a
     farther one allows, except its own; and the next one allows that.
@@ -358,7 +358,7 @@ def _results(
 ) -> Iterator[tuple[int, bool]]:
     """Those of `a op b` and `b op a`, in millionths, that are among `values`, each with whether it is exact.
 
-    One that is rounded to hundredths is among `rounded_values`.
+    A result that is rounded to hundredths is among `rounded_values`.
     """
     for value in (a + b, abs(a - b)):
         if value in values:

@@ -1,6 +1,6 @@
 """The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written (Toolformer, section 3 and appendix A.1).
 
-That day is the date the record gives, or the one that its address carries, such as
+That day is the date the record gives, or the date in its address, such as
 `https://example.org/2023/01/30/title`; of two that differ the earlier one, since a page is crawled, stored or
 changed after it was written, and the date of many corpora (FineWeb's) is that of the crawl. Documents without
 a day are left out. What is cached is the date, so one
@@ -10,6 +10,7 @@ so that the same document gives the same answer every night.
 
 import contextlib
 import datetime
+import itertools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -66,12 +67,12 @@ class Calendar(Tool):
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One sentence a date `YYYY-MM-DD`."""
         outputs = []
-        for asked in inputs:
+        for written_date in inputs:
             try:
-                day = datetime.date.fromisoformat(asked) if _ISO_DATE.fullmatch(asked) else None
+                day = datetime.date.fromisoformat(written_date) if _ISO_DATE.fullmatch(written_date) else None
             except ValueError:  # no such day
                 day = None
-            refusal = "takes_no_input" if asked.startswith("(") else "not_a_date"
+            refusal = "takes_no_input" if written_date.startswith("(") else "not_a_date"
             outputs.append(ToolOutput.of(write_day(day)) if day else ToolOutput.none(refusal))
         return outputs
 
@@ -105,9 +106,9 @@ LAST_YEAR = 2039
 """A fixed bound, not the clock; beyond it four digits are seldom a year."""
 MAX_URL_CHARS = 8192
 
-_MONTH_NUMBER = {"sept": 9} | {
-    name.lower(): number for number, full in enumerate(MONTHS, start=1) for name in (full, full[:3])
-}
+_MONTH_NUMBER = {"sept": 9}
+for _number, _month in enumerate(MONTHS, start=1):
+    _MONTH_NUMBER |= {_month.lower(): _number, _month[:3].lower(): _number}
 _MONTH_NAME = "(?P<name>" + "|".join(sorted(_MONTH_NUMBER, key=len, reverse=True)) + ")"
 _YEAR = "(?P<year>(?:19|20)[0-9]{2})"
 _NO_DIGIT_BEFORE, _NO_DIGIT_AFTER = "(?<![0-9])", "(?![0-9])"
@@ -176,7 +177,8 @@ def date_in_url(url: str) -> FoundDate:
     where = _searched(url[:MAX_URL_CHARS])
     refused = set()
     for patterns in (_FOLDERS, _NAMES):
-        readings = [_readings(match.groupdict()) for pattern in patterns for match in pattern.finditer(where)]
+        matches = itertools.chain.from_iterable(pattern.finditer(where) for pattern in patterns)
+        readings = [_readings(match.groupdict()) for match in matches]
         dates = {days.pop() for days in readings if len(days) == 1}
         if len(dates) > 1:
             return FoundDate(None, "dates_conflict_in_url")

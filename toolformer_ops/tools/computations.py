@@ -258,13 +258,13 @@ def operands(text: str) -> list[Operand]:
     """The numbers of a text that people compute with, in their order."""
     blanked = _without_list_numbers(_NO_OPERAND.sub(lambda match: " " * len(match[0]), text))
     token_starts = [match.start() for match in _TOKEN.finditer(text)]
-    found = []
+    numbers = []
     for start, written in sorted(_written_numbers(text, blanked).items()):
         if 0 < written.number < 10**MAX_DIGITS:
             token = bisect_right(token_starts, start) - 1
             value = _value(blanked, start, written)
-            found.append(Operand(token=token, start_char=start, end_char=written.end_char, value=value))
-    return _without_ranges(blanked, found)
+            numbers.append(Operand(token=token, start_char=start, end_char=written.end_char, value=value))
+    return _without_ranges(blanked, numbers)
 
 
 def _without_list_numbers(text: str) -> str:
@@ -410,12 +410,12 @@ def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
 def _pairs(window: Sequence[Value]) -> list[tuple[int, int, How]]:
     """The pairs of places from which the last value of a window follows, the nearest first, and how."""
     *before, result = window
-    found = []
+    pairs = []
     for second, first in itertools.combinations(reversed(range(len(before))), 2):
         how = _follows(before[first], before[second], result)
         if how is not None:
-            found.append((first, second, how))
-    return found
+            pairs.append((first, second, how))
+    return pairs
 
 
 def _follows(first: Value, second: Value, result: Value) -> How | None:
@@ -632,7 +632,7 @@ def sums_several(text: str, numbers: list[Operand]) -> bool:
 
 
 def announces_a_result(text: str, numbers: list[Operand]) -> bool:
-    """Whether an equals sign behind a number announces one that has two operands shortly before it."""
+    """Whether an equals sign behind a number announces a number with two operands shortly before it."""
     starts = [number.start_char for number in numbers]
     for match in _EQUALS.finditer(text):
         place = bisect_right(starts, match.end()) - 1

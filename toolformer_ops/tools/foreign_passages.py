@@ -150,10 +150,10 @@ def _passages_in_capitals(texts: list[str], cores: list[str]) -> set[int]:
     numbers: set[int] = set()
     rows = itertools.groupby(range(len(cores)), key=lambda number: _is_in_capitals(cores[number]))
     for are_capitals, row in rows:
-        of_row = list(row)
-        commas = sum(texts[number].endswith(",") for number in of_row)
-        if are_capitals and len(of_row) >= CHUNK_WORDS and 2 * commas < len(of_row):
-            numbers.update(of_row)
+        row_numbers = list(row)
+        commas = sum(texts[number].endswith(",") for number in row_numbers)
+        if are_capitals and len(row_numbers) >= CHUNK_WORDS and 2 * commas < len(row_numbers):
+            numbers.update(row_numbers)
     return numbers
 
 

@@ -34,8 +34,8 @@ class Language:
 
 def identify(text: str) -> Language | None:
     """The most likely language; None for a text without a letter, about which nothing can be said."""
-    found = candidates(text, count=1)
-    return found[0] if found else None
+    languages = candidates(text, count=1)
+    return languages[0] if languages else None
 
 
 def candidates(text: str, count: int) -> list[Language]:
@@ -46,8 +46,8 @@ def candidates(text: str, count: int) -> list[Language]:
     line = " ".join(
         text.encode("utf-8", "replace").decode("utf-8").split()
     )  # fastText wants one line of valid Unicode
-    found = _detector().detect(line, model="lite", k=count)
-    return [Language(str(item["lang"]), float(item["score"])) for item in found]
+    detected = _detector().detect(line, model="lite", k=count)
+    return [Language(str(item["lang"]), float(item["score"])) for item in detected]
 
 
 def is_english(language: Language | None) -> bool:
@@ -95,7 +95,7 @@ NLLB_CODE = {
 """NLLB's name, by ISO 639-3 and script as in FLORES-200, of each fastText label that it has (Costa-jussa et
 al. 2022, table 1).
 
-If a label covers several NLLB languages, the one that most of the Wikipedia edition is written in is taken:
+If a label covers several NLLB languages, the language of most of the Wikipedia edition is taken:
 Standard Arabic, Western Persian, Tosk Albanian, Northern Kurdish, simplified Chinese, Croatian for
 Serbo-Croatian. No library has this mapping: fastText's labels are no standard's.
 """

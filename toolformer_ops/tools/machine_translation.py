@@ -91,11 +91,11 @@ class TranslationRunner:
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One English text a phrase, or `empty_input`, `no_words`, `already_english`, or the translator's own reason."""
-        found = [self.translatable(phrase) for phrase in inputs]
-        wanted = [item for item in found if isinstance(item, Translatable)]
+        phrases = [self.translatable(phrase) for phrase in inputs]
+        wanted = [item for item in phrases if isinstance(item, Translatable)]
         translated = iter(self._translator.translate(wanted) if wanted else [])
         return [
-            next(translated) if isinstance(item, Translatable) else ToolOutput.none(item) for item in found
+            next(translated) if isinstance(item, Translatable) else ToolOutput.none(item) for item in phrases
         ]
 
     @staticmethod

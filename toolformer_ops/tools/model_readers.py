@@ -60,8 +60,8 @@ class CausalReader:
         None if the model writes nothing or the question alone is too long for it.
         """
         prompts = [
-            fill_prompt(self._prompt, question, found)
-            for question, found in zip(questions, passages, strict=True)
+            fill_prompt(self._prompt, question, question_passages)
+            for question, question_passages in zip(questions, passages, strict=True)
         ]
         try:
             written = self._model.generate_texts(prompts, max_new_tokens=ANSWER_TOKENS, stop="\n")
@@ -69,7 +69,9 @@ class CausalReader:
         except (ModelError, DeviceMemoryError) as error:
             if len(questions) > 1:  # a prompt is too long for window or memory: find out which
                 pairs = zip(questions, passages, strict=True)
-                return [self.read([question], [found])[0] for question, found in pairs]
+                return [
+                    self.read([question], [question_passages])[0] for question, question_passages in pairs
+                ]
             _log.info("reading fewer than %d passages for %r: %s", len(passages[0]), questions[0][:80], error)
             return self.read(questions, [passages[0][:-1]]) if passages[0] else [()]
 
@@ -112,8 +114,8 @@ class SpanReader:
         None if there is no sentence.
         """
         answers = []
-        for question, found in zip(questions, passages, strict=True):
-            sentences = self._best_sentences(question, found)
+        for question, question_passages in zip(questions, passages, strict=True):
+            sentences = self._best_sentences(question, question_passages)
             read = sentences[:SPAN_SENTENCES]
             rank_of = spans_in(question, read)
             prompt = self._prompt.replace(TEXT_SLOT, "\n".join([*read, f"Question: {question}"]))
@@ -140,13 +142,13 @@ def spans_in(question: str, sentences: Sequence[str]) -> dict[str, int]:
 
     They are at most `MOST_SPANS`. Each with the rank, from 0, of the first sentence that holds it.
     """
-    asked = question.lower()
-    found: dict[str, int] = {}
+    lower_question = question.lower()
+    rank_of_span: dict[str, int] = {}
     for rank, sentence in enumerate(sentences):
         for match in _SPAN.finditer(sentence):
-            if match.group().lower() not in asked and len(found) < MOST_SPANS:
-                found.setdefault(match.group(), rank)
-    return found
+            if match.group().lower() not in lower_question and len(rank_of_span) < MOST_SPANS:
+                rank_of_span.setdefault(match.group(), rank)
+    return rank_of_span
 
 
 class SequenceToSequenceReader:
@@ -180,7 +182,8 @@ class SequenceToSequenceReader:
         None if the model writes nothing or the question alone is too long for it.
         """
         prompts = [
-            self.fitting_prompt(question, found) for question, found in zip(questions, passages, strict=True)
+            self.fitting_prompt(question, question_passages)
+            for question, question_passages in zip(questions, passages, strict=True)
         ]
         encoded = [self._tokenizer(prompt)["input_ids"] for prompt in prompts if prompt]
         options = {"max_new_tokens": ANSWER_TOKENS, "num_beams": 1}

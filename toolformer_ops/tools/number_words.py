@@ -59,7 +59,7 @@ def said_numbers(text: str) -> set[str]:
 
     A number of several words is one: `two hundred and five` says 205, and not 2.
     """
-    return {value for number in said_number_places(text) for value in number.values}
+    return set().union(*(number.values for number in said_number_places(text)))
 
 
 def said_number_places(text: str) -> Iterator[SaidNumber]:

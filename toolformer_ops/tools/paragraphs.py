@@ -226,7 +226,7 @@ def _ends_paragraph(block: Sequence[_Line], number: int, width: int) -> bool:
     )
     if is_first_line and line.text.endswith(_SENTENCE_END):
         return True
-    # 3. The next word had room. One that goes on in lower case was put there by hand.
+    # 3. The next word had room. A line that goes on in lower case was put there by hand.
     return not _is_full(line, after, width) and not after.goes_on
 
 

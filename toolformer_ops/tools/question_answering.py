@@ -82,14 +82,15 @@ class QuestionAnsweringRunner:
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """Ranked answers to each question, or why there is none."""
         with java_thread():
-            found = self._index.search(inputs, self._reader.passages)
-            asked = [number for number, answer in enumerate(found) if answer.reason is None]
+            searched = self._index.search(inputs, self._reader.passages)
+            with_passages = [number for number, answer in enumerate(searched) if answer.reason is None]
             read = self._reader.read(
-                [inputs[number] for number in asked], [found[number].passages for number in asked]
+                [inputs[number] for number in with_passages],
+                [searched[number].passages for number in with_passages],
             )
-        answers = dict(zip(asked, read, strict=True))
+        answers = dict(zip(with_passages, read, strict=True))
         outputs = []
-        for number, answer in enumerate(found):
+        for number, answer in enumerate(searched):
             results = answers.get(number, ())
             outputs.append(ToolOutput(results) if results else ToolOutput.none(answer.reason or "no_answer"))
         return outputs
@@ -167,29 +168,31 @@ class BestSentenceReader:
     ) -> list[tuple[str, ...]]:
         """The best sentence of each passage, best first; none if every sentence only repeats the question."""
         return [
-            self.best_sentences(question, found) for question, found in zip(questions, passages, strict=True)
+            self.best_sentences(question, question_passages)
+            for question, question_passages in zip(questions, passages, strict=True)
         ]
 
     def best_sentences(self, question: str, passages: Sequence[FoundPassage]) -> tuple[str, ...]:
         """The best sentence of each passage for one question, best first."""
-        asked = self._terms(question)
-        asked_weight = self._weight(asked) or 1.0
+        question_terms = self._terms(question)
+        asked_weight = self._weight(question_terms) or 1.0
         best_score = max((passage.score for passage in passages), default=0.0) or 1.0
         scored: list[tuple[float, str]] = []
         for passage in passages:
             heading = self._terms(passage.heading)
             title = self._terms(passage.heading.split(" > ", 1)[0])
-            title_named = self._weight(title & asked) / (self._weight(title) or 1.0)
+            title_named = self._weight(title & question_terms) / (self._weight(title) or 1.0)
             sentences: list[tuple[float, str]] = []
             for sentence in split_sentences(passage.text):
                 terms = self._terms(sentence)
-                if len(terms - asked) >= NEW_WORDS:
-                    found = self._weight(asked & terms) + HEADING_WEIGHT * self._weight(
-                        (asked & heading) - terms
+                if len(terms - question_terms) >= NEW_WORDS:
+                    shared_weight = self._weight(question_terms & terms) + HEADING_WEIGHT * self._weight(
+                        (question_terms & heading) - terms
                     )
                     sentences.append(
                         (
-                            found / asked_weight + KIND_WEIGHT * holds_what_is_asked(question, sentence),
+                            shared_weight / asked_weight
+                            + KIND_WEIGHT * holds_what_is_asked(question, sentence),
                             sentence,
                         )
                     )
@@ -225,9 +228,13 @@ def holds_what_is_asked(question: str, sentence: str) -> bool:
 
     It is true if the question does not say.
     """
-    asked = question.lower()
+    lower_question = question.lower()
     for asks, holds in _KINDS:
-        if asks.search(asked):
-            found = holds.findall(sentence)
-            return any(name.lower() not in asked for name in found) if holds is _NAME else bool(found)
+        if asks.search(lower_question):
+            matches = holds.findall(sentence)
+            return (
+                any(name.lower() not in lower_question for name in matches)
+                if holds is _NAME
+                else bool(matches)
+            )
     return True

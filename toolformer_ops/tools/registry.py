@@ -70,7 +70,7 @@ def typed_tools(items: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ToolError: there is no such tool.
     """
-    names = [name for item in items for name in item.replace(",", " ").split()]
+    names = " ".join(items).replace(",", " ").split()
     return tuple(dict.fromkeys(get_tool(name).spec.name for name in names))
 
 
@@ -137,7 +137,7 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
         )
     try:
         tool = point.load()
-    except Exception as error:  # a module of somebody else may raise anything when it is imported
+    except Exception as error:  # another package's module may raise anything when it is imported
         raise ToolError(
             f"{where}: importing it failed with {type(error).__name__}: {error}. Mend the module, or "
             f"uninstall {package}."

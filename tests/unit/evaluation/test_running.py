@@ -202,4 +202,4 @@ def test_the_model_with_tools_is_compared_with_each_other_on_the_same_inputs() -
     on_other_inputs = evaluated(bad, questions("1"), "disabled", 0)
     (found,) = compare([evaluated(good, same), evaluated(bad, same, "base", 0), on_other_inputs])
     assert (found.subset, found.call_start_rank, found.other, found.inputs) == ("gsm8k", 10, "M", 4)
-    assert (found.found.only_first, found.found.only_second, found.found.difference) == (3, 1, 0.5)
+    assert (found.paired.only_first, found.paired.only_second, found.paired.difference) == (3, 1, 0.5)

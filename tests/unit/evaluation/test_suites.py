@@ -264,7 +264,7 @@ def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
             '{"question": "a", "answer": "5"}',
             "an answer without '#### number'",
         ),
-        ("math:mawps", "mawps/AddSub.json", '{"a": 1}', "in place of a list of records"),
+        ("math:mawps", "mawps/AddSub.json", '{"a": 1}', "instead of a list of records"),
         (
             "lama:squad",
             "lama/data/Squad/test.jsonl",

@@ -60,11 +60,11 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
 
-    groups = [
-        (column, [(row, cell) for row in table.rows if (cell := row.cells[place]) is not None])
-        for place, column in enumerate(table.columns)
-        if column.metric == metric
-    ]
+    groups = []
+    for place, column in enumerate(table.columns):
+        if column.metric == metric:
+            cells = ((row, row.cells[place]) for row in table.rows)
+            groups.append((column, [(row, cell) for row, cell in cells if cell is not None]))
     lines = sum(len(bars) + 1 for _, bars in groups)  # one between two groups
     titles: dict[str, str] = {}
     with rc_context(STYLE):
@@ -78,17 +78,17 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
             labels.append(visible(f"{short}\nn = {column.inputs}"))
             for row, cell in bars:
                 gid = f"bar-{len(titles)}"
-                titles[gid] = f"{row.name}, {name}: {cell.shown} ({cell.interval}), n = {cell.found.inputs}"
-                [bar] = axes.barh(line, cell.found.score, height=0.8, color=SERIES[row.series], clip_on=False)
+                titles[gid] = f"{row.name}, {name}: {cell.shown} ({cell.interval}), n = {cell.score.inputs}"
+                [bar] = axes.barh(line, cell.score.score, height=0.8, color=SERIES[row.series], clip_on=False)
                 bar.set_gid(gid)
                 [interval] = axes.plot(
-                    (cell.found.low, cell.found.high), (line, line), color=INK, marker="|", clip_on=False
+                    (cell.score.low, cell.score.high), (line, line), color=INK, marker="|", clip_on=False
                 )
                 interval.set_gid(f"interval-{len(titles) - 1}")
                 weight = "bold" if cell.best else "normal"
                 axes.annotate(
                     cell.shown,
-                    (cell.found.high, line),
+                    (cell.score.high, line),
                     (6, 0),
                     textcoords="offset points",
                     va="center",

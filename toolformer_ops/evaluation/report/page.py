@@ -5,11 +5,13 @@ line, are written out, and the page allows no script at all (its content securit
 it could run.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,6 +22,7 @@ from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation.report.contents import ReportContents
 from toolformer_ops.evaluation.tables import (
     METRIC_NAMES,
+    SuiteTable,
     called_tools,
     percent,
     scores_with_tools,
@@ -62,28 +65,19 @@ def render(contents: ReportContents) -> str:
     )
     environment.filters["visible"] = visible
     environment.filters["percent"] = percent
-    environment.filters["segments"] = lambda found: segments(found.written, found.calls)
+    environment.filters["segments"] = lambda example: segments(example.written, example.calls)
     environment.filters["signed"] = lambda share: f"{100 * share:+.1f}".replace("-", "\u2212")
     tables = suite_tables(contents.scores)
-    series = sorted({row.series for table in tables for row in table.rows})
+    rows = itertools.chain.from_iterable(table.rows for table in tables)
+    series = sorted({row.series for row in rows})
+    suites_with_table = {table.suite for table in tables}
     trained = [model for model in contents.models if model.training or model.development]
     return environment.get_template("report.html.j2").render(
         contents=contents,
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
-        suites=[
-            {
-                "table": table,
-                # An element tree has written the SVG and has escaped its texts.
-                "charts": [
-                    {"metric": metric, "svg": Markup(bar_chart(table, metric))}  # noqa: S704
-                    for metric in dict.fromkeys(column.metric for column in table.columns)
-                ],
-                "name": SUITE_NAMES.get(table.suite, table.suite),
-            }
-            for table in tables
-        ],
+        suites=[_shown_suite(table) for table in tables],
         legend=[(number, VARIANT_NAMES[VARIANTS[number]]) for number in series],
-        missing=[suite for suite in contents.asked_suites if suite not in {table.suite for table in tables}],
+        missing=[suite for suite in contents.asked_suites if suite not in suites_with_table],
         calls=scores_with_tools(contents.scores),
         tools=called_tools(contents.scores),
         losses=Markup(loss_chart(trained)),  # noqa: S704 - as the charts
@@ -100,22 +94,31 @@ def render(contents: ReportContents) -> str:
     )
 
 
+def _shown_suite(table: SuiteTable) -> dict[str, Any]:
+    """A suite as the template takes it: its table, a chart a metric, and its name."""
+    charts = []
+    for metric in dict.fromkeys(column.metric for column in table.columns):
+        # An element tree has written the SVG and has escaped its texts.
+        charts.append({"metric": metric, "svg": Markup(bar_chart(table, metric))})  # noqa: S704
+    return {"table": table, "charts": charts, "name": SUITE_NAMES.get(table.suite, table.suite)}
+
+
 def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[EvaluatedInput]:
     """Inputs of the model with tools: each subset in turn, right and wrong ones in turn, those with a call before the others."""
     by_subset: dict[tuple[str, str], list[EvaluatedInput]] = defaultdict(list)
-    for found in inputs:
-        if found.variant == "with_tools" and found.call_start_rank > 0:
-            by_subset[found.suite, found.subset].append(found)
+    for answer in inputs:
+        if answer.variant == "with_tools" and answer.call_start_rank > 0:
+            by_subset[answer.suite, answer.subset].append(answer)
     queues = []
-    for of_subset in by_subset.values():
-        by_number = sorted(of_subset, key=lambda found: (not found.has_call, found.number))
-        right = [found for found in by_number if found.correct]
-        wrong = [found for found in by_number if not found.correct]
-        in_turn = [found for pair in zip_longest(right, wrong) for found in pair if found is not None]
-        queues.append(sorted(in_turn, key=lambda found: not found.has_call))
-    chosen = [found for each in zip_longest(*queues) for found in each if found is not None][:at_most]
+    for answers in by_subset.values():
+        by_number = sorted(answers, key=lambda answer: (not answer.has_call, answer.number))
+        right = [answer for answer in by_number if answer.correct]
+        wrong = [answer for answer in by_number if not answer.correct]
+        in_turn = _in_turn(right, wrong)
+        queues.append(sorted(in_turn, key=lambda answer: not answer.has_call))
+    chosen = _in_turn(*queues)[:at_most]
     order = {key: place for place, key in enumerate(by_subset)}
-    return sorted(chosen, key=lambda found: (order[found.suite, found.subset], found.number))
+    return sorted(chosen, key=lambda answer: (order[answer.suite, answer.subset], answer.number))
 
 
 def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
@@ -131,3 +134,9 @@ def segments(written: str, calls: Sequence[MadeCall]) -> tuple[Segment, ...]:
     if end < len(written):
         pieces.append(Segment(written[end:]))
     return tuple(pieces)
+
+
+def _in_turn(*queues: Sequence[EvaluatedInput]) -> list[EvaluatedInput]:
+    """The first of each queue, then the second of each, and so on, until all are at their end."""
+    rounds = itertools.chain.from_iterable(zip_longest(*queues))
+    return [answer for answer in rounds if answer is not None]

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 MATH_WORDS = 40
 """Words in which the first number is looked for, so that a model that writes more has no other chance than
-one that writes less."""
+a model that writes less."""
 SAMPLE_SEED = 0
 PROMPTS = Path(__file__).parent.parent / "prompts"
 SLOTS: Mapping[str, tuple[str, ...]] = {
@@ -50,12 +50,12 @@ class ZeroShotPrompt:
     template: str
 
     def __post_init__(self) -> None:
-        found = sorted(_SLOT.findall(self.template))
+        slots = sorted(_SLOT.findall(self.template))
         expected = sorted(SLOTS.get(self.name, ()))
-        if found != expected or not expected:
+        if slots != expected or not expected:
             raise UsageError(
                 f"prompt {self.name}: expected the slots {', '.join(expected) or 'of a known prompt'} once "
-                f"each, found {', '.join(found) or 'none'}. Write each as {{name}}."
+                f"each, found {', '.join(slots) or 'none'}. Write each as {{name}}."
             )
 
     def fill(self, slots: Mapping[str, str]) -> tuple[str, str]:
@@ -233,11 +233,11 @@ def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Cou
     items: list[Item] = []
     left_out: Counter[str] = Counter()
     try:
-        for found in data_set.read(files):
-            if isinstance(found, LeftOut):
-                left_out[found.reason] += 1
+        for item in data_set.read(files):
+            if isinstance(item, LeftOut):
+                left_out[item.reason] += 1
             else:
-                items.append(found)
+                items.append(item)
     except WrongFormatError as error:
         raise EvaluationDataError(_expectation(folder, data_set, f"{error}, in {names}")) from error
     if not items:
@@ -267,11 +267,11 @@ def sample_places(parts: Sequence[str], size: int, name: str) -> list[int]:
 def _read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
     groups = [(pattern,) for pattern in data_set.files] if data_set.first_only else [data_set.files]
     for patterns in groups:
-        found = folder.find(data_set.folders, patterns)
+        names_and_addresses = folder.find(data_set.folders, patterns)
         if data_set.first_only:
-            found = found[:1]
-        if found:
-            return [folder.read(name, uri) for name, uri in found]
+            names_and_addresses = names_and_addresses[:1]
+        if names_and_addresses:
+            return [folder.read(name, uri) for name, uri in names_and_addresses]
     if data_set.generate is not None:
         content, name = data_set.generate(), data_set.files[0]
         return [DataFile(name, uri=name, content=content, sha256=hashlib.sha256(content).hexdigest())]
@@ -281,9 +281,9 @@ def _read_files(folder: DataFolder, data_set: DataSet) -> list[DataFile]:
     )
 
 
-def _expectation(folder: DataFolder, data_set: DataSet, found: str) -> str:
+def _expectation(folder: DataFolder, data_set: DataSet, finding: str) -> str:
     place = f"{folder.address}/{data_set.folders[0]}"
     return (
         f"{data_set.name}: expected {data_set.format} in {place} ({', '.join(data_set.files)}; also .gz, "
-        f".zst), found {found}. It can be had from {data_set.source}."
+        f".zst), found {finding}. It can be had from {data_set.source}."
     )

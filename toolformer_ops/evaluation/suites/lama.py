@@ -30,8 +30,13 @@ AMONG_FIRST_FIVE = Metric("right word among the first 5 words", words=5)
 
 def text_before_mask(statement: str, mask: str = MASK) -> str | None:
     """The statement up to its mask, if the mask occurs once and last but for punctuation; else None."""
-    before, found, after = statement.partition(mask)
-    if not found or mask in after or any(character.isalnum() for character in after) or not before.strip():
+    before, separator, after = statement.partition(mask)
+    if (
+        not separator
+        or mask in after
+        or any(character.isalnum() for character in after)
+        or not before.strip()
+    ):
         return None
     return before.strip()
 
@@ -72,7 +77,7 @@ def read_trex(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
 def fill_template(relation: str, template: str, facts: Iterable[Record]) -> Iterator[Item | LeftOut]:
     """The template of a relation with each subject in its place, once for each pair of subject and object."""
     before = text_before_mask(template, OBJECT)
-    asked: set[tuple[str, str]] = set()
+    earlier_facts: set[tuple[str, str]] = set()
     for record in facts:
         fact = (record.text("sub_label"), record.text("obj_label"))
         judgments = record.values.get("judgments", [])  # only Google-RE has them
@@ -81,10 +86,10 @@ def fill_template(relation: str, template: str, facts: Iterable[Record]) -> Iter
             yield LeftOut("mask_not_last")
         elif 2 * votes.count(True) < len(votes):
             yield LeftOut("judged_wrong")
-        elif fact in asked:
+        elif fact in earlier_facts:
             yield LeftOut("repeated_fact")
         else:
-            asked.add(fact)
+            earlier_facts.add(fact)
             yield Item({"text": before.replace(SUBJECT, fact[0].strip())}, (fact[1],), part=relation)
 
 

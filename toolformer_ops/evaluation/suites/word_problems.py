@@ -55,7 +55,7 @@ def read_svamp(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
 
 def read_mawps(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
     """JSON lists of problems in either form."""
-    asked: set[str] = set()
+    earlier_questions: set[str] = set()
     for file in files:
         for record in records(json_document(file)):
             if "original_text" in record.values:
@@ -67,10 +67,10 @@ def read_mawps(files: Sequence[DataFile]) -> Iterator[Item | LeftOut]:
                         f"neither a list lSolutions nor original_text in {record.where} of {file.name}"
                     )
                 question, answer = record.text("sQuestion"), " and ".join(map(str, solutions))
-            if question in asked:
+            if question in earlier_questions:
                 yield LeftOut("repeated_problem")
                 continue
-            asked.add(question)
+            earlier_questions.add(question)
             yield _problem("", question, answer, part=file.name)
 
 

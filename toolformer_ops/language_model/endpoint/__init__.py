@@ -4,7 +4,7 @@
     client.py         requests over HTTP, tried again within a budget; what is no answer
     answers.py        answers by the content of their requests, so that nothing is asked twice
     stored_answers.py  the same in the database
-    proposals.py      calls at places of a text, from a model that continues text or one that chats
+    proposals.py      calls at places of a text, from a model that continues text or chats
 
 Finds no positions and computes no losses: the run's own model does. Imports no torch.
 """

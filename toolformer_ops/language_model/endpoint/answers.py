@@ -61,9 +61,9 @@ class FileAnswers:
 
     def keep(self, replies: Sequence[KeptReply]) -> None:
         """See `AnswerStore`."""
-        known = self._read()
-        new = {kept.request_key: kept.reply for kept in replies if kept.request_key not in known}
-        known.update(new)
+        replies_by_key = self._read()
+        new = {kept.request_key: kept.reply for kept in replies if kept.request_key not in replies_by_key}
+        replies_by_key.update(new)
         lines = [json.dumps({"request": str(key), **asdict(reply)}) for key, reply in new.items()]
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # One write for all lines: what another process adds comes before or after them. It begins a line,

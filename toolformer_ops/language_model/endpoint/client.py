@@ -38,16 +38,16 @@ logger = logging.getLogger(__name__)
 REFUSED = "endpoint_refused"
 NO_ANSWER = "endpoint_gave_no_answer"
 TRIES = 5
-"""Of a request that gets nonsense."""
+"""Most tries of a request that gets nonsense."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 20.0
 LONGEST_NAMED_PAUSE_SECONDS = 300.0
 """The longest pause that a server may ask for (`Retry-After`)."""
 FAILURES_IN_A_ROW = 5
 """Requests without an answer, one after the other, after which the server is given up."""
 REFUSALS_IN_A_ROW = 50
-"""The same for refusals; texts that are too long may be neighbours."""
+"""Refusals, one after the other, after which it is given up; texts that are too long may be neighbours."""
 MOST_BYTES = 8 * 2**20
-"""Of an answer."""
+"""Most bytes of an answer."""
 QUOTED_CHARACTERS = 200
 CHECK_TRIES = 3
 CHECK_PROMPT = "1 + 1 ="
@@ -248,7 +248,7 @@ class Client:
         """Whether a request that failed is not tried again."""
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, _AwayError):
-            # As long as other requests get answers, such as within a limit of rate, the server is there.
+            # As long as other requests get answers, such as within a limit of rate, the server works.
             return asyncio.get_running_loop().time() - self._answered_at >= self._patience
         return state.attempt_number >= TRIES
 

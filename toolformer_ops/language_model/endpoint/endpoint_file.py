@@ -105,7 +105,7 @@ def read_endpoint(settings: Settings, proposer: str) -> Endpoint:
     if not _NAME.fullmatch(name) or name not in names:
         raise ConfigurationError(
             f"proposer: expected a file {name}{SUFFIX} in {folder}, found "
-            f"{', '.join(names) or 'no such file'}. Write it (docs/proposers.md), or name one that is there."
+            f"{', '.join(names) or 'no such file'}. Write it (docs/proposers.md), or name a file that exists."
         )
     try:
         return Endpoint.model_validate(tomllib.loads(read_beside(folder, path.name).decode()))

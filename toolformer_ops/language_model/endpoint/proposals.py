@@ -84,7 +84,7 @@ class Proposals(Protocol):
     """What a model behind an endpoint writes into some texts; takes the place of the engine's `Sampler`."""
 
     refused: list[Counter[str]]
-    """Of each text, how many answers there are not, by reason."""
+    """For each text, how many answers it lacks, by reason."""
 
     def allows(self, number: int, position: CallPosition) -> bool:
         """Whether a position of the text of that number may be sampled."""
@@ -129,7 +129,7 @@ class EndpointProposer:
         return kind(self, prompt, texts, numbers, tokenize)
 
     def replies(self, requests: Sequence[Request]) -> list[Reply]:
-        """The reply to each request, in order: a kept one, or else one that is asked for and kept.
+        """The reply to each request, in order: a kept reply, or else a new one, which is kept.
 
         It raises what `start` raises.
         """
@@ -144,13 +144,13 @@ class EndpointProposer:
         return [kept[key] for key in keys]
 
     def _ask(self, missing: Mapping[uuid.UUID, Request]) -> None:
-        asked = list(missing.items())
+        requests = list(missing.items())
         unkept: list[KeptReply] = []
         kept_at = reported_at = time.monotonic()
         done = 0
         try:
-            for place, reply in self._client.ask([request.body for _, request in asked]):
-                key, request = asked[place]
+            for place, reply in self._client.ask([request.body for _, request in requests]):
+                key, request = requests[place]
                 unkept.append(KeptReply(key, request.document_id, reply))
                 done += 1
                 now = time.monotonic()
@@ -158,7 +158,7 @@ class EndpointProposer:
                     self._answers.keep(unkept)
                     unkept, kept_at = [], now
                 if now - reported_at >= REPORTED_EVERY_SECONDS:
-                    logger.info("%s has answered %d of %d requests", self.endpoint.model, done, len(asked))
+                    logger.info("%s has answered %d of %d requests", self.endpoint.model, done, len(requests))
                     reported_at = now
         finally:
             if unkept:
@@ -171,7 +171,7 @@ class EndpointProposer:
 
 @dataclass
 class _Completions:
-    """Of a model that continues text: each place of a text is asked by itself."""
+    """Proposals of a model that continues text: each place of a text is asked by itself."""
 
     proposer: EndpointProposer
     prompt: AnnotationPrompt
@@ -180,7 +180,7 @@ class _Completions:
     tokenize: "Callable[[str], TokenizedText]"
     refused: list[Counter[str]] = field(default_factory=list)
     _places: list[list[int]] = field(default_factory=list)
-    """Of each text that was added, the offsets before which calls are sampled."""
+    """For each text that was added, the offsets before which calls are sampled."""
 
     def allows(self, number: int, position: CallPosition) -> bool:
         """Every position."""
@@ -203,7 +203,9 @@ class _Completions:
                 for request in _requests(endpoint, text.document_id, body, numbers):
                     requests.append(request)
                     place_of.append((number, place))
-        samples: list[list[list[SampledContinuation]]] = [[[] for _ in places] for places in self._places]
+        samples: list[list[list[SampledContinuation]]] = []
+        for places in self._places:
+            samples.append([[] for _ in places])
         replies = self.proposer.replies(requests)
         for (number, place), reply in zip(place_of, replies, strict=True):
             if reply.reason:
@@ -233,7 +235,7 @@ class _Completions:
 
 
 class _Chat:
-    """Of a model that chats: each text is answered as a whole, as often as there are samples."""
+    """Proposals of a model that chats: each text is answered as a whole, as often as there are samples."""
 
     def __init__(
         self,
@@ -249,7 +251,7 @@ class _Chat:
         self._samples: list[list[list[SampledContinuation]]] = []
         self.refused = [Counter[str]() for _ in texts]
         self._calls: list[dict[int, list[str]]] = [defaultdict(list) for _ in texts]
-        """Of each text, by the offset of a word, what was written between brackets before it."""
+        """For each text, by the offset of a word, what was written between brackets before it."""
         # 1. Ask.
         instructions = _CHAT_INSTRUCTIONS.read_text(encoding="utf-8").strip()
         requests: list[Request] = []
@@ -283,9 +285,10 @@ class _Chat:
         number = len(self._samples)
         calls, starts = self._calls[number], self._tokenize(text).starts
         words = [word_at(text, starts[token]) for token in tokens]
-        self._samples.append(
-            [[SampledContinuation(written, True) for written in calls[word]] for word in words]
-        )
+        samples = []
+        for word in words:
+            samples.append([SampledContinuation(written, True) for written in calls[word]])
+        self._samples.append(samples)
         sampled = sum(map(len, self._samples[-1]))
         if left := sum(map(len, calls.values())) - sampled:
             self.refused[number][ELSEWHERE] += left

@@ -79,17 +79,17 @@ def require_gpu(device: str) -> None:
             "its template ask for a GPU, and does the cluster need a runtimeClassName for it? On a machine: "
             "install the driver, or set TOOLFORMER_DEVICE=cpu."
         )
-    known = _driver_cuda(library)
+    driver = _driver_cuda(library)
     major = built_for.partition(".")[0]
-    if known and known[0] < int(major):
+    if driver and driver[0] < int(major):
         branch = f" (branch {DRIVER_BRANCHES[major]})" if major in DRIVER_BRANCHES else ""
         raise ConfigurationError(
             f"expected a driver for CUDA {major}{branch} or newer, since torch {torch.__version__} is built "
-            f"for CUDA {built_for}, found one for CUDA {known[0]}.{known[1]}: the driver is too old. Install "
-            "a newer one on the node, or use an image with torch for CUDA 12 (branch "
+            f"for CUDA {built_for}, found one for CUDA {driver[0]}.{driver[1]}: the driver is too old. "
+            "Install a newer one on the node, or use an image with torch for CUDA 12 (branch "
             f"{DRIVER_BRANCHES['12']} or newer), built with {CUDA_12}."
         )
-    version = f" for CUDA {known[0]}.{known[1]}" if known else ""
+    version = f" for CUDA {driver[0]}.{driver[1]}" if driver else ""
     code, name = library.cuInit(0), ctypes.c_char_p()
     said = f"error {code}"
     if library.cuGetErrorName(code, ctypes.byref(name)) == 0 and name.value:
@@ -104,15 +104,15 @@ def require_gpu(device: str) -> None:
 def cuda_versions() -> str:
     """Which CUDA torch was built for, and which the driver knows, in words."""
     library = _driver_library()
-    known = library and _driver_cuda(library)
-    return f"torch for CUDA {torch.version.cuda}, driver for CUDA {'{}.{}'.format(*known) if known else 'not said'}"
+    driver = library and _driver_cuda(library)
+    return f"torch for CUDA {torch.version.cuda}, driver for CUDA {'{}.{}'.format(*driver) if driver else 'not said'}"
 
 
 def gpus() -> list[Gpu]:
     """All that this process sees; a process sees one MIG slice at most.
 
     Raises:
-        InfrastructureError: one cannot be used, such as one that another process has for itself alone.
+        InfrastructureError: a GPU cannot be used, such as a GPU that another process has for itself alone.
     """
     return [_gpu(number) for number in range(torch.cuda.device_count())]
 

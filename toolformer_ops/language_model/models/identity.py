@@ -75,8 +75,8 @@ def hub_name(identity: str) -> str | None:
 
     None for a model of a folder.
     """
-    of_hub = re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", identity)
-    return of_hub[1] if of_hub else None
+    hub_identity = re.fullmatch(r"([^@/]+/[^@/]+)@[0-9a-f]{40}", identity)
+    return hub_identity[1] if hub_identity else None
 
 
 def model_identity(
@@ -325,7 +325,7 @@ def cache_refused(error: BaseException) -> OSError | None:
 
 
 def hub_failed(error: BaseException) -> bool:
-    """Whether `error`, or one that it was raised from, is a hub that does not answer (no connection, 408, 429, 5xx).
+    """Whether `error`, or its cause, is a hub that does not answer (no connection, 408, 429, 5xx).
 
     A hub that was not asked, since this deployment is offline, has not failed.
     """
@@ -356,14 +356,16 @@ def _require_downloaded(settings: Settings, snapshot: Path) -> None:
         if blob.parent.name != "blobs" or not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
             continue  # a copy, or a cache of another kind
         if len(blob.name) == 64:
-            found = verified_sha256(settings, blob)
+            content_hash = verified_sha256(settings, blob)
         else:  # a small file: git's hash of it
             content = blob.read_bytes()
-            found = hashlib.sha1(b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
-        if found != blob.name:
+            content_hash = hashlib.sha1(
+                b"blob %d\0%b" % (len(content), content), usedforsecurity=False
+            ).hexdigest()
+        if content_hash != blob.name:
             raise ModelError(
-                f"{link}: expected the content that was downloaded ({blob.name}), found {found}. It was "
-                f"changed or damaged: delete {blob} and download the model again."
+                f"{link}: expected the content that was downloaded ({blob.name}), found {content_hash}. It "
+                f"was changed or damaged: delete {blob} and download the model again."
             )
 
 
@@ -387,15 +389,17 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
     except (OSError, ValueError, AttributeError):  # absent, unreadable or damaged: hashed anew
         stored = {}
     hashes: dict[str, str] = {}
-    found: dict[str, str] = {}
+    hashes_by_name: dict[str, str] = {}
     changed: list[str] = []
     for name in sorted(names):
         status = (folder / name).stat()
         # The time of the inode's change, too: it cannot be set back, as the file's can.
         key = f"{name}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
-        known = stored.get(key)
-        found[name] = hashes[key] = known if known and not read else verified_sha256(settings, folder / name)
-        changed += [name] if known not in (None, found[name]) else []
+        stored_hash = stored.get(key)
+        hashes_by_name[name] = hashes[key] = (
+            stored_hash if stored_hash and not read else verified_sha256(settings, folder / name)
+        )
+        changed += [name] if stored_hash not in (None, hashes_by_name[name]) else []
     if hashes != stored:
         with contextlib.suppress(OSError):  # a read-only model folder: hashed again next time
             replace_file(folder / HASH_CACHE, json.dumps(hashes, indent=1))
@@ -403,6 +407,6 @@ def _file_hashes(settings: Settings, folder: Path, read: bool) -> dict[str, str]
         raise ModelError(
             f"{folder}: expected the content whose hashes are in {HASH_CACHE}, found another one of "
             f"{', '.join(changed)}, with the same sizes and times: it was changed or damaged. Put the files "
-            "back; what is there now has another identity."
+            "back; what the folder holds now has another identity."
         )
-    return found
+    return hashes_by_name

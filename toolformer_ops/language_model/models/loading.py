@@ -168,8 +168,8 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise _cannot_be_loaded(source, pinned, error) from error
     # 2. What is free.
-    found = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
-    free = sum(free_bytes(number) for number in found)
+    numbers_of_gpus = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
+    free = sum(free_bytes(number) for number in numbers_of_gpus)
     if needed <= free:
         return
     require_own_memory(f"the weights of {source}")

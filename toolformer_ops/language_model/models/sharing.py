@@ -98,9 +98,9 @@ def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
     return min(lengths, default=None)
 
 
-def cannot_share(model: str, found: str) -> ModelError:
+def cannot_share(model: str, obstacle: str) -> ModelError:
     """The error that names what the model has instead of layers that share."""
     return ModelError(
-        f"{model}: expected layers that can share a KV cache, found {found}. Choose a model with full or "
+        f"{model}: expected layers that can share a KV cache, found {obstacle}. Choose a model with full or "
         "sliding attention, such as Llama, Qwen 2 and 3, Mistral, Gemma 2 and 3, Phi 3, GPT-2 or GPT-J."
     )

@@ -26,8 +26,8 @@ def read_tasks(path: Path) -> Iterator[dict[str, Any]]:
 def reward(task: Mapping[str, Any], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> float:
     """From 0 to 1: what the first call saves, as a share of what the kept one saves.
 
-    `calls` are those that a model has made, each a tool's name with its arguments. The kept call has 1; one
-    that was rejected its share, at least 0; one that was not tried, and no call, 0.
+    `calls` are those that a model has made, each a tool's name with its arguments. The kept call has 1; a
+    rejected call has its share, at least 0; a call that was not tried, and no call, have 0.
     """
     if not calls:
         return 0.0
@@ -73,13 +73,13 @@ def _tool_function(
             parameter,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if parameter in required else None,
-            annotation=_TYPES.get(str(of_parameter.get("type")), str),
+            annotation=_TYPES.get(str(described_parameter.get("type")), str),
         )
-        for parameter, of_parameter in properties.items()
+        for parameter, described_parameter in properties.items()
     ]
     described_parameters = [
-        f"    {parameter}: {of_parameter.get('description') or parameter}"
-        for parameter, of_parameter in properties.items()
+        f"    {parameter}: {described_parameter.get('description') or parameter}"
+        for parameter, described_parameter in properties.items()
     ]
     docstring = [str(described.get("description", name))]
     if described_parameters:

@@ -56,11 +56,10 @@ class CallTask(vf.Task[CallTaskData, vf.State, CallTaskConfig]):  # type: ignore
     @vf.reward(weight=1.0)  # type: ignore[untyped-decorator, unused-ignore]
     async def saved_share(self, trace: Any) -> float:
         """From 0 to 1: what the first call saves, as a share of what the kept one saves."""
-        calls = [
-            (call.name, json.loads(call.arguments or "{}"))
-            for message in trace.assistant_messages
-            for call in message.tool_calls or ()
-        ]
+        calls = []
+        for message in trace.assistant_messages:
+            for call in message.tool_calls or ():
+                calls.append((call.name, json.loads(call.arguments or "{}")))
         return float(reward(self.data.task, calls))
 
     @classmethod

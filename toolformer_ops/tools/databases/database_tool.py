@@ -1,7 +1,7 @@
 """The tool of a database: the model writes a SELECT, and its rows become a line of text.
 
 A call's input is the query as it is, `Shop(SELECT stock FROM products WHERE name = 'kettle')`. It runs in a
-process of its own, reading only (`query_process.py`, `worker.py`). A single value is the result as it stands,
+process of its own, reading only (`query_process.py`, `worker.py`). A single value is the result as it is,
 `667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL is no
 value, and a query without any has no result.
 
@@ -264,7 +264,7 @@ def sqlite_file(file: DatabaseToolFile, folder: Path) -> Path:
     """The absolute path of an SQLite file; relative to the tool file's folder.
 
     Raises:
-        ToolError: nothing is there, or this deployment lets nobody read there.
+        ToolError: it is missing, or this deployment allows no reading there.
     """
     try:
         path = local_path(load_settings(), str(folder / file.database.sqlite_path), "url", within=folder)

@@ -47,7 +47,7 @@ CONNECT_SECONDS = 10
 SHOWN_ROWS = 2
 """Rows of each table that a prompt may show."""
 MOST_TABLES = 200
-"""Of a database whose tables are not named."""
+"""Most tables that are read of a database whose tool file names none."""
 
 _LIMITS = b"""
 select pg_catalog.set_config('statement_timeout', '%(limit)d', true),

@@ -50,8 +50,10 @@ def kind_of_file(path: Path) -> Kind:
     kinds = [kind for kind in KINDS if kind.table in table]
     if len(kinds) != 1:
         tables = " or ".join(f"[{kind.table}]" for kind in KINDS)
-        found = " and ".join(f"[{kind.table}]" for kind in kinds) or "none"
-        raise ToolError(f"tool file {path}: expected one table {tables}, found {found}. It says who answers.")
+        present = " and ".join(f"[{kind.table}]" for kind in kinds) or "none"
+        raise ToolError(
+            f"tool file {path}: expected one table {tables}, found {present}. It says who answers."
+        )
     return kinds[0]
 
 

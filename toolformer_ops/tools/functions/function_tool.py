@@ -284,7 +284,7 @@ def python_file(file: FunctionToolFile, folder: Path) -> Path:
     """The absolute path of the function's file; relative to the tool file's folder.
 
     Raises:
-        ToolError: nothing is there, or this deployment lets nobody read there.
+        ToolError: it is missing, or this deployment allows no reading there.
     """
     try:
         path = local_path(load_settings(), str(folder / file.function.file), "file", within=folder)

@@ -94,14 +94,14 @@ class Bm25Index:
         try:
             searcher = searcher_class(str(folder))
             searcher.set_bm25(K1, B)
-            found = int(searcher.get_total_num_docs())
+            passages = int(searcher.get_total_num_docs())
         except Exception as error:
             raise UsageError(
                 f"expected a Lucene index in {folder}, found {error}. Build the index again."
             ) from error
-        if found != manifest.passages:
+        if passages != manifest.passages:
             raise UsageError(
-                f"{folder}: expected {manifest.passages} passages, found {found}. Build the index again."
+                f"{folder}: expected {manifest.passages} passages, found {passages}. Build the index again."
             )
         self.manifest = manifest
         self._searcher: Any = searcher
@@ -170,12 +170,12 @@ class Bm25Index:
             hits = self._searcher.batch_search(queries, ids, top, self._threads)
             answers = []
             for number in range(len(batch)):
-                found = []
+                passages = []
                 for hit in hits.get(str(number)):
                     contents = str(json.loads(hit.lucene_document.get("raw"))["contents"])
                     heading, _, text = contents.partition("\n")
-                    found.append(FoundPassage(heading, text, float(hit.score)))
-                answers.append(SearchAnswer(tuple(found)) if found else SearchAnswer(reason="no_match"))
+                    passages.append(FoundPassage(heading, text, float(hit.score)))
+                answers.append(SearchAnswer(tuple(passages)) if passages else SearchAnswer(reason="no_match"))
         except Exception as error:  # Java may throw anything
             if len(batch) == 1:
                 _log.warning("Lucene could not search %r: %s", batch[0], str(error).splitlines()[0])

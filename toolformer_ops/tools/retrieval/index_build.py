@@ -140,10 +140,10 @@ def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
         return None
     if source_fingerprint(open_source) != manifest.fingerprint:
         return None
-    found = _passages_in(index_dir / manifest.folder)
-    if found != manifest.passages:
+    passages = _passages_in(index_dir / manifest.folder)
+    if passages != manifest.passages:
         _log.warning(
-            "building again: expected %d passages in %s, found %s", manifest.passages, index_dir, found
+            "building again: expected %d passages in %s, found %s", manifest.passages, index_dir, passages
         )
         return None
     return manifest

@@ -94,6 +94,6 @@ def read_manifest(index_dir: Path) -> IndexManifest:
 
 
 def write_manifest(index_dir: Path, manifest: IndexManifest) -> None:
-    """Make `manifest` the one that readers see, in one step."""
+    """Make `manifest` the manifest that readers see, in one step."""
     text = json.dumps(dataclasses.asdict(manifest), indent=2, sort_keys=True)
     replace_file(index_dir / MANIFEST, f"{text}\n")

@@ -2,8 +2,8 @@
 
 A record is one JSON object a line with `wikipedia_id`, `wikipedia_title` and `text`, a list of paragraphs of
 which the first is the title (https://github.com/facebookresearch/KILT, "Structure of each record"). A
-paragraph that begins with `Section::::` is a heading, whose path is written `History.:Origins.`; one that
-begins with `BULLET::::` is a list item.
+paragraph that begins with `Section::::` is a heading, whose path is written `History.:Origins.`; a paragraph
+that begins with `BULLET::::` is a list item.
 
 Passages follow KILT's own scripts/create_kilt_data_paragraphs.py (passages of 100 words as in DPR):
 paragraphs are cut at sentence ends, neighbours of one section are joined while they fit, and no passage
@@ -99,7 +99,7 @@ def _clean(text: str) -> str:
 
 def passages_of(record: KiltRecord) -> list[Passage]:
     """The passages of an article in reading order; none if it holds only its title and headings."""
-    found: list[Passage] = []
+    passages: list[Passage] = []
     section: tuple[str, ...] = ()
     room = 0  # words that the last passage still takes
     for index, paragraph in enumerate(record.paragraphs):
@@ -116,19 +116,19 @@ def passages_of(record: KiltRecord) -> list[Passage]:
             for start in range(0, len(words), PASSAGE_WORDS):
                 part = words[start : start + PASSAGE_WORDS]
                 if len(part) <= room:
-                    last = found[-1]
+                    last = passages[-1]
                     text, paragraphs = " ".join((last.text, *part)), (last.paragraphs[0], index)
-                    found[-1] = replace(last, text=text, paragraphs=paragraphs)
+                    passages[-1] = replace(last, text=text, paragraphs=paragraphs)
                     room -= len(part)
                     continue
                 passage = Passage(
-                    passage_id=f"{record.number}-{len(found) + 1}",
+                    passage_id=f"{record.number}-{len(passages) + 1}",
                     wikipedia_id=record.wikipedia_id,
                     title=record.title,
                     section=section,
                     text=" ".join(part),
                     paragraphs=(index, index),
                 )
-                found.append(passage)
+                passages.append(passage)
                 room = PASSAGE_WORDS - len(part)
-    return found
+    return passages

@@ -1,11 +1,10 @@
-"""Which index WikiSearch and QA search, and where it is: a folder of this machine, or one that was published on S3.
+"""Which index WikiSearch and QA search, and where it is: a folder of this machine, or published on S3.
 
     TOOLFORMER_WIKI_INDEX    searched
     a folder                 that folder
     s3://bucket/indices/X    that published index
     empty                    the folder `wiki_index` in the state folder; in pods, which share no disk, the
-    index that was
-                             published last
+                             index that was published last
 
 What a search finds is decided by the fingerprint (`index_manifest.py`), which is the identity of a published
 index: to know it, nothing but a manifest is read.
@@ -60,10 +59,10 @@ def with_index_of(settings: Settings, tool_version: str) -> Settings:
 
     So an index that is published while a run works is not taken in the middle of it.
     """
-    found = _IN_VERSION.search(tool_version)
-    if settings.wiki_index or settings.runner == "local" or not found:
+    publication = _IN_VERSION.search(tool_version)
+    if settings.wiki_index or settings.runner == "local" or not publication:
         return settings
-    return settings.model_copy(update={"wiki_index": f"s3://{settings.s3_bucket}/{PREFIX}{found[1]}"})
+    return settings.model_copy(update={"wiki_index": f"s3://{settings.s3_bucket}/{PREFIX}{publication[1]}"})
 
 
 def _published(settings: Settings) -> "Artifact | None":

@@ -30,7 +30,7 @@ MOST_CHARACTERS_A_WORD = 8
 """A result is cut to so many times its budget of words and punctuation marks before these are counted."""
 
 MOST_MATCHED_CHARACTERS = 100_000
-"""Of an answer that a regular expression looks through."""
+"""Most characters of an answer that a regular expression looks through."""
 MATCH_SECONDS = 2.0
 """Longest search, about: the library looks at the clock now and then. A pattern that is found at once takes
 microseconds."""
@@ -45,25 +45,25 @@ def read_arguments(text: str) -> dict[str, Any]:
     """The arguments in the order in which they are written; none of an empty text.
 
     Raises:
-        RejectedInputError: the text is not `name: value, name: value`, or a name is there twice.
+        RejectedInputError: the text is not `name: value, name: value`, or it has a name twice.
     """
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     at = 0
     while at < len(text.rstrip()):
         name = _NAME.match(text, at)
-        if name is None or name[1] in found:
+        if name is None or name[1] in arguments:
             raise RejectedInputError(DO_NOT_PARSE)
         try:
-            found[name[1]], at = json.JSONDecoder().raw_decode(text, name.end())
+            arguments[name[1]], at = json.JSONDecoder().raw_decode(text, name.end())
             text.encode()  # what JSON writes as an escape may be half of a character
-            json.dumps(found[name[1]], ensure_ascii=False, allow_nan=False).encode()
+            json.dumps(arguments[name[1]], ensure_ascii=False, allow_nan=False).encode()
         except (ValueError, RecursionError) as error:
             raise RejectedInputError(DO_NOT_PARSE) from error
         following = _NEXT.match(text, at)
         if following is None or (following[1] and following.end() == len(text)):
             raise RejectedInputError(DO_NOT_PARSE)
         at = following.end()
-    return found
+    return arguments
 
 
 def write_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -178,19 +178,19 @@ def _matched(text: str, pattern: str) -> str:
     import regex
 
     try:
-        found = regex.search(pattern, text[:MOST_MATCHED_CHARACTERS], timeout=MATCH_SECONDS)
+        match = regex.search(pattern, text[:MOST_MATCHED_CHARACTERS], timeout=MATCH_SECONDS)
     except TimeoutError as error:
         raise RejectedInputError(MATCH_TIMED_OUT) from error
-    picked = found and (found[1] if found.re.groups else found[0])
+    picked = match and (match[1] if match.re.groups else match[0])
     if not picked:
         raise RejectedInputError(NO_MATCH)
     return str(picked)
 
 
 def _shown(structured: Any, place: re.Match[str]) -> str:
-    """What `{field.of.it}` stands for, where numbers count the items of a list.
+    """The value of `{field.of.it}`, where numbers count the items of a list.
 
-    With `[11:16]` it stands for these characters, as in Python.
+    With `[11:16]` it is these characters, as in Python.
     """
     path, first, end = place.groups()
     value = structured

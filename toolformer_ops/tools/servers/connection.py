@@ -1,8 +1,8 @@
-"""One connection to the MCP server of a tool file: one that is started, one over streamable HTTP, or one in this process.
+"""One connection to the MCP server of a tool file.
 
-The one in this process is made of an OpenAPI document by fastmcp, and asks the document's service. A
-connection is opened, which describes the tool, answers calls, and is closed, each within a time limit.
-`served_tool.py` decides what is tried again.
+The server is started, reached over streamable HTTP, or in this process. The server in this process is made of
+an OpenAPI document by fastmcp, and asks the document's service. A connection is opened, which describes the
+tool, answers calls, and is closed, each within a time limit. `served_tool.py` decides what is tried again.
 
 A started server gets a bare environment (PATH, HOME and the like) with the variables and secrets that the
 file names, and none of this deployment's settings. Its stderr is read, and its last lines are part of each
@@ -48,11 +48,11 @@ STDERR_LINES = 8
 STDERR_SECONDS = 0.1
 """Given to the thread that reads them."""
 STDERR_CHARACTERS = 300
-"""Of each line of an error."""
+"""Most characters of each line of an error."""
 
 MOST_DOCUMENT_CHARACTERS = 50_000_000
-"""Of an OpenAPI document in YAML, whose aliases may repeat a part any number of times; GitHub's document has
-12 million."""
+"""Most characters of an OpenAPI document in YAML, whose aliases may repeat a part any number of times;
+GitHub's document has 12 million."""
 
 Answer = TypeVar("Answer")
 
@@ -152,22 +152,22 @@ class Connection:
             raise InfrastructureError(
                 self.told(f"expected its list of tools, found: {_message(error)}", "Look at its log")
             ) from error
-        found = next((tool for tool in listed if tool.name == self._file.tool), None)
-        if found is None:
-            there = ", ".join(tool.name for tool in listed[:20]) or "none"
+        served = next((tool for tool in listed if tool.name == self._file.tool), None)
+        if served is None:
+            names = ", ".join(tool.name for tool in listed[:20]) or "none"
             raise ToolError(
                 self.told(
-                    f"expected a tool {self._file.tool!r} of the server, found {there}", "Name one of them"
+                    f"expected a tool {self._file.tool!r} of the server, found {names}", "Name one of them"
                 )
             )
         info = self._client.server_info
         recorded = RecordedPart(
             server=info.name if info else "unknown",
             version=info.version if info else "",
-            read_only=found.annotations.read_only_hint if found.annotations else None,
-            input_schema=json.dumps(found.input_schema),
+            read_only=served.annotations.read_only_hint if served.annotations else None,
+            input_schema=json.dumps(served.input_schema),
         )
-        return ServerTool(recorded, found.description or "")
+        return ServerTool(recorded, served.description or "")
 
     async def close(self) -> None:
         """End the connection, and the server if it was started."""
@@ -189,8 +189,8 @@ class Connection:
         from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
         try:
-            asked = self._client.call_tool_mcp(self._file.tool, dict(arguments), timeout=seconds)
-            return await _within(seconds + 1, asked)
+            request = self._client.call_tool_mcp(self._file.tool, dict(arguments), timeout=seconds)
+            return await _within(seconds + 1, request)
         except (
             Exception
         ) as error:  # the transports raise their own, such as httpx2's, OSError and RuntimeError
@@ -211,7 +211,7 @@ class Connection:
         return f"tool {self._file.name}: {self._with_last_lines(what)}. {remedy}."
 
     def _with_last_lines(self, text: str) -> str:
-        """The text with the server's last lines on stderr, and names in place of secrets."""
+        """The text with the server's last lines on stderr, and names instead of secrets."""
         lines = " | ".join(self._last_lines)
         text += f"; its last lines on stderr: {lines}" if lines else ""
         return without_secrets(text, self._secrets)
@@ -288,11 +288,12 @@ def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]
     ) as error:
         # YAML's message quotes the document.
         at = getattr(error, "problem_mark", None)
-        found = (
+        finding = (
             f"{getattr(error, 'problem', '')} in line {at.line + 1}" if at else " ".join(str(error).split())
         )
         raise ToolError(
-            f"{path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: {found}."
+            f"{path}: expected an OpenAPI 3 document as JSON or YAML, found {type(error).__name__}: "
+            f"{finding}."
         ) from error
 
 
@@ -303,22 +304,22 @@ def _as_json(document: Any) -> str:
         ValueError: its aliases make it longer than `MOST_DOCUMENT_CHARACTERS`.
         RecursionError: an alias is inside the part that it repeats.
     """
-    known: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def written_out(part: Any) -> int:
         """Characters of a part with each alias replaced by the part that it repeats, about."""
         if not isinstance(part, dict | list):
             return len(str(part)) + 2
-        if id(part) not in known:
-            known[id(part)] = 2 + sum(
+        if id(part) not in sizes:
+            sizes[id(part)] = 2 + sum(
                 map(written_out, [*part, *part.values()] if isinstance(part, dict) else part)
             )
-        return known[id(part)]
+        return sizes[id(part)]
 
-    if (found := written_out(document)) > MOST_DOCUMENT_CHARACTERS:
+    if (characters := written_out(document)) > MOST_DOCUMENT_CHARACTERS:
         raise ValueError(
-            f"{found:,} characters with all aliases written out, where at most {MOST_DOCUMENT_CHARACTERS:,} "
-            "are read"
+            f"{characters:,} characters with all aliases written out, where at most "
+            f"{MOST_DOCUMENT_CHARACTERS:,} are read"
         )
     return json.dumps(document, default=str)
 
@@ -363,8 +364,8 @@ def _is_timeout(error: BaseException) -> bool:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error comes from."""
-    found = (getattr(getattr(cause, "response", None), "status_code", None) for cause in _causes(error))
-    return next((int(status) for status in found if status is not None), None)
+    statuses = (getattr(getattr(cause, "response", None), "status_code", None) for cause in _causes(error))
+    return next((int(status) for status in statuses if status is not None), None)
 
 
 def _message(error: BaseException) -> str:

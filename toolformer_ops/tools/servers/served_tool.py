@@ -8,7 +8,7 @@ another version.
 Calls run side by side, within the file's limits; what is not as the schema says gets a reason and is never
 sent. A call without an answer is tried again, after pauses that double, and a server that ended, hangs or
 lost its connection is started or reached anew in between (`connection.py`). An input without an answer gets a
-reason if the server is there for another question; if it is not, or if several inputs in a row got no answer,
+reason if the server answers another question; if it does not, or if several inputs in a row got no answer,
 the batch fails as a whole (`InfrastructureError`), and the stage begins anew later.
 """
 
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 CODE_VERSION = 1
 """Raised when the code would send other arguments, or make another text of the same answer."""
 WHOLE_ANSWER = "/(?s)^.*$/"
-"""As `result`: all that the server wrote."""
+"""A value of `result` that takes all that the server wrote."""
 MOST_TOKENS = 1000
-"""Of a whole answer."""
+"""Most tokens of a whole answer."""
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 20.0
 LOGGED_REFUSALS = 5
@@ -119,14 +119,14 @@ class ServedTool(FileTool):
         )
 
     def with_whole_answers(self) -> "ServedTool":
-        """The same tool, whose results are whole answers, for a look at what they hold."""
+        """This tool with whole answers for results, for a look at what they hold."""
         whole = copy.copy(self)
         limits = self.file.limits.model_copy(update={"result_tokens": MOST_TOKENS})
         whole.file = self.file.model_copy(update={"result": WHOLE_ANSWER, "limits": limits})
         return whole
 
     def open_server(self) -> "ServerRunner":
-        """As `open`, which needs no settings and no model."""
+        """Do what `open` does, which needs no settings and no model."""
         return ServerRunner(self)
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "ServerRunner":
@@ -255,7 +255,7 @@ class ServerRunner:
             self._failures += 1
             connection = await self._connected()
             if self._failures >= self._limits.failures:
-                # The next batch has one input to show that the server is there again.
+                # The next batch has one input to show that the server answers again.
                 count, self._failures = self._failures, self._limits.failures - 1
                 raise InfrastructureError(
                     connection.told(

@@ -31,7 +31,7 @@ class ServerPart(FilePart):
     folder: str = ""
     """Folder that it is started in; relative to the file's. Empty: the file's."""
     url: str = ""
-    """Of an MCP server over streamable HTTP; with `openapi`: the address before its paths."""
+    """The address of an MCP server over streamable HTTP; with `openapi` the address before its paths."""
     openapi: str = ""
     """An OpenAPI document as JSON (`.json`) or YAML, relative to the file's folder."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -76,7 +76,7 @@ class LimitsPart(FilePart):
     calls_per_second: float = Field(default=0.0, ge=0, strict=False)
     """Most calls that are started in a second; 0: no limit."""
     tries: int = Field(default=3, ge=1, le=10)
-    """Of a call that gets no answer; the pauses in between double."""
+    """Most tries of a call that gets no answer; the pauses in between double."""
     failures: int = Field(default=5, ge=1, le=1000)
     """So many inputs without an answer, one after the other, end the stage, which begins anew later."""
     result_tokens: int = Field(default=64, ge=1, le=1000)
@@ -90,7 +90,7 @@ class RecordedPart(RecordedTable):
     """Its name; of an OpenAPI document the title."""
     version: str
     read_only: bool | None = None
-    """Whether it marks the tool as one that only reads; not there: it does not say."""
+    """Whether it marks the tool as reading only; None says that the server does not say."""
     input_schema: ArgumentsSchema
     """The tool's input schema, as JSON."""
 
