@@ -11,8 +11,9 @@ from toolformer_ops.audit.checking import check_release
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EvaluationDataError, NoResultError, UsageError, exit_code
-from toolformer_ops.release.chat_export import Refusals, export_chat
+from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.format import read_release
+from toolformer_ops.release.refusals import Refusals
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.release import compared_with_evaluation_data, release_of_run, release_prefix
 from toolformer_ops.stages.run_setup import start_run

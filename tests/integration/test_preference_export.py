@@ -16,9 +16,10 @@ from tests.tiny_models import save_tiny_llama
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT, NoResultError, UsageError, exit_code
-from toolformer_ops.release.chat_export import Refusals, export_chat
+from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.conversations import CONTINUE, WRITE
 from toolformer_ops.release.preference_export import export_preferences
+from toolformer_ops.release.refusals import Refusals
 from toolformer_ops.stages.release import compared_with_evaluation_data, release_prefix
 from toolformer_ops.storage.publication import ObjectStore
 

@@ -100,6 +100,11 @@ TESTS = {
         "tests/integration/test_preference_export.py",
         "tests/integration/test_decontamination.py",
     ),
+    "release/opened_release.py": ("tests/integration/test_chat_export.py",),
+    "release/refusals.py": (
+        "tests/integration/test_chat_export.py",
+        "tests/integration/test_decontamination.py",
+    ),
     "release/conversations.py": (
         "tests/unit/test_chat_conversation.py",
         "tests/integration/test_chat_export.py",

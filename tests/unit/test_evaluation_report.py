@@ -212,7 +212,7 @@ def hostile() -> ReportContents:
     shown = replace(evaluated(1, True, (call,)), answers=(HOSTILE,), **texts)
     difference = PairedDifference(0.2, Interval(0.1, 0.3), 60, 20, 0.001, 0.115)
     comparison = Comparison(
-        suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, found=difference
+        suite="math", subset=HOSTILE, call_start_rank=10, other=HOSTILE, inputs=200, paired=difference
     )
     plain = replace(evaluated(2, False, (CALL,)), written=f" It is {WRITTEN} 2.87.")
     return replace(

@@ -80,10 +80,11 @@ def export(
     """
     if export_format not in EXPORT_FORMATS:
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
-    from toolformer_ops.release.chat_export import Refusals, export_chat
+    from toolformer_ops.release.chat_export import export_chat
     from toolformer_ops.release.conversations import FORMS
     from toolformer_ops.release.environment_export import export_environment
     from toolformer_ops.release.preference_export import PAIR_FORMS, export_preferences
+    from toolformer_ops.release.refusals import Refusals
     from toolformer_ops.stages.release import compared_with_evaluation_data
 
     settings = load_settings()

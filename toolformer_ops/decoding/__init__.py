@@ -2,8 +2,10 @@
 
     records.py        prompts, settings, and what comes back: texts and the calls made in them
     model.py          `WritingModel`: a model with its tools; `write` for texts, `generate` with transformers'
-    interface together.py       many texts at once: one decode step for all of them, tool calls run together
-    writer.py         one text: its tokens, which token follows, when a call starts, and how it ends
+                      interface
+    together.py       many texts at once: one decode step for all of them, tool calls run together
+    continuation.py   the tokens that are written behind a prompt, and their text
+    writer.py         one text: which token follows, when a call starts, and how it ends
 
 KV cache and decode loop are those of `language_model/`. Does not train (`finetuning/`), and does not judge
 what was written (`evaluation/`).

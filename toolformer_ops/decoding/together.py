@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.config import Settings
+from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.decoding.writer import Choice, Continuation, Writer
+from toolformer_ops.decoding.writer import Choice, Writer
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText

@@ -4,13 +4,11 @@ A state machine without a network: it is given what is likely next, and appends 
 from it. A call
 
     starts       where " [" is among the k most likely tokens (or a bare "[", where white space comes before
-    it), and where greedy
-                 decoding writes a bracket anywhere else;
+                 it), and where greedy decoding writes a bracket anywhere else;
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
     is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is
-    forgotten if anything
-                 went wrong: the text continues where the call started. A model that wants the call then often
+                 forgotten if anything went wrong: the text continues where the call started. A model that wants the call then often
                  writes its words without the bracket, `Tool(input) -> result]`; these are forgotten, too, and
                  counted as `call_without_bracket`.
 
@@ -29,69 +27,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START, Call, call_with_result, parse_call
+from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, End, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import CallSyntaxError
-from toolformer_ops.language_model.tokenization import Tokenization
 
 BRACKET = CALL_START.strip()
-BORDER_TOKENS = 4
-"""Tokens of the prompt that are decoded with the continuation, so that the white space at its beginning is
-kept."""
 STOP_TAIL_TOKENS = 16
 """Tokens in which stop texts are looked for, in addition to one for each character of the longest."""
 _CALL_BEGINNING = re.compile(r"\s*(?:([A-Za-z][A-Za-z0-9_]*)\s*(\(.*)?)?", re.DOTALL)
 """What may come behind a bracket that may still become a call: its tool's name, then its round bracket."""
-
-
-@dataclass
-class Continuation:
-    """The continuation of one prompt."""
-
-    prompt_ids: tuple[int, ...]
-    tokenization: Tokenization
-    window: int
-    """The model's window, tokens."""
-    ids: list[int] = field(default_factory=list)
-    _fed: int = 0
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def cut(self, length: int) -> None:
-        """Keep the first `length` tokens."""
-        del self.ids[length:]
-        self._fed = min(self._fed, length)
-
-    def feed(self) -> tuple[int, tuple[int, ...]]:
-        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks.
-
-        It counts them as fed. At least one token is lacking, from which the next one is computed: the last
-        one, after a cut. It is the prompt's, and -1 tokens are valid, if the continuation is empty.
-        """
-        valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
-        return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]
-
-    def fits(self, tokens: int) -> bool:
-        """Whether a continuation of so many tokens, and one more, has room in the model's window."""
-        return len(self.prompt_ids) + tokens < self.window
-
-    def text(self, first: int = 0, end: int | None = None) -> str:
-        """The text of tokens `first` to `end` (exclusive), with the white space that they have after what comes before them."""
-        return self._behind(
-            [*self.prompt_ids[-BORDER_TOKENS:], *self.ids[:first]][-BORDER_TOKENS:], self.ids[first:end]
-        )
-
-    def text_without(self, spans: Sequence[tuple[int, int]]) -> str:
-        """The whole text without spans of tokens, (first, end)."""
-        starts = [0, *(end for _, end in spans)]
-        ends = [*(first for first, _ in spans), len(self.ids)]
-        outside: list[int] = []
-        for first, end in zip(starts, ends, strict=True):
-            outside += self.ids[first:end]
-        return self._behind(self.prompt_ids[-BORDER_TOKENS:], outside)
-
-    def _behind(self, before: Sequence[int], ids: Sequence[int]) -> str:
-        return self.tokenization.decode([*before, *ids])[len(self.tokenization.decode(before)) :]
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Checkpoints that a kill in mid-write cannot harm, the weights of the best step, and snapshots of both on S3.
 
-    checkpoints/checkpoint-400/     as transformers' Trainer writes it: weights, random states, optimiser (not
-    the last one) checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their
-    sizes, and what it is a checkpoint of checkpoints/best-300/           the weights with the lowest
-    development perplexity so far
+    checkpoints/checkpoint-400/             as transformers' Trainer writes it: weights, random states,
+                                            optimiser (not the last one)
+    checkpoints/checkpoint-400/whole.json   written last: the checkpoint's files with their sizes, and what it
+                                            is a checkpoint of
+    checkpoints/best-300/                   the weights with the lowest development perplexity so far
 
 A checkpoint without `whole.json`, or whose files are not those that it lists, is removed. An older checkpoint
 goes only when the next one is whole. transformers loads what `torch.save` wrote with `weights_only=True`
@@ -12,10 +13,9 @@ alone.
 Snapshots are for machines whose disk ends with them: pods that are evicted, nodes that go.
 
     checkpoints/<training>/00000400-9f3c2a71/manifest.json    a snapshot, written last: the checkpoint of a
-    step, the best step's
-                                                              weights, the logs
+                                                              step, the best step's weights, the logs
     checkpoints/<training>/files/<sha256>                     their files, named by content: what did not
-    change is not sent again
+                                                              change is not sent again
 
 A snapshot is sent by a thread while the training continues, from links to the checkpoint's files, so that the
 next checkpoint may replace them meanwhile. Once it is whole, all others go. A snapshot without a manifest, or

@@ -1,9 +1,9 @@
-"""The columns that a KV cache holds: keys and values of a prompt, of texts behind it, and of the rows that continue them.
+"""The columns that a KV cache holds: keys and values of a prompt, of texts, and of rows that continue them.
 
     CachedPrompt   keys and values of start token and prompt, computed once
     CachedText     keys and values of one text behind a prompt; any number of sequences continue it
     Group          texts behind one prompt, with the rows that continue them: room for new columns, keep, cut,
-    merge
+                   merge
 
 Computes nothing: `kv_cache.py` fills the columns, `attention.py` reads them.
 """

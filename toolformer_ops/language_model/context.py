@@ -66,6 +66,20 @@ class AnnotationContext:
         return self.text_hidden[token - 1 + self.hidden_shift]
 
 
+@dataclass(frozen=True)
+class _Copies:
+    """What a window of a text adds to the prompt.
+
+    It is the text in its slot, what follows the slot, and the text again.
+    """
+
+    ids: tuple[int, ...]
+    second: int
+    """Where the second copy begins, with its separator."""
+    shift: int
+    """`hidden_shift` of the context."""
+
+
 class ContextBuilder:
     """Builds contexts, keeps the last texts', and finds positions in them."""
 
@@ -104,9 +118,8 @@ class ContextBuilder:
         """
         most, long = self._model.memory.pass_tokens, self._model.sizes.long_text_tokens
         between = self._tokenization.continuation(prompt.after_text, after=".")
-        lengths = [
-            2 * (window.end - window.start) for _, window in windows
-        ]  # about what both copies of it take
+        # About what both copies of a window take.
+        lengths = [2 * (window.end - window.start) for _, window in windows]
         parted = padded_parts if self._model.texts_together else consecutive_parts
         for part in parted([most if length >= long else length for length in lengths], most):
             keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
@@ -114,41 +127,42 @@ class ContextBuilder:
             missing = {
                 key: windows[number] for key, number in zip(keys, part, strict=True) if key not in contexts
             }
-            # 1. What each text adds to the prompt: the text in its slot, what follows the slot, and the text
-            #    again.
-            added: list[tuple[int, ...]] = []
-            # Where the second copy begins, with its separator; `spell_after`'s shift.
-            copies: list[tuple[int, int]] = []
-            for text, window in missing.values():
-                spelled, shift = self._tokenization.spell_after(
-                    prompt.separator,
-                    text.char_span(window.start, window.end),
-                    text.ids[window.start : window.end],
-                    min(text.second_word(window.start), window.end) - window.start,
-                )
-                added.append((*spelled, *between, *spelled))
-                copies.append((len(spelled) + len(between), shift))
-            # 2. All of them behind the prompt, in one pass.
-            if added:
-                start = self._prompts.read(self._prompt_ids(prompt))
-                cache = KVCache(self._model)
-                cache.join([CachedText(start) for _ in added])
-                hidden = cache.extend(range(len(added)), added)
-                for key, cached, states, (copy, shift) in zip(
-                    missing, cache.texts(), hidden, copies, strict=True
-                ):
-                    contexts[key] = AnnotationContext(
-                        text=cached.compact() if self._model.texts_together else cached,
-                        text_hidden=states[copy:].clone(),  # not a view that holds all texts of the pass
-                        text_start=start.length + copy + shift,
-                        hidden_shift=shift,
-                    )
-            # 3. The newest are kept.
+            # 1. Those that are not kept, behind the prompt in one pass.
+            if missing:
+                copies = [self._copies(prompt, between, text, window) for text, window in missing.values()]
+                contexts.update(zip(missing, self._read(prompt, copies), strict=True))
+            # 2. The newest are kept.
             self._kept.update((key, contexts[key]) for key in keys)
             most_kept = self._model.memory.kept_text_tokens
             while len(self._kept) > 1 and sum(kept.tokens for kept in self._kept.values()) > most_kept:
                 self._kept.pop(next(iter(self._kept)))
             yield [contexts[key] for key in keys]
+
+    def _copies(
+        self, prompt: AnnotationPrompt, between: Sequence[int], text: TokenizedText, window: Window
+    ) -> _Copies:
+        """What a window adds to the prompt; `between` are the ids of what follows the slot."""
+        spelled, shift = self._tokenization.spell_after(
+            prompt.separator,
+            text.char_span(window.start, window.end),
+            text.ids[window.start : window.end],
+            min(text.second_word(window.start), window.end) - window.start,
+        )
+        return _Copies((*spelled, *between, *spelled), len(spelled) + len(between), shift)
+
+    def _read(self, prompt: AnnotationPrompt, copies: Sequence[_Copies]) -> Iterator[AnnotationContext]:
+        """The contexts of windows that are read behind the prompt, in order."""
+        start = self._prompts.read(self._prompt_ids(prompt))
+        cache = KVCache(self._model)
+        cache.join([CachedText(start) for _ in copies])
+        hidden = cache.extend(range(len(copies)), [copy.ids for copy in copies])
+        for copy, cached, states in zip(copies, cache.texts(), hidden, strict=True):
+            yield AnnotationContext(
+                text=cached.compact() if self._model.texts_together else cached,
+                text_hidden=states[copy.second :].clone(),  # not a view that holds all texts of the pass
+                text_start=start.length + copy.second + copy.shift,
+                hidden_shift=copy.shift,
+            )
 
     def forget_texts(self) -> None:
         """Drop the kept contexts."""

@@ -12,7 +12,7 @@ model cannot write words and then call. So each place of a text with calls is a 
 user writes all that is before it, the model calls, and goes on with the text up to the next place. No word
 and no call is lost; the words before a place are read and not learned.
 
-Knows no file and no database; `chat_export.py` and `preference_export.py` write.
+Knows no file and no database; `chat_export.py` and `preference_export.py` write (`export_files.py`).
 """
 
 import hashlib

@@ -21,15 +21,9 @@ from sqlalchemy import Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.release.card import markdown
-from toolformer_ops.release.chat_export import (
-    left_out_warning,
-    opened_release,
-    put_beside,
-    require_place,
-    run_of_release,
-    write_rows,
-)
 from toolformer_ops.release.conversations import user_turn
+from toolformer_ops.release.export_files import put_beside, require_place, write_rows
+from toolformer_ops.release.opened_release import left_out_warning, opened_release, run_of_release
 from toolformer_ops.release.tried_calls import TriedText, tried_texts
 from toolformer_ops.storage import database
 from toolformer_ops.tools.registry import get_tool

@@ -15,6 +15,7 @@ import logging
 import re
 import shutil
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,20 +172,15 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         BusyError: another changed the repository in the meantime.
     """
     import httpx2
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import disable_progress_bars, validate_repo_id
+    from huggingface_hub.utils import disable_progress_bars
 
     if settings.hub_offline:
         raise ConfigurationError(
             "expected a deployment that may ask a hub, found TOOLFORMER_HUB_OFFLINE=true."
         )
-    try:
-        validate_repo_id(repo)
-    except ValueError as error:
-        raise UsageError(f"expected a repository such as owner/name, found {repo!r}: {error}") from error
-    if repo.count("/") != 1:
-        raise UsageError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
+    _require_repository_name(repo)
 
     # 1. The files, from S3, with the completed card; they stay for the next try if this one fails.
     manifest = published(settings, name)
@@ -205,12 +201,12 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
     try:
         api.create_repo(repo, repo_type=repo_type, private=not public, exist_ok=True)
         before: Any = api.repo_info(repo, repo_type=repo_type)
-        there = {sibling.rfilename for sibling in before.siblings or ()} - HUBS_OWN
-        if there and MANIFEST_ON_HUB not in there:
+        old_files = {sibling.rfilename for sibling in before.siblings or ()} - HUBS_OWN
+        if old_files and MANIFEST_ON_HUB not in old_files:
             raise UsageError(
                 f"{page}: expected a repository that is new or was pushed by this command, found "
-                f"{len(there)} other files, such as {min(there)}. Choose another name: pushing replaces all "
-                "files."
+                f"{len(old_files)} other files, such as {min(old_files)}. Choose another name: pushing "
+                "replaces all files."
             )
         if not before.private and not public:
             raise UsageError(
@@ -219,16 +215,9 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
             )
         size = sum(path.stat().st_size for path in files.values())
         logger.info("sending %d files, %.1f MiB, to %s", len(files), size / 2**20, page)
-        operations = [
-            *(
-                CommitOperationAdd(path_in_repo=file, path_or_fileobj=path)
-                for file, path in sorted(files.items())
-            ),
-            *(CommitOperationDelete(path_in_repo=file) for file in sorted(there - set(files))),
-        ]
         commit = api.create_commit(
             repo,
-            operations,
+            _operations(files, old_files),
             commit_message=f"{manifest.prefix}, content {manifest.content_sha256[:16]}",
             repo_type=repo_type,
             parent_commit=before.sha,
@@ -243,6 +232,33 @@ def push(settings: Settings, name: str, repo: str, described: Described, *, publ
         raise _translated(error, api, page) from error
     shutil.rmtree(place)
     return Pushed(page, commit.oid)
+
+
+def _require_repository_name(repo: str) -> None:
+    """Refuse what is no `owner/name`.
+
+    Raises:
+        UsageError: it is not.
+    """
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except ValueError as error:
+        raise UsageError(f"expected a repository such as owner/name, found {repo!r}: {error}") from error
+    if repo.count("/") != 1:
+        raise UsageError(f"expected a repository such as owner/name, found {repo!r}. Name its owner.")
+
+
+def _operations(files: Mapping[str, Path], old_files: Collection[str]) -> list[Any]:
+    """What makes the repository hold these files and no others of ours."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    added = [
+        CommitOperationAdd(path_in_repo=file, path_or_fileobj=path) for file, path in sorted(files.items())
+    ]
+    deleted = [CommitOperationDelete(path_in_repo=file) for file in sorted(set(old_files) - set(files))]
+    return [*added, *deleted]
 
 
 def completed_card(settings: Settings, manifest: Manifest, folder: Path, described: Described) -> str:

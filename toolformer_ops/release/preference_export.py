@@ -32,16 +32,6 @@ from toolformer_ops.call_syntax import ARROW, Call, has_space_before
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.release.card import markdown
-from toolformer_ops.release.chat_export import (
-    FILE_NAME,
-    INFO_NAME,
-    left_out_warning,
-    opened_release,
-    require_place,
-    run_of_release,
-    write_json,
-    write_rows,
-)
 from toolformer_ops.release.conversations import (
     SHAREGPT_PAIRS_INFO,
     call_turn,
@@ -51,7 +41,9 @@ from toolformer_ops.release.conversations import (
     sharegpt_row,
     user_turn,
 )
+from toolformer_ops.release.export_files import FILE_NAME, INFO_NAME, require_place, write_json, write_rows
 from toolformer_ops.release.format import ReleasedText
+from toolformer_ops.release.opened_release import left_out_warning, opened_release, run_of_release
 from toolformer_ops.release.tried_calls import tried_texts
 from toolformer_ops.storage import database
 

@@ -35,9 +35,9 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap, question_sets
 from toolformer_ops.release.card import ReleaseCounts, dataset_card
-from toolformer_ops.release.chat_export import HeldEvaluationData
 from toolformer_ops.release.choosing import ReleaseTool, choose_calls, chosen_texts, leave_out, own_texts
 from toolformer_ops.release.format import ReleasedText, read_released_calls, write_texts
+from toolformer_ops.release.refusals import HeldEvaluationData
 from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates

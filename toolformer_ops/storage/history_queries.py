@@ -124,10 +124,11 @@ def as_text(answer: Answer) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        lines.append(" | ".join(value.ljust(width) for value, width in zip(row, widths, strict=True)))
+        lines.append(" | ".join(map(str.ljust, row, widths)).rstrip())
     lines.insert(1, "-+-".join("-" * width for width in widths))
     count = len(answer.rows)
-    return "\n".join([*(line.rstrip() for line in lines), f"({count} row{'' if count == 1 else 's'})"])
+    lines.append(f"({count} row{'' if count == 1 else 's'})")
+    return "\n".join(lines)
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ What the role may not read it cannot read here. A role that may do more than rea
 
 import contextlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -104,6 +105,52 @@ class _Relation:
         self.is_partition = is_partition == "t"
 
 
+def _connection(opening: Opening) -> "psycopg.Connection[Any]":
+    """A connection that commits each statement by itself.
+
+    Raises:
+        WrongDatabaseError: the server refuses the role, or has no such database.
+        AwayError: it does not answer.
+    """
+    try:
+        return psycopg.connect(
+            **{"connect_timeout": str(CONNECT_SECONDS), **opening.address},  # type: ignore[arg-type]
+            client_encoding="UTF8",
+            autocommit=True,
+            application_name="toolformer-ops tool",
+        )
+    except psycopg.Error as error:
+        said = " ".join(str(error).split())
+        refused = "FATAL" in said and not any(words in said for words in _BUSY)
+        raise (WrongDatabaseError if refused else AwayError)(said) from error
+
+
+def _offered_tables(relations: Sequence[_Relation], named: tuple[str, ...]) -> tuple[str, ...]:
+    """The tables that the tool's file names, or without names all that the role may read.
+
+    Raises:
+        WrongDatabaseError: the role may not read one of those that are named.
+    """
+    readable = [relation for relation in relations if relation.may_read]
+    whole = [relation.name for relation in readable if not relation.is_partition][:MOST_TABLES]
+    tables = named or tuple(whole)
+    if missing := set(tables) - {relation.name for relation in readable}:
+        raise WrongDatabaseError(
+            f"expected tables {', '.join(sorted(missing))} that the role may read, found "
+            f"{', '.join(whole) or 'none'}"
+        )
+    return tables
+
+
+def _hidden_names(relations: Sequence[_Relation], offered: Sequence[_Relation]) -> set[str]:
+    """The names of relations and schemas, in small letters, that no query may name."""
+    names = {relation.relation.lower() for relation in relations}
+    schemas = {relation.schema.lower() for relation in relations}
+    offered_names = {relation.relation.lower() for relation in offered}
+    offered_schemas = {relation.schema.lower() for relation in offered}
+    return (names - offered_names) | (schemas - offered_schemas)
+
+
 class PostgresQueries:
     """A connection to Postgres; queries run on it one by one."""
 
@@ -115,35 +162,16 @@ class PostgresQueries:
             AwayError: it does not answer.
         """
         self._opening = opening
-        try:
-            self._connection = psycopg.connect(
-                **{"connect_timeout": str(CONNECT_SECONDS), **opening.address},  # type: ignore[arg-type]
-                client_encoding="UTF8",
-                autocommit=True,
-                application_name="toolformer-ops tool",
-            )
-        except psycopg.Error as error:
-            said = " ".join(str(error).split())
-            refused = "FATAL" in said and not any(words in said for words in _BUSY)
-            raise (WrongDatabaseError if refused else AwayError)(said) from error
+        self._connection = _connection(opening)
         self._server = self._connection.pgconn
+        # 1. What the database has, and the tables that are offered.
         with self._reading():
             relations = [_Relation(row) for row in self._rows(_RELATIONS)]
             own_functions = {(name or "").lower() for (name,) in self._rows(_OWN_FUNCTIONS)}
-        readable = [relation for relation in relations if relation.may_read]
-        whole = [relation.name for relation in readable if not relation.is_partition][:MOST_TABLES]
-        self._tables = opening.tables or tuple(whole)
-        if missing := set(self._tables) - {relation.name for relation in readable}:
-            raise WrongDatabaseError(
-                f"expected tables {', '.join(sorted(missing))} that the role may read, found "
-                f"{', '.join(whole) or 'none'}"
-            )
+        self._tables = _offered_tables(relations, opening.tables)
+        # 2. What a query may name.
         offered = [relation for relation in relations if relation.name in self._tables]
-        names = {relation.relation.lower() for relation in offered}
-        schemas = {relation.schema.lower() for relation in offered}
-        hidden = {item.relation.lower() for item in relations} - names
-        hidden |= {item.schema.lower() for item in relations} - schemas
-        self._names = Names(FUNCTIONS, own_functions, hidden)
+        self._names = Names(FUNCTIONS, own_functions, _hidden_names(relations, offered))
         self._writable = [relation.name for relation in offered if relation.may_write]
 
     def describe(self) -> Opened:
