@@ -199,7 +199,10 @@ def read_out(text: str, tools: Sequence[str]) -> tuple[str, list[WrittenCall]]:
 
 @functools.lru_cache
 def _written_calls(tools: tuple[str, ...]) -> re.Pattern[str]:
-    """What matches a call of one of these tools with its result: groups for the tool, the input and the result."""
+    """What matches a call of one of these tools with its result.
+
+    It has groups for the tool, the input and the result.
+    """
     names = "|".join(re.escape(tool) for tool in tools)
     # An input holds no arrow (`parse_call`), so that the first ") -> " ends it. If no "]" follows that one,
     # none follows a later one in the same brackets: the atomic group tries no other, and the time is linear.
@@ -207,13 +210,14 @@ def _written_calls(tools: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
-    """Whether `text` holds what a reader takes for a call of one of `tools`, such as `[Calculator(1 + 1) -> 3]`.
+    """Whether `text` holds what a reader takes for a call of one of `tools`.
 
-    Such a text could smuggle in a call and its result, so it is refused before anything is sampled for it.
-    Markup is the beginning of a call up to its arrow, on one line: there a model that writes is given the
-    tool's answer (`decoding/writer.py`), with white space around the name as `parse_call` passes over it, and
-    whether or not a "]" follows. Prose such as `[QA (quality assurance)]`, `[[Calendar (New York City)|1]]`
-    or `d[QA(3)]` has no arrow, and no reader takes it for a call.
+    Such a call is `[Calculator(1 + 1) -> 3]`. Such a text could smuggle in a call and its result, so it is
+    refused before anything is sampled for it. Markup is the beginning of a call up to its arrow, on one line:
+    there a model that writes is given the tool's answer (`decoding/writer.py`), with white space around the
+    name as `parse_call` passes over it, and whether or not a "]" follows. Prose such as `[QA (quality
+    assurance)]`, `[[Calendar (New York City)|1]]` or `d[QA(3)]` has no arrow, and no reader takes it for a
+    call.
 
     Calls come out of any other text as they were put in: `read_out(weave(text, calls), tools)` returns `text`
     and `calls`, for calls as `parse_call` reads them, at any place of the text.

@@ -26,7 +26,10 @@ each means)."""
 
 
 def content_uuid(*parts: str) -> uuid.UUID:
-    """A name made of content: the first 128 bits of the SHA-256 of the parts, each preceded by its length in bytes."""
+    """A name made of content: the first 128 bits of a SHA-256.
+
+    It is that of the parts, each preceded by its length in bytes.
+    """
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode("utf-8")
@@ -130,9 +133,9 @@ class PlacedCall:
 
 @dataclass(frozen=True)
 class TokenLogProbabilities:
-    """Natural log probabilities, float32, of the tokens that a call's losses weight: at most five each, fewer near the text's end.
+    """Natural log probabilities, float32, of the tokens that a call's losses weight.
 
-    None if the loss was not computed.
+    They are at most five each, fewer near the text's end. None if the loss was not computed.
     """
 
     without_call: tuple[float, ...]

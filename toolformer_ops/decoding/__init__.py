@@ -1,4 +1,6 @@
-"""Decoding with tools (Toolformer, section 2 "Inference" and section 4.2): a finetuned model calls tools while it writes.
+"""Decoding with tools: a finetuned model calls tools while it writes.
+
+See Toolformer, section 2 ("Inference") and section 4.2.
 
     records.py        prompts, settings, and what comes back: texts and the calls made in them
     model.py          `WritingModel`: a model with its tools; `write` for texts, `generate` with transformers'

@@ -1,8 +1,8 @@
-"""`WritingModel`: a language model with its tools, which writes texts and calls tools meanwhile (Toolformer, section 2, Inference).
+"""`WritingModel`: a language model with its tools, which writes texts and calls tools meanwhile.
 
-`write` takes prompts as text. `generate` has the interface of transformers' `generate`: token ids in, token
-ids out. Decoding is greedy but for the start of calls; a model's own generation_config.json, which may ask
-for sampling, is not read.
+See Toolformer, section 2 ("Inference"). `write` takes prompts as text. `generate` has the interface of
+transformers' `generate`: token ids in, token ids out. Decoding is greedy but for the start of calls; a
+model's own generation_config.json, which may ask for sampling, is not read.
 """
 
 import datetime
@@ -82,7 +82,7 @@ class WritingModel:
         tools: Sequence[str] | None = None,
         start: Start = "trained",
     ) -> "WritingModel":
-        """Load a model: a folder, a hub id with its commit as id@revision, or a published model as s3://bucket/models/ID.
+        """Load a model: a folder, a hub id with its commit as id@revision, or s3://bucket/models/ID.
 
         `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it
         is first called. Device, number format and threads are those of the settings. `start` says which
@@ -133,7 +133,10 @@ class WritingModel:
         return self._texts.write(prompts, encoded, decoding, listener)
 
     def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
-        """`input_ids` and `attention_mask` for `generate`, (batch, tokens), padded at the left, with the start token as trained."""
+        """`input_ids` and `attention_mask` for `generate`, (batch, tokens), padded at the left.
+
+        They have the start token as trained.
+        """
         rows = [[*self._tokenization.start_ids, *self._tokenization.ids(prompt)] for prompt in prompts]
         width = max(map(len, rows), default=0)
         ids = [[self._padding_id] * (width - len(row)) + row for row in rows]
@@ -223,7 +226,10 @@ class WritingModel:
         return next((int(value) for value in token_ids if value is not None), 0)
 
     def _configuration(self, base_config: Any, changes: dict[str, Any], prompt_tokens: int) -> Any:
-        """A GenerationConfig for greedy decoding, with a number of new tokens, a list of stop texts and a padding token."""
+        """A GenerationConfig for greedy decoding.
+
+        It has a number of new tokens, a list of stop texts and a padding token.
+        """
         import copy
 
         from transformers import GenerationConfig

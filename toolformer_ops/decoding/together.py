@@ -280,7 +280,10 @@ class Together:
         return NextTokens(parents, texts, next_tokens)
 
     def _sort(self, number: int, text: _Text) -> None:
-        """Put a text where its state says, and tell the listener its new tokens once they cannot be taken back."""
+        """Put a text where its state says.
+
+        Its new tokens go to the listener once they cannot be taken back.
+        """
         writer = text.writer
         ids = writer.written.ids
         if self._listener is not None and writer.settled and len(ids) > text.told:

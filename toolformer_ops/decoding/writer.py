@@ -8,9 +8,9 @@ from it. A call
     is written   greedily, up to its arrow; a barred tool's name cannot be written;
     waits        for its tool;
     is woven in  with its result, in the spelling of the training texts, `[Tool(input) -> result]`; or is
-                 forgotten if anything went wrong: the text continues where the call started. A model that wants the call then often
-                 writes its words without the bracket, `Tool(input) -> result]`; these are forgotten, too, and
-                 counted as `call_without_bracket`.
+                 forgotten if anything went wrong: the text continues where the call started. A model that
+                 wants the call then often writes its words without the bracket, `Tool(input) -> result]`;
+                 these are forgotten, too, and counted as `call_without_bracket`.
 
 A bracket that greedy decoding writes and that no tool's name with its "(" follows is text, such as a
 citation, a list or code: its tokens are kept. A bracket that only the rank k started is forgotten then, and
@@ -84,7 +84,10 @@ class _OpenBracket:
 
 @dataclass
 class _ForgottenCall:
-    """Where a call with a name was forgotten, and which tokens may not follow: they began its words without a bracket."""
+    """Where a call with a name was forgotten, and which tokens may not follow.
+
+    These tokens began its words without a bracket.
+    """
 
     position: int
     """Index of the first token behind the text before the call."""
@@ -160,7 +163,10 @@ class Writer:
 
     @property
     def wants_order(self) -> bool:
-        """Whether some tokens may not come next: those of a barred tool's name, or those that began a forgotten call again."""
+        """Whether some tokens may not come next.
+
+        They are those of a barred tool's name, or those that began a forgotten call again.
+        """
         if (opened := self._open) is None:
             return self._refused_next() is not None
         return bool(self.settings.barred_tools) and opened.callable and "(" not in self._call_text(opened)
@@ -261,7 +267,10 @@ class Writer:
             self._take(best)
 
     def _opened_by_marker(self, choice: Choice) -> tuple[_OpenBracket, int] | None:
-        """The bracket of a call that starts here, and its last token: a marker is among the k most likely tokens."""
+        """The bracket of a call that starts here, and its last token.
+
+        A call starts here if a marker is among the k most likely tokens.
+        """
         if self._started >= self.settings.calls_per_input:
             return None
         # 1. Token ids of what starts a call and lacks only its last token here, with the rank of that token.
@@ -336,7 +345,7 @@ class Writer:
         self._end_at_stop(len(self.written))
 
     def _end_at_stop(self, end: int) -> None:
-        """End the text at token `end` if what was written last before it, outside calls, holds a stop text."""
+        """End the text at token `end` if the last text before it, outside calls, holds a stop text."""
         stops = self.settings.stops
         if not stops:
             return
@@ -355,7 +364,7 @@ class Writer:
         return forgotten.refused
 
     def _recognise(self, opened: _OpenBracket) -> None:
-        """Say what the bracket is by now: a call whose tool is asked, a call that is still being written, or none."""
+        """Say what the bracket is by now: a call whose tool is asked, an unfinished call, or none."""
         text = self._call_text(opened)
         beginning = _CALL_BEGINNING.fullmatch(text)
         if "\n" in text:

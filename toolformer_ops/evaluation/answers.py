@@ -1,9 +1,9 @@
-"""Whether a continuation holds a right answer: among its first words, or as its first number (section 4.2 of the paper).
+"""Whether a continuation holds a right answer: among its first words, or as its first number.
 
-What counts as a word among the first 5, 10 or 20 (sections 4.2.1, 4.2.3 and 4.2.4): a run of characters
-without white space that holds a letter or a digit, as `don't`, `U.S.`, `twenty-one` or `1,461`. Scripts that
-are written without spaces (Chinese, Japanese, Thai, Lao, Burmese, Khmer) have no such runs: there each letter
-is a word, so that ten words of Chinese are ten characters.
+See section 4.2 of the paper. What counts as a word among the first 5, 10 or 20 (sections 4.2.1, 4.2.3 and
+4.2.4): a run of characters without white space that holds a letter or a digit, as `don't`, `U.S.`,
+`twenty-one` or `1,461`. Scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Burmese,
+Khmer) have no such runs: there each letter is a word, so that ten words of Chinese are ten characters.
 
 How words are compared: an answer is right if its pieces follow one another among the pieces of those first
 words. Pieces are what is left of a text when

@@ -1,4 +1,4 @@
-"""Paired differences between the model with tools and each other variant, on the same inputs of the same data."""
+"""Paired differences between the model with tools and each other variant, on equal inputs of equal data."""
 
 import itertools
 from collections import defaultdict

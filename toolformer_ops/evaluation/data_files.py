@@ -165,9 +165,10 @@ class DataFolder:
         return local_path(self._settings, self.address, "evaluation data")
 
     def find(self, folders: Sequence[str], patterns: Sequence[str]) -> list[tuple[str, str]]:
-        """Names and addresses of the files in one of `folders` whose paths end as one of `patterns` says, sorted; maybe none.
+        """Names and addresses of the files in one of `folders` whose paths match one of `patterns`, sorted.
 
-        Patterns are those of `PurePath.match`: `TREx/*.jsonl` is also `data/TREx/P17.jsonl.gz`.
+        There may be none. Patterns are those of `PurePath.match`: `TREx/*.jsonl` is also
+        `data/TREx/P17.jsonl.gz`.
 
         Raises:
             EvaluationDataError: the data folder itself is not there.

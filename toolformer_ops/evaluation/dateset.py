@@ -1,8 +1,8 @@
-"""DATESET (appendix D and Table 11 of the paper): 9,400 questions whose answers need the current date, made from a seed.
+"""DATESET (appendix D and Table 11 of the paper): questions whose answers need the current date.
 
-The paper draws 500 current dates and for each a past or future date within four years, and states how many
-questions each of its seven templates gives. These numbers come out exactly so (the dates counted in the order
-in which they were drawn):
+The 9,400 questions are made from a seed. The paper draws 500 current dates and for each a past or future date
+within four years, and states how many questions each of its seven templates gives. These numbers come out
+exactly so (the dates counted in the order in which they were drawn):
 
     template                                             which current dates               a date gives
     questions days_between   How many days ago was / until         1-200 past, 201-400 future        1
@@ -177,7 +177,10 @@ def dateset_lines(seed: int = 0) -> bytes:
 
 
 def whole_units(today: datetime.date, other: datetime.date, unit: str) -> int:
-    """How many whole days, weeks, months or years are between today and another date, before or after it, counted from today."""
+    """How many whole days, weeks, months or years are between today and another date.
+
+    The date is before or after today, and they are counted from today.
+    """
     days = abs((other - today).days)
     if unit == "days":
         return days

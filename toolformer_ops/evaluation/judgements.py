@@ -1,12 +1,12 @@
-"""What reviewers said of a release's calls: precision with its interval, the rate of placebos beside it, agreement, and the export.
+"""What reviewers said of a release's calls, and its export.
 
-Precision is the share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same
-share among placebos, which were shown in between and look the same, says what a reviewer calls useful anyway.
-For all reviewers together a call counts
-once: as useful if more than half of its judgements say so. Agreement is the share of calls on which two
-reviewers say the same, and Cohen's kappa, the agreement beyond chance (J. Cohen, A coefficient of agreement
-for nominal scales, Educational and Psychological Measurement 20, 1960, 37-46): (o - e) / (1 - e), with e the
-agreement of two who say each as often as these do, independently.
+It has the precision with its interval, the rate of placebos beside it, and the agreement. Precision is the
+share of `useful` among `useful`, `useless` and `wrong`; skipped calls do not count. The same share among
+placebos, which were shown in between and look the same, says what a reviewer calls useful anyway. For all
+reviewers together a call counts once: as useful if more than half of its judgements say so. Agreement is the
+share of calls on which two reviewers say the same, and Cohen's kappa, the agreement beyond chance (J. Cohen,
+A coefficient of agreement for nominal scales, Educational and Psychological Measurement 20, 1960, 37-46): (o
+- e) / (1 - e), with e the agreement of two who say each as often as these do, independently.
 
 Reads `judgements`; `run_page/reviewing.py` writes it.
 """

@@ -1,9 +1,8 @@
-"""EleutherAI's lm-evaluation-harness (`lm_eval`) with decoding with tools: its `--model toolformer`, and a suite as its task.
+"""EleutherAI's lm-evaluation-harness (`lm_eval`) with decoding with tools.
 
-The harness finds a model by its registry, into which the import of this module puts `ToolformerLM`; it has no
-entry points. So
-`toolformer-ops lm-eval` imports it and hands every argument to the harness' own command line
-(`run_command_line`).
+It adds the harness's `--model toolformer`, and a suite as its task. The harness finds a model by its
+registry, into which the import of this module puts `ToolformerLM`; it has no entry points. So `toolformer-ops
+lm-eval` imports it and hands every argument to the harness' own command line (`run_command_line`).
 
 Texts (`generate_until`) are written as for `evaluation/running.py`: greedily, a call starts where " [" is
 among the k most likely tokens, and the harness judges the continuation without its calls; without tools,
@@ -142,7 +141,9 @@ class ToolformerLM(TemplateLM):
             self._prefix_id = int(tokenizer.bos_token_id)
 
     def generate_until(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[str]:
-        """The continuation of each request's prompt, in order, without its calls and up to the first of the task's stop texts.
+        """The continuation of each request's prompt, in order, without its calls.
+
+        It ends before the first of the task's stop texts.
 
         Raises:
             UsageError: a task asks for something else than greedy decoding.
@@ -183,7 +184,10 @@ class ToolformerLM(TemplateLM):
         return texts
 
     def loglikelihood_rolling(self, requests: "list[Instance]", disable_tqdm: bool = False) -> list[float]:
-        """The natural log probability of each request's text, read in windows as the harness cuts them: each token once."""
+        """The natural log probability of each request's text.
+
+        It is read in windows as the harness cuts them: each token once.
+        """
         sums = []
         for request in requests:
             # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the
@@ -198,7 +202,7 @@ class ToolformerLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **options: Any
     ) -> list[tuple[float, bool]]:
-        """Return for each continuation its natural log probability, and whether greedy decoding would write it."""
+        """Return each continuation's natural log probability, and whether greedy decoding would write it."""
         # As in the harness, a context that is too long loses its beginning.
         room = self._model.window + 1
         pairs = [(context[-max(1, room - len(ids)) :], ids) for _, context, ids in requests]
@@ -256,5 +260,8 @@ def suite_documents(*, suite: str, data: str, **_: Any) -> "dict[str, Dataset]":
 
 
 def judge(document: dict[str, Any], written: Sequence[str]) -> dict[str, float]:
-    """Whether the text that was written for a document is right, as its suite judges it: the task's `process_results`."""
+    """Whether the text that was written for a document is right, as its suite judges it.
+
+    It is the task's `process_results`.
+    """
     return {SHARE_CORRECT: float(SUITES[document["suite"]].metric.judge(written[0], document["answers"])[1])}

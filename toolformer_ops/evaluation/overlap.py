@@ -1,8 +1,9 @@
-"""Word n-grams that texts share with evaluation data, as in appendix C of the GPT-3 paper (Brown et al., 2020, arXiv 2005.14165).
+"""Word n-grams that texts share with evaluation data, as in appendix C of the GPT-3 paper.
 
-A word is what white space separates, without punctuation, in one form for all ways to write it: that of NFKC
-with folded case, so that full-width letters, ligatures and decomposed accents count as the usual ones, and
-without the characters that are not seen (zero-width spaces, soft hyphens; general category Cf of Unicode).
+The paper is Brown et al., 2020 (arXiv 2005.14165). A word is what white space separates, without punctuation,
+in one form for all ways to write it: that of NFKC with folded case, so that full-width letters, ligatures and
+decomposed accents count as the usual ones, and without the characters that are not seen (zero-width spaces,
+soft hyphens; general category Cf of Unicode).
 
 The length N of a data set's
 n-grams is the number of words that 95 % of its questions have at least (their 5th percentile), but 8 at least
@@ -72,10 +73,10 @@ class Overlap:
 
 
 def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
-    """All data sets of all suites in the folder or at the s3:// address, in the order of the suites, as an evaluation reads them.
+    """All data sets of all suites in the folder or at the s3:// address, as an evaluation reads them.
 
-    Of a data set with several splits the first one is read. Records that cannot be asked are not compared.
-    DATESET counts only as a file, since it can be made anew.
+    They are in the order of the suites. Of a data set with several splits the first one is read. Records that
+    cannot be asked are not compared. DATESET counts only as a file, since it can be made anew.
 
     Raises:
         UsageError: this deployment allows no reading there.
@@ -132,7 +133,10 @@ def words_of(text: str) -> list[str]:
 
 
 def ngram_length(lengths: Sequence[int]) -> int:
-    """The N of questions of so many words each: their 5th percentile (nearest rank), from `LEAST_WORDS` to `MOST_WORDS`."""
+    """The N of questions of so many words each: their 5th percentile (nearest rank).
+
+    It is at least `LEAST_WORDS` and at most `MOST_WORDS`.
+    """
     if not lengths:
         return MOST_WORDS
     percentile = sorted(lengths)[math.ceil(len(lengths) / 20) - 1]

@@ -84,11 +84,11 @@ def paired_difference(first: Sequence[bool], second: Sequence[bool]) -> PairedDi
 
 
 def detectable_difference(inputs: int, discordant: float) -> float | None:
-    """The smallest difference of two paired shares that McNemar's exact test shows with the probability `POWER`.
+    """The smallest difference of two paired shares that McNemar's exact test shows with `POWER`.
 
-    `discordant` is the share of the inputs that only one of the two gets right; it is at least the difference
-    itself, and is raised to it if it is given smaller. None if even a difference of 1 is not shown, with
-    fewer than 6 inputs.
+    `POWER` is a probability. `discordant` is the share of the inputs that only one of the two gets right; it
+    is at least the difference itself, and is raised to it if it is given smaller. None if even a difference
+    of 1 is not shown, with fewer than 6 inputs.
     """
     if mcnemar_power(inputs, 1.0, 1.0) < POWER:
         return None
@@ -103,10 +103,10 @@ def detectable_difference(inputs: int, discordant: float) -> float | None:
 
 
 def mcnemar_power(inputs: int, difference: float, discordant: float) -> float:
-    """The probability that McNemar's exact test shows a true difference of two paired shares at the 5 % level.
+    """The probability that McNemar's exact test shows a true difference of two paired shares.
 
-    Each input is right for only one of the two with the probability `discordant`, which is at least
-    `difference` and above 0.
+    The test is at the 5 % level. Each input is right for only one of the two with the probability
+    `discordant`, which is at least `difference` and above 0.
     """
     import numpy as np
     from scipy.stats import binom
@@ -145,10 +145,10 @@ def newcombe_interval(both: int, only_first: int, only_second: int, neither: int
 
 
 def bootstrap_perplexity(nats: Sequence[float], units: Sequence[int], seed: int = 0) -> Interval:
-    """95 % percentile interval of exp(sum of nats / sum of units), texts drawn with replacement `RESAMPLES` times.
+    """95 % percentile interval of exp(sum of nats / sum of units).
 
-    `nats` and `units` (tokens or bytes) are of the same texts in the same order. One text alone says nothing
-    of others: its interval is that perplexity alone.
+    Texts are drawn with replacement `RESAMPLES` times. `nats` and `units` (tokens or bytes) are of the same
+    texts in the same order. One text alone says nothing of others: its interval is that perplexity alone.
     """
     import numpy as np
 

@@ -57,7 +57,10 @@ def report_key(run_id: str) -> str:
 
 
 def write_inputs(store: "ObjectStore", run_id: str, inputs: Sequence[EvaluatedInput]) -> InputsFile:
-    """Write the evaluated inputs of one suite and variant, at least one, over those of an earlier evaluation."""
+    """Write the evaluated inputs of one suite and variant over those of an earlier evaluation.
+
+    There is at least one.
+    """
     first = inputs[0]
     key = f"{report_prefix(run_id)}/inputs/{first.suite}/{first.variant}-k{first.call_start_rank}.jsonl"
     content = input_lines(inputs)
@@ -111,6 +114,9 @@ def write_scores(
 
 
 def scores_of_run(connection: Connection, run_id: str) -> list[SuiteScore]:
-    """The scores of a run by suite, variant and k; of what was evaluated on other inputs again, the newest."""
+    """The scores of a run by suite, variant and k.
+
+    If other inputs were evaluated again, the newest scores count.
+    """
     rows = database.fetch_all(connection, queries.evaluation.scores_of_run, run_id=run_id)
     return [SuiteScore(**row._mapping) for row in rows]

@@ -1,7 +1,8 @@
-"""Scores as tables of the paper's form, for a terminal and for the page: a table a suite, a row a model, a column a subset.
+"""Scores as tables of the paper's form, for a terminal and for the page.
 
-The best of a column is marked (Tables 3 to 8). Also the paper's Table 9 (section 5, "Decoding Strategy"):
-scores with and without a call, by k; and texts from outside made visible.
+A table is a suite, a row a model, a column a subset. The best of a column is marked (Tables 3 to 8). Also the
+paper's Table 9 (section 5, "Decoding Strategy"): scores with and without a call, by k; and texts from outside
+made visible.
 """
 
 import sys
@@ -142,9 +143,10 @@ def scores_with_tools(scores: Sequence[SuiteScore]) -> list[SuiteScore]:
 
 
 def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]) -> None:
-    """One table a suite, the scores with and without a call (Table 9), and the paired differences, without tables of no row.
+    """One table a suite, the scores with and without a call (Table 9), and the paired differences.
 
-    A terminal is taken as it is; a file or a pipe is wide enough for every table.
+    A table without rows is left out. A terminal is taken as it is; a file or a pipe is wide enough for every
+    table.
     """
     from toolformer_ops.evaluation.suites import SUITES
 

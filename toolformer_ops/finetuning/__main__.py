@@ -1,4 +1,7 @@
-"""One of the processes that train together: `python -m toolformer_ops.finetuning JOB`, started by `processes.py` alone."""
+"""One of the processes that train together, started by `processes.py` alone.
+
+The command is `python -m toolformer_ops.finetuning JOB`.
+"""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The model that a training starts from: in which number format it is loaded, and whether its training fits on the GPU."""
+"""The model that a training starts from: its number format, and whether its training fits on the GPU."""
 
 import copy
 import math

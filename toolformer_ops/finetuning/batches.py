@@ -130,7 +130,7 @@ def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
 
 
 def probe_tolerance(network: Any) -> float:
-    """How far two computations of the same logits may lie apart, as a share of the largest: by rounding alone."""
+    """How far two computations of the same logits may lie apart by rounding, as a share of the largest."""
     return PROBE_TOLERANCE if network.dtype == torch.float32 else NARROW_PROBE_TOLERANCE
 
 

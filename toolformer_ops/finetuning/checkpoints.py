@@ -1,4 +1,4 @@
-"""Checkpoints that a kill in mid-write cannot harm, the weights of the best step, and snapshots of both on S3.
+"""Checkpoints that a kill in mid-write cannot harm, the best step's weights, and snapshots of both on S3.
 
     checkpoints/checkpoint-400/             as transformers' Trainer writes it: weights, random states,
                                             optimiser (not the last one)
@@ -61,7 +61,7 @@ class Checkpoints:
         return self.folder / f"checkpoint-{step}"
 
     def files(self, step: int, best_step: int | None) -> dict[str, Path]:
-        """The files of the checkpoint of a step and of the best step's weights, by their names below the folder."""
+        """The files of a step's checkpoint and of the best step's weights, by their names in the folder."""
         folders = [self.path(step), *([self._best(best_step)] if best_step is not None else [])]
         paths = itertools.chain.from_iterable(folder.rglob("*") for folder in folders)
         return {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
@@ -78,7 +78,7 @@ class Checkpoints:
                 shutil.rmtree(path)
 
     def conclude(self, step: int, best_step: int | None) -> None:
-        """Declare the checkpoint of `step` whole, keep the weights of the best step, and remove all others."""
+        """Declare the checkpoint of `step` whole, keep the best step's weights, and remove all others."""
         path = self.path(step)
         if best_step == step:
             best = self._best(step)
@@ -93,7 +93,10 @@ class Checkpoints:
                 shutil.rmtree(other)
 
     def weights(self, best_step: int | None) -> Path:
-        """The folder with weights and configuration to publish: of the best step, or of the last if none was evaluated."""
+        """The folder with weights and configuration to publish.
+
+        They are those of the best step, or of the last if none was evaluated.
+        """
         return self._best(best_step) if best_step is not None else self.path(self.last_step() or 0)
 
     def _best(self, step: int | None) -> Path:
@@ -205,7 +208,9 @@ class Snapshots:
             shutil.rmtree(links, ignore_errors=True)
 
     def restore(self, folder: Path) -> None:
-        """Fetch the newest whole snapshot into the training's folder, unless the folder has a checkpoint that is as new.
+        """Fetch the newest whole snapshot into the training's folder.
+
+        The folder stays as it is if it has a checkpoint that is as new.
 
         Raises:
             ObjectStoreError: S3 cannot be reached.

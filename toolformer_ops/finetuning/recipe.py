@@ -83,10 +83,10 @@ class FinetuningRecipe(BaseModel):
         return math.ceil(self.choices.finetune_steps * self.choices.finetune_warmup)
 
     def pass_size(self, kind: DeviceKind, processes: int = 1) -> "PassSize":
-        """How much one forward pass of each of so many processes holds, on a `cpu` or on `cuda`, if memory allows it.
+        """How much one forward pass of each of so many processes holds, on a `cpu` or on `cuda`.
 
-        With `finetune_device_batch` the sequences of a step are divided evenly: the largest divisor of a
-        process's share that is not above it.
+        It holds that if memory allows it. With `finetune_device_batch` the sequences of a step are divided
+        evenly: the largest divisor of a process's share that is not above it.
         """
         at_most = self.choices.finetune_device_batch
         if at_most is None:

@@ -1,8 +1,8 @@
-"""Train a model on a release in a local folder, on all GPUs there are, and write the folder that is published.
+"""Train a model on a release in a local folder, on all GPUs of the machine.
 
-Needs neither Postgres nor S3; `stages/finetuning.py` fetches the release, chooses the development documents
-and publishes. If memory runs short the passes are halved, at one sequence activations are computed
-twice, and the training continues from its last checkpoint.
+It writes the folder that is published. Needs neither Postgres nor S3; `stages/finetuning.py` fetches the
+release, chooses the development documents and publishes. If memory runs short the passes are halved, at one
+sequence activations are computed twice, and the training continues from its last checkpoint.
 """
 
 import dataclasses

@@ -81,9 +81,10 @@ class TokenSequences:
         without_calls: bool = False,
         mask_results: bool = False,
     ) -> "TokenSequences":
-        """The sequences of all texts, with or without their calls, each of at most `length` tokens with its start token.
+        """The sequences of all texts, with or without their calls.
 
-        With `mask_results` the loss leaves out what the tools wrote.
+        Each has at most `length` tokens with its start token. With `mask_results` the loss leaves out what
+        the tools wrote.
 
         Raises:
             ModelError: `length` leaves no room for text.
@@ -151,10 +152,10 @@ class TokenSequences:
 
 
 class ShuffledPasses:
-    """`count` examples: pass after pass over the sequences, each pass in another order, which follows from the seed.
+    """`count` examples, pass after pass over the sequences.
 
-    The i-th example is the same whoever asks, so that a resumed training sees what the undisturbed one would
-    have seen.
+    Each pass has another order, which follows from the seed. The i-th example is the same whoever asks, so
+    that a resumed training sees what the undisturbed one would have seen.
     """
 
     def __init__(self, sequences: TokenSequences, count: int, seed: int) -> None:

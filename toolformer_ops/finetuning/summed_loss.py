@@ -1,4 +1,4 @@
-"""The loss of one forward pass, computed within the network's own `forward`, so that logits never fill the memory.
+"""The loss of one forward pass, computed within the network's `forward`: logits never fill the memory.
 
 Logits in float32 are what fills a card: 16,384 tokens with a vocabulary of 128,256 are 8 GB, and the backward
 pass holds them three times. So rows that nothing is scored at are left out, and the others are projected some
@@ -44,9 +44,9 @@ def scored_tokens(labels: Tensor) -> Tensor:
 
 
 def sum_losses_in_forward(network: Any) -> None:
-    """Make the network's `forward`, given `labels`, return `{"summed_loss": nats}`, what `text_loss` gives of its logits.
+    """Make the network's `forward`, if it has `labels`, return `{"summed_loss": nats}`.
 
-    Without labels it returns what it did.
+    The nats are those that `text_loss` gives of its logits. Without labels it returns what it did.
     """
     forward: Forward = network.forward
     in_blocks = projects_exactly(network)

@@ -1,7 +1,7 @@
-"""What a step of a training computes: transformers' Trainer, whose batch is a step that is divided into passes.
+"""What a step of a training computes, by transformers' Trainer.
 
-Evaluates on the development documents, and keeps checkpoints with the step whose perplexity is the lowest.
-`training.py` makes it and runs it.
+The Trainer's batch is a step, which is divided into passes. Evaluates on the development documents, and keeps
+checkpoints with the step whose perplexity is the lowest. `training.py` makes it and runs it.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ PASSES = "passes"
 
 
 class ReleaseTrainer(Trainer):
-    """Each batch of the Trainer is a step: this process's share of the sequences, which it divides into passes.
+    """A Trainer each batch of which is a step: this process's share of the sequences.
 
-    `development` may be empty: then the last step counts. `snapshots`: where checkpoints are sent, if they
-    are. The network's `forward` sums its losses (`sum_losses_in_forward`).
+    It divides the step into passes. `development` may be empty: then the last step counts. `snapshots`: where
+    checkpoints are sent, if they are. The network's `forward` sums its losses (`sum_losses_in_forward`).
     """
 
     control: TrainerControl
@@ -180,7 +180,10 @@ class ReleaseTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """Leave out the optimiser's state, two thirds of a checkpoint, after the last step: no training continues from there."""
+        """Leave out the optimiser's state, two thirds of a checkpoint, after the last step.
+
+        No training continues from there.
+        """
         # DeepSpeed's checkpoint is written here, weights included.
         if self.is_deepspeed_enabled or self.state.global_step < self.state.max_steps:
             super()._save_optimizer_and_scheduler(output_dir)
@@ -199,7 +202,10 @@ class AfterEachStep(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: object
     ) -> TrainerControl:
-        """All processes stop at the same step: one may have been told earlier than the others, and what one knows, all know."""
+        """All processes stop at the same step.
+
+        A process may have been told earlier than the others; what one knows, all know.
+        """
         told = torch.tensor(int(termination.requested()), device=args.device)
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)

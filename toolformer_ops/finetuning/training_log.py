@@ -1,4 +1,6 @@
-"""What a training says of itself: a line in the log and in a file for each step reported, and for each development perplexity.
+"""What a training says of itself, a line in the log and in a file each time.
+
+It has a line for each step reported, and for each development perplexity.
 
     training_log.jsonl      step, loss (nats a token, mean since the line before), learning_rate,
                             gradient_norm, tokens, tokens_per_second, seconds; on a GPU whose peak is known

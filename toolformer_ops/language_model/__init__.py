@@ -1,4 +1,6 @@
-"""The engine: where a model would start calls, what it would call, and how much a call lowers its loss (Toolformer, section 2).
+"""The engine: where a model would start calls, what it would call, and how much a call lowers its loss.
+
+See Toolformer, section 2.
 
     tokenization.py   one encoding of a text, its windows, a tool's prompt, start token
     packing.py        passes over sequences of many texts, without padding

@@ -1,9 +1,10 @@
-"""Attention of one pass over a group of texts: each new token sees the prompt, its text up to a place, and its own sequence.
+"""Attention of one pass over a group of texts.
 
-What costs time in a decode step is reading the weights, once a pass, for any number of rows. So the new
-tokens of all texts go through norms, projections and feed-forward layers together, as one sequence of N
-tokens. Only attention looks beyond a row. It is computed for a group of texts (`columns.Group`) over three
-kinds of columns, none of which is copied for a row:
+Each new token sees the prompt, its text up to a place, and its own sequence. What costs time in a decode step
+is reading the weights, once a pass, for any number of rows. So the new tokens of all texts go through norms,
+projections and feed-forward layers together, as one sequence of N tokens. Only attention looks beyond a row.
+It is computed for a group of texts (`columns.Group`) over three kinds of columns, none of which is copied for
+a row:
 
     prompt    keys and values of start token and prompt: one set for all texts
     text      those of the text: one set for all sequences of the text
@@ -204,7 +205,7 @@ class GroupPass:
     def _fused(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """Attend by torch's attention over prompt and text in one, of texts that are padded to the longest."""
+        """Attend by torch's attention over prompt and text in one; texts are padded to the longest."""
         layout = self.layout
         keys, values = (cached[:, :, : layout.text_columns] for cached in self.group.text[layer])
         heads, width = queries.shape[1:]
@@ -237,7 +238,10 @@ class GroupPass:
     def _of_texts(
         self, copy: "_OnDevice", layer: int, queries: Tensor, window: int | None, scale: float
     ) -> Tensor:
-        """Attend for texts that grow, by a kernel for prompt and texts each, merged by the log-sum-exp of the scores."""
+        """Attend for texts that grow, by a kernel for prompt and texts each.
+
+        Their results are merged by the log-sum-exp of the scores.
+        """
         ranges, some_empty = copy.ranges(window, self.group.text[0][0].shape[2])
         mixed: list[Tensor] = []
         log_sums: list[Tensor] = []  # (heads, tokens) each
@@ -315,7 +319,10 @@ class GroupPass:
         return Mixed(values, variable_lengths(values, queries, *columns, ranges, scale, None, causal=False))
 
     def _shared_columns(self, layer: int) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of the prompt, if there is one, and of the texts, (tokens, key heads, width) each, without a copy."""
+        """Keys and values of the prompt, if the group has one, and of the texts, without a copy.
+
+        The shape of each is (tokens, key heads, width).
+        """
         text_keys, text_values = (columns.flatten(1, 2).transpose(0, 1) for columns in self.group.text[layer])
         if not self.group.prompt.length:
             return [(text_keys, text_values)]
@@ -342,12 +349,13 @@ def joint_weights(
     scale: float,
     some_empty: bool,
 ) -> Tensor:
-    """Weights in float32, (tokens, heads, kinds + own columns): of prompt and text as wholes, then of own columns.
+    """Weights in float32, (tokens, heads, kinds + own columns).
 
-    `scores`, (tokens, heads, own columns), are those of own columns, to which `hidden`, (tokens, 1, own
-    columns), adds minus infinity where one is not seen. The log-sum-exps, (heads, tokens) each, are of the
-    prompt, if there is one, and of the text, in the order of which `place_by_text` is the inverse; with
-    `some_empty` one may be infinite, where a token sees no column of the kind.
+    They are those of prompt and text as wholes, then of own columns. `scores`, (tokens, heads, own columns),
+    are those of own columns, to which `hidden`, (tokens, 1, own columns), adds minus infinity where one is
+    not seen. The log-sum-exps, (heads, tokens) each, are of the prompt, if there is one, and of the text, in
+    the order of which `place_by_text` is the inverse; with `some_empty` one may be infinite, where a token
+    sees no column of the kind.
     """
     kinds = [] if prompt_log_sums is None else [prompt_log_sums]
     kinds.append(text_log_sums.index_select(1, place_by_text))
@@ -361,7 +369,10 @@ def joint_weights(
 def weighted_sum(
     own: Tensor, prompt_values: Tensor | None, text_values: Tensor, place_by_text: Tensor, weights: Tensor
 ) -> Tensor:
-    """Attention, (tokens, heads, width): `own`, weighted already, in float32, and that to prompt and text by their `weights`."""
+    """Attention, (tokens, heads, width), of all kinds of columns together.
+
+    `own` is weighted already, in float32; the values of prompt and text are weighted by their `weights`.
+    """
     kinds = [] if prompt_values is None else [prompt_values]
     kinds.append(text_values.index_select(0, place_by_text))
     for number, values in enumerate(kinds):
@@ -370,7 +381,10 @@ def weighted_sum(
 
 
 class _OnDevice:
-    """What attention needs of a layout on one device: sent once, and masks and ranges made once, for all layers."""
+    """What attention needs of a layout on one device.
+
+    It is sent once, and masks and ranges are made once, for all layers.
+    """
 
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self._layout, self._device = layout, device
@@ -396,13 +410,16 @@ class _OnDevice:
         self._ranges: dict[int | None, tuple[list[Ranges], bool]] = {}
 
     def of_rows(self, columns: Tensor, first: int | None) -> tuple[Tensor, ...]:
-        """Keys and values of the rows that grow, from (2, places, ...): without a copy if they are neighbours from `first` on."""
+        """Keys and values of the rows that grow, from (2, places, ...).
+
+        They are no copy if the rows are neighbours from `first` on.
+        """
         if first is None:
             return columns.index_select(1, self.row_of).unbind(0)
         return columns[:, first : first + self._layout.tokens].unbind(0)
 
     def hidden_own_columns(self, window: int | None) -> Tensor:
-        """(tokens, 1, own columns) float32: minus infinity where a token does not see a column of its row, else 0."""
+        """(tokens, 1, own columns) float32: 0 where a token sees a column of its row, else minus infinity."""
         if window not in self._hidden_own:
             hidden = self._layout.hidden_own_columns(window)
             added = np.where(hidden, -np.inf, 0.0).astype(np.float32)
@@ -451,7 +468,10 @@ class _OnDevice:
 
 
 def product_in_float32(one: Tensor, other: Tensor) -> Tensor:
-    """The batched product of matrices in 16 bits, (batch, rows, columns), added up and returned in float32."""
+    """The batched product of matrices in 16 bits, (batch, rows, columns), in float32.
+
+    It is added up in float32, too.
+    """
     if has_mixed_products(one.device, one.dtype):
         return torch.bmm(one, other, out_dtype=torch.float32)
     return torch.bmm(one.float(), other.float())

@@ -148,10 +148,10 @@ class CausalModel:
     def hidden_states(
         self, sequences: Sequence[Sequence[int]], rows: Sequence[Sequence[int]] | None = None
     ) -> list[Tensor]:
-        """Last hidden states of each sequence, (tokens, hidden) each, in the order given; of its tokens `rows[n]` if given.
+        """Last hidden states of each sequence, (tokens, hidden) each, in the order given.
 
-        Computed in batches that fit into memory, halved if they do not; rows that are not asked for are not
-        kept.
+        With `rows` they are those of the sequence's tokens `rows[n]`. Computed in batches that fit into
+        memory, halved if they do not; rows that are not asked for are not kept.
         """
 
         def read(batch: Sequence[int]) -> list[Tensor]:
@@ -190,15 +190,15 @@ class CausalModel:
         return hidden
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary), for hidden states (rows, hidden).
+        """Natural log probabilities over the vocabulary, float32, (rows, vocabulary).
 
-        On a CPU the rows are padded to a multiple meanwhile, so that a row has the same bits in every batch
-        (`kv_cache.py`).
+        They are those behind hidden states (rows, hidden). On a CPU the rows are padded to a multiple
+        meanwhile, so that a row has the same bits in every batch (`kv_cache.py`).
         """
         return torch.cat(list(self.log_probability_blocks(hidden)))
 
     def log_probability_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
-        """Log probabilities block by block, so that all rows of a large vocabulary are never in memory together."""
+        """Log probabilities block by block: those of a large vocabulary are never in memory for all rows."""
         # On a CPU the probabilities of a block stay in its cache, and rows are filled up, so that their bits
         # are the same always.
         for rows in hidden.to(self.output_device).split(self.memory.logits_rows):  # type: ignore[no-untyped-call]

@@ -49,7 +49,10 @@ class CachedText:
     """(key heads, 1, columns, width) each."""
 
     def compact(self) -> "CachedText":
-        """Return the text with columns of its own: not a view that holds those of all texts of a pass, padded to the longest."""
+        """Return the text with columns of its own.
+
+        They are no view that holds those of all texts of a pass, padded to the longest.
+        """
         own = [(keys.clone(), values.clone()) for keys, values in self.columns]
         return CachedText(self.prompt, self.length, own)
 

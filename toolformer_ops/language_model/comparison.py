@@ -147,7 +147,9 @@ def _centred(logits: Tensor) -> Tensor:
 
 
 def _compare(model: CausalModel, probe: _Probe, expected: Tensor) -> None:
-    """Compare logits of packed passes, and of passes over a shared cache, with the expected ones, (rows, vocabulary).
+    """Compare logits of packed passes, and of passes over a shared cache, with the expected ones.
+
+    The shape of `expected` is (rows, vocabulary).
 
     Raises:
         ModelError: they differ by more than rounding, or the network does not take such a pass.

@@ -1,9 +1,10 @@
-"""Compiles what a network's layers compute element by element: norms, rotary positions, activations, merged attention.
+"""Compiles what a network's layers compute element by element.
 
-Between matrix products a layer launches some thirty small kernels, each of which reads and writes all
-activations: a third of the time of scoring with 7B parameters on an H200. `torch.compile` makes one or two of
-each part (measured there: 1.23 times as fast). What is compiled is a table by the names of transformers'
-classes and functions (`MODULES`, `ROTARY`); a part that is not in it stays as it is.
+That is norms, rotary positions, activations and merged attention. Between matrix products a layer launches
+some thirty small kernels, each of which reads and writes all activations: a third of the time of scoring with
+7B parameters on an H200. `torch.compile` makes one or two of each part (measured there: 1.23 times as fast).
+What is compiled is a table by the names of transformers' classes and functions (`MODULES`, `ROTARY`); a part
+that is not in it stays as it is.
 
 Only networks in 16 bits on a GPU are compiled: float32 decides, and a CPU's bits are the plain ones. The
 comparison at load (`comparison.py`) guards the result. A part that cannot be compiled is computed plainly

@@ -1,8 +1,9 @@
-"""What the model sees when it annotates, and where it would start a call: `p_i = p(" [" | P(x), x[:i])` (Toolformer, section 2).
+"""What the model sees when it annotates, and where it would start a call (Toolformer, section 2).
 
-It sees start token, prompt with the text in its slot, and the text again, in one KV cache. The prompt's part
-is computed once a prompt, for all texts; a text's part once for all its positions and samples. Short texts
-share a pass. Prompts and the last texts are kept, which changes no number.
+The probability of a call is `p_i = p(" [" | P(x), x[:i])`. It sees start token, prompt with the text in its
+slot, and the text again, in one KV cache. The prompt's part is computed once a prompt, for all texts; a
+text's part once for all its positions and samples. Short texts share a pass. Prompts and the last texts are
+kept, which changes no number.
 
 A position is the index of the token before which the call would be written, so the prefix holds every token
 before it. Only the rows of word starts are projected onto the vocabulary; the softmax is over all of it, in
@@ -230,7 +231,10 @@ class ContextBuilder:
 
 
 def best_positions(positions: Sequence[CallPosition], at_most: int, threshold: float) -> list[CallPosition]:
-    """The `at_most` most probable positions above `threshold` (strictly), in the order of the text; of equal ones the earlier."""
+    """The `at_most` most probable positions above `threshold` (strictly), in the order of the text.
+
+    Of equal ones the earlier is taken.
+    """
     above = [position for position in positions if position.probability > threshold]
     best = sorted(above, key=lambda position: (-position.probability, position.token))[:at_most]
     return sorted(best, key=lambda position: position.token)

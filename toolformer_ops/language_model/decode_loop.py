@@ -1,8 +1,9 @@
-"""The one decode loop (prefill, share, decode step, choose, end), and greedy continuation of prompts, its simplest task.
+"""The one decode loop (prefill, share, decode step, choose, end).
 
-Sampling calls (`sampling.py`), continuing prompts (here, for tools whose answer a language model writes or
-chooses) and writing with tools (`decoding/together.py`) differ in how they choose a token and in what they do
-at an end; each is a `Task`. A step reads from the device once, however many rows there are.
+Greedy continuation of prompts is its simplest task. Sampling calls (`sampling.py`), continuing prompts (here,
+for tools whose answer a language model writes or chooses) and writing with tools (`decoding/together.py`)
+differ in how they choose a token and in what they do at an end; each is a `Task`. A step reads from the
+device once, however many rows there are.
 """
 
 import itertools
@@ -62,7 +63,7 @@ class Task(Protocol[Placement]):
         ...
 
     def end(self, tokens: np.ndarray | None, placement: Placement, labels: np.ndarray) -> NextTokens:
-        """Which of these rows continue, given the tokens that were chosen, read from the device, and their placement.
+        """Which of these rows continue, given the chosen tokens, read from the device, and their placement.
 
         The others have ended, and leave.
         """

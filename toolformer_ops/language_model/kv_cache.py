@@ -1,4 +1,4 @@
-"""The KV cache: a prompt that all texts share, texts that their sequences share, and each sequence's own tokens.
+"""The KV cache: a prompt that all texts share, texts that sequences share, and each sequence's own tokens.
 
 `KVCache` holds the sequences of a batch (prefill: `join`, `extend`; share, step, keep, cut), in the columns
 of `columns.py`.
@@ -43,7 +43,7 @@ def read_prompt(model: CausalModel, ids: Sequence[int]) -> CachedPrompt:
 
 
 class PromptCache:
-    """The prompts that one network has read: those of the tools, or heads that texts to be continued share."""
+    """The prompts that one network has read: those of the tools, or heads that several texts share."""
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model
@@ -71,7 +71,10 @@ class KVCache:
 
     @property
     def labels(self) -> np.ndarray:
-        """(rows,) the caller's numbers of the rows, in their order here, which may change with `join`, `share` and `keep`."""
+        """(rows,) the caller's numbers of the rows, in their order here.
+
+        The order may change with `join`, `share` and `keep`.
+        """
         return np.concatenate([np.zeros(0, dtype=np.int64), *(group.labels for group in self._groups)])
 
     @property
@@ -92,7 +95,10 @@ class KVCache:
         )
 
     def share(self, rows: Sequence[tuple[CachedText, Sequence[int], Sequence[int]]]) -> None:
-        """Add rows that share texts: of each text, how many tokens of prompt and text each row sees, and the rows' labels."""
+        """Add rows that share texts.
+
+        For each text it takes how many tokens of prompt and text each row sees, and the rows' labels.
+        """
         self._add(rows, branches=True)
 
     def step(self, tokens: np.ndarray, rows: np.ndarray | None = None) -> Tensor:

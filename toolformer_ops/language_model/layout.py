@@ -1,7 +1,7 @@
-"""Where the new tokens of a pass write, and what each of them sees: numbers alone, the same for every layer and device.
+"""Where the new tokens of a pass write, and what each of them sees.
 
-A `Layout` is made once a pass, of the numbers of a group (`columns.Group`). `attention.py` copies it to the
-devices. Imports no torch.
+These are numbers alone, the same for every layer and device. A `Layout` is made once a pass, of the numbers
+of a group (`columns.Group`). `attention.py` copies it to the devices. Imports no torch.
 """
 
 import functools
@@ -12,7 +12,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SeenRanges:
-    """What is seen of one kind of columns: runs of tokens, one behind the other, and the range of columns that each run sees."""
+    """What is seen of one kind of columns.
+
+    It is runs of tokens, one behind the other, and the range of columns that each run sees.
+    """
 
     tokens: np.ndarray
     """(runs,) how many tokens each has."""
@@ -110,7 +113,7 @@ class Layout:
 
     @functools.cached_property
     def by_text(self) -> np.ndarray:
-        """(tokens,) the tokens in an order in which those that see the same of a text are next to each other."""
+        """(tokens,) the tokens in an order in which neighbours see the same columns of a text."""
         return np.lexsort((self.seen, self.text_of))
 
     @functools.cached_property
@@ -120,7 +123,10 @@ class Layout:
 
     @functools.cached_property
     def padded_place(self) -> np.ndarray:
-        """(tokens,) where each token is if the tokens of all texts are padded to `width`, text behind text."""
+        """(tokens,) where each token is if the tokens of all texts are padded to `width`.
+
+        The padded texts are one behind the other.
+        """
         if self.is_single:
             return np.arange(self.tokens)
         by_text = np.argsort(self.text_of, kind="stable")
@@ -146,10 +152,11 @@ class Layout:
         return np.bincount(self.text_of, minlength=self.texts)
 
     def ranges(self, window: int | None, text_capacity: int) -> list[SeenRanges]:
-        """What the tokens see of the prompt, if there is one, and of the texts, whose columns are counted through.
+        """What the tokens see of the prompt, if the pass has one, and of the texts.
 
-        With branches the runs over the texts are of tokens in the order `by_text`. Texts begin
-        `text_capacity` columns apart. With a `window` a token sees that many tokens back, itself included.
+        The columns of the texts are counted through. With branches the runs over the texts are of tokens in
+        the order `by_text`. Texts begin `text_capacity` columns apart. With a `window` a token sees that many
+        tokens back, itself included.
         """
         tokens = np.arange(self.tokens)
         in_sight = self._in_sight(window)

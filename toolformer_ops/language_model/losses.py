@@ -13,7 +13,10 @@ SCORED_TOKENS = 5
 
 
 def token_weights(scored_tokens: int) -> tuple[float, ...]:
-    """Weights that fall by equal steps over `scored_tokens` tokens and sum to one: `max(0, 1 - t / scored_tokens)`, normalised."""
+    """Weights that fall by equal steps over `scored_tokens` tokens and sum to one.
+
+    They are `max(0, 1 - t / scored_tokens)`, normalised.
+    """
     steps = range(scored_tokens, 0, -1)
     return tuple(step / sum(steps) for step in steps)
 
@@ -36,5 +39,5 @@ def weighted_loss(log_probabilities: Sequence[float]) -> float:
 
 
 def is_kept(reduction: float, keep_threshold: float) -> bool:
-    """Whether a call is kept: its loss reduction is a number and at least the threshold (the paper's tau_f)."""
+    """Whether a call is kept: its loss reduction is a number of at least the threshold (tau_f)."""
     return math.isfinite(reduction) and reduction >= keep_threshold

@@ -6,7 +6,10 @@ import psutil
 
 
 def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes of main memory that this process may still take: what the machine has, and what its container's limit leaves."""
+    """Bytes of main memory that this process may still take.
+
+    It is what the machine has, or what its container's limit leaves.
+    """
     free = int(psutil.virtual_memory().available)
     for group, limit, used, cache in (
         (cgroup, "memory.max", "memory.current", "inactive_file"),

@@ -130,14 +130,17 @@ class DeviceMemory:
 
     @property
     def kept_text_tokens(self) -> int:
-        """Most tokens of texts whose contexts are kept, both copies counted: what the passes leave of their share."""
+        """Most tokens of texts whose contexts are kept, both copies counted.
+
+        It is what the passes leave of their share.
+        """
         left = self._usable * PASS_SHARE - self.pass_tokens * self.token_bytes.in_pass
         room = max(FEWEST_KEPT_TOKENS, int(left / self.token_bytes.cached))
         return min(self.sizes.kept_text_tokens, room)
 
     @property
     def read_tokens(self) -> int:
-        """Most tokens of the texts whose positions are found together, so that the contexts of all are kept."""
+        """Most tokens of texts whose positions are found together, so that the contexts of all are kept."""
         return min(self.sizes.read_tokens, self.kept_text_tokens * 1_000 // 2_048)
 
     def has_room_for(self, weight_bytes: int) -> bool:

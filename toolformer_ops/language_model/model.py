@@ -102,7 +102,7 @@ class LanguageModel:
 
     @property
     def read_tokens(self) -> int:
-        """How many tokens of texts are worth finding positions in together, before their calls are sampled."""
+        """How many tokens of texts are worth reading for positions together, before calls are sampled."""
         return self._model.memory.read_tokens
 
     def tokenize(self, text: str) -> TokenizedText:
@@ -119,10 +119,11 @@ class LanguageModel:
         threshold: float,
         allowed: Sequence[Callable[[CallPosition], bool]] | None = None,
     ) -> list[list[CallPosition]]:
-        """For each text, the `at_most` word starts with the largest p(" [") above `threshold`, in the order of the text.
+        """For each text, the `at_most` word starts with the largest p(" [") above `threshold`.
 
-        `allowed` says of each text which word starts count; all without it. Short texts are read together;
-        each has the same positions, bit for bit, as when it is read alone (on a CPU).
+        They are in the order of the text. `allowed` says of each text which word starts count; all without
+        it. Short texts are read together; each has the same positions, bit for bit, as when it is read alone
+        (on a CPU).
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
@@ -146,9 +147,10 @@ class LanguageModel:
         top_p: float,
         until_arrow: bool = False,
     ) -> Sampler:
-        """A sampler of calls: `samples` continuations of `call_start` at each position of the texts that are added to it.
+        """A sampler of calls.
 
-        A continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what
+        It draws `samples` continuations of `call_start` at each position of the texts that are added to it. A
+        continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what
         `call_start` holds of it; equal ones are not merged. The same seed key, position and sample index draw
         with the same random numbers in every batch. Where texts are added soon after `find_positions` (up to
         `memory.kept_text_tokens`), their KV caches are used again.
@@ -178,17 +180,19 @@ class LanguageModel:
 
     @torch.inference_mode()
     def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
-        """L_i(nothing) at each of a text's tokens, nats, with all the text before it that the model's window holds.
+        """L_i(nothing) at each of a text's tokens, nats.
 
-        No call at i lowers the loss by more: see `surely_below`.
+        The loss is computed with all the text before the token that the model's window holds. No call at i
+        lowers the loss by more: see `surely_below`.
         """
         tokenized = [(self.tokenize(text), tokens) for text, tokens in texts]
         return scoring.losses_without_call(self._model, self._tokenization, tokenized)
 
     def surely_below(self, bound: float, prune_below: float) -> bool:
-        """Whether `bound`, a loss or loss reduction that this model computed, proves that no call reaches `prune_below` there.
+        """Whether `bound` proves that no call reaches `prune_below` there.
 
-        The rounding errors of the model's number format are allowed for. Never for a `prune_below` of 0.
+        `bound` is a loss or loss reduction that this model computed. The rounding errors of the model's
+        number format are allowed for. Never for a `prune_below` of 0.
         """
         return scoring.surely_below(bound, prune_below, self.rounding_nats)
 
@@ -413,7 +417,9 @@ class LanguageModel:
     def generate_texts(
         self, prompts: Sequence[str], max_new_tokens: int, stop: str | None = None
     ) -> list[str]:
-        """The most likely continuation of each prompt, up to (without) `stop`, the end of the document, or `max_new_tokens`.
+        """The most likely continuation of each prompt.
+
+        It ends before `stop`, at the end of the document, or after `max_new_tokens`.
 
         Raises:
             ModelError: a prompt with its continuation does not fit into the model's window (`window_tokens`).
@@ -452,9 +458,10 @@ class LanguageModel:
     def id_log_probabilities(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[tuple[float, bool]]:
-        """Return, for token ids that continue others, their natural log probability, and whether each is the most likely one.
+        """Return, for token ids that continue others, their natural log probability.
 
-        A pair is at least one id that is given, start token included, and those that continue it.
+        With it comes whether each is the most likely one. A pair is at least one id that is given, start
+        token included, and those that continue it.
 
         Raises:
             ModelError: a pair has no id that is given, or all of it but the last id does not fit into the

@@ -1,4 +1,4 @@
-"""Passes without padding: sequences one behind the other as one row of tokens, each attending to itself alone.
+"""Passes without padding: sequences one behind the other in one row of tokens, each seen by itself alone.
 
 Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass.
 Attention is computed
@@ -62,7 +62,10 @@ def fill_passes(sequences: Sequence[Sequence[int]], at_most: int, *, share: bool
 
 
 def _shared_tokens(before: Sequence[int], sequence: Sequence[int]) -> int:
-    """How many of a sequence's first tokens are those of the one before it, leaving at least one of its own."""
+    """How many of a sequence's first tokens the sequence before it begins with, too.
+
+    At least one token is left as its own.
+    """
     if max(len(before), len(sequence)) > LONGEST_SHARED:
         return 0
     alike = zip(before, sequence[:-1], strict=False)
@@ -73,7 +76,10 @@ def _shared_tokens(before: Sequence[int], sequence: Sequence[int]) -> int:
 
 
 def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Consecutive numbers of items of these lengths, in parts that are together at most `most` long, or of one item."""
+    """Consecutive numbers of items of these lengths, in parts.
+
+    A part is at most `most` long, or a single item.
+    """
     parts: list[list[int]] = []
     together = 0
     for number, length in enumerate(lengths):
@@ -86,7 +92,10 @@ def consecutive_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
 
 
 def padded_parts(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Divide items that are padded to the longest of their part: their number times that is at most `most`."""
+    """Divide items that are padded to the longest of their part.
+
+    The number of a part's items times its longest is at most `most`.
+    """
     parts: list[list[int]] = []
     longest = 0
     for number, length in enumerate(lengths):
@@ -225,7 +234,10 @@ def buckets_of(lengths: Sequence[int], device: torch.device) -> list[_Bucket]:
 def takes_variable_lengths(
     device: torch.device, dtype: torch.dtype, width: int, softcap: float | None
 ) -> bool:
-    """Whether a kernel attends to sequences of any lengths, with heads of this width: flash attention, from NVIDIA's Ampere on."""
+    """Whether a kernel attends to sequences of any lengths, with heads of this width.
+
+    That is flash attention, from NVIDIA's Ampere on.
+    """
     fits = (
         dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= LARGEST_WIDTH and not softcap
     )

@@ -1,9 +1,9 @@
-"""Sample calls after `P(x), x[:i], " ["` (Toolformer, section 2): all positions and samples of several texts in one pass a token.
+"""Sample calls after `P(x), x[:i], " ["` (Toolformer, section 2).
 
-Samples of one position are one row for as long as they hold the same tokens: the distribution that follows is
-the same, bit for bit, so it is computed once and each of them draws from it with its own number. Measured
-with SmolLM2-135M at the default numbers, k 20 and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer
-for MT's.
+All positions and samples of several texts take one pass a token. Samples of one position are one row for as
+long as they hold the same tokens: the distribution that follows is the same, bit for bit, so it is computed
+once and each of them draws from it with its own number. Measured with SmolLM2-135M at the default numbers, k
+20 and m 10: 39 % fewer rows for the Calculator's calls, 7 % fewer for MT's.
 
 Random numbers depend on what is drawn and on nothing else: the n-th of a sample is a hash of the key, the
 position, the sample's index and n. So a sample does not depend on what it is computed with, nor on how often
@@ -92,7 +92,10 @@ class _Step:
 
 
 class Sampler:
-    """Samples with one prompt and one set of numbers: texts are added as their positions become known, and grow together."""
+    """Samples with one prompt and one set of numbers.
+
+    Texts are added as their positions become known, and grow together.
+    """
 
     def __init__(
         self,
@@ -367,10 +370,11 @@ def only(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
 
 
 def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float) -> Tensor:
-    """Cumulative probabilities over the vocabulary, float64, (rows, vocabulary), from log probabilities of the same shape.
+    """Cumulative probabilities over the vocabulary, float64, (rows, vocabulary).
 
-    `temperature` divides the logits; of the result only the most likely tokens count that are needed to reach
-    `top_p`. Computed in place if that is possible: `memory.py` counts what is held at once.
+    They are made from log probabilities of the same shape. `temperature` divides the logits; of the result
+    only the most likely tokens count that are needed to reach `top_p`. Computed in place if that is possible:
+    `memory.py` counts what is held at once.
     """
     probabilities = (log_probs / temperature).softmax(dim=-1) if temperature != 1.0 else log_probs.exp()
     if top_p < 1.0:
@@ -387,9 +391,10 @@ def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float
 
 
 def draw(cumulative: Tensor, uniforms: Tensor) -> Tensor:
-    """Token ids, (rows, draws), by inversion of `cumulative`, (rows, vocabulary), at `uniforms`, (rows, draws), float64 in [0, 1).
+    """Token ids, (rows, draws), by inversion of `cumulative`, (rows, vocabulary).
 
-    A token of probability zero is never drawn. Rows that hold no distribution (not finite) give -1.
+    `uniforms`, (rows, draws), are float64 in [0, 1). A token of probability zero is never drawn. Rows that
+    hold no distribution (not finite) give -1.
     """
     total = cumulative[:, -1:]  # (rows, 1)
     tokens = torch.searchsorted(cumulative, uniforms * total, right=True)  # (rows, draws)

@@ -1,4 +1,4 @@
-"""The losses of a call: without it, with it but without its result, with both (Toolformer, section 2), in nats.
+"""The losses of a call, in nats (Toolformer, section 2): without it, without its result, with both.
 
 `L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's
 one encoding. z is a prefix of the text, since the model has never met a call in mid-sentence (paper, footnote
@@ -69,7 +69,10 @@ class _Pass(NamedTuple):
 
 
 def surely_below(bound: float, prune_below: float, rounding_nats: float) -> bool:
-    """Whether an upper bound of a loss reduction, with so much rounding error, proves it to be below `prune_below` (0: never)."""
+    """Whether an upper bound of a loss reduction proves it to be below `prune_below` (0: never).
+
+    The bound may have so much rounding error.
+    """
     return prune_below > 0 and bound < prune_below - rounding_nats
 
 

@@ -1,11 +1,11 @@
-"""How fast the network works: tokens a second, and the share of the card's peak that its matrix products reach.
+"""How fast the network works: tokens a second, and the share of the card's peak that it reaches.
 
-A token costs two operations for each weight that it is multiplied with, six where all weights are trained:
-two in the forward pass, two for the gradients of what the layer read, and two for those of the weights, which
-frozen weights do not have. Attention, and activations that are computed twice, are not counted. The peak is
-the maker's for products in bfloat16 without sparsity, so that passes in float32 have small shares. Of
-mixtures of experts, whose tokens meet a part of the weights, and of cards that are not in the table no share
-is said. Imports no torch.
+The share counts the operations of its matrix products. A token costs two operations for each weight that it
+is multiplied with, six where all weights are trained: two in the forward pass, two for the gradients of what
+the layer read, and two for those of the weights, which frozen weights do not have. Attention, and activations
+that are computed twice, are not counted. The peak is the maker's for products in bfloat16 without sparsity,
+so that passes in float32 have small shares. Of mixtures of experts, whose tokens meet a part of the weights,
+and of cards that are not in the table no share is said. Imports no torch.
 """
 
 import re
@@ -184,7 +184,7 @@ def _numbers(weight: Any) -> int:
 
 
 def cards_of(settings: Settings, *, processes: int = 1) -> Cards:
-    """The cards on which a network computes: all that its layers are spread over, or else one for each process."""
+    """The cards on which a network computes: all that its layers are spread over, or one for each process."""
     if settings.device == "cpu":
         return Cards("cpu", processes)
     import torch

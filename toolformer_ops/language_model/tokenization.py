@@ -1,4 +1,4 @@
-r"""What the model reads: a text's one encoding, its word starts and windows, a tool's prompt, and the model's start token.
+r"""What the model reads: a text's one encoding, word starts and windows, a tool's prompt, the start token.
 
 A text x is encoded once, without context. Positions, sampling and all three losses use the same ids, so a
 position has the same meaning in every step. The prompt, and a call as prefix z with its newline, are encoded
@@ -69,7 +69,7 @@ class TokenizedText:
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
 
     def place_of(self, char: int) -> tuple[int, int] | None:
-        """The token that starts the word at `char`, or behind white space there, and the offset at which this token starts.
+        """The token that starts the word at `char`, or behind white space there, and the token's offset.
 
         So a place that was found with another vocabulary is the same place in this one. None for a word that
         starts inside a token, and for the text's first token.
@@ -137,10 +137,10 @@ def word_start_tokens(text: str, starts: Sequence[int]) -> tuple[int, ...]:
 
 
 def unspaced_start_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """Indices of the tokens that start a word without white space before it, ascending (`unspaced_word_starts`).
+    """Indices of the tokens that start a word without white space before it, ascending.
 
-    `offsets` are the first character and the end of each token. A token that begins with the further bytes of
-    a character starts no word.
+    `unspaced_word_starts` says which words these are. `offsets` are the first character and the end of each
+    token. A token that begins with the further bytes of a character starts no word.
     """
     places = unspaced_word_starts(text)
     tokens: list[int] = []
@@ -420,5 +420,5 @@ class AnnotationPrompt:
 
     @property
     def separator(self) -> str:
-        """The characters between a label and the text, in the slot and again in the output: usually a space."""
+        """The characters between a label and the text, in the slot and in the output: usually a space."""
         return self.template.partition(TEXT_SLOT)[0][len(self.before_text) :]

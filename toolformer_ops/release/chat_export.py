@@ -64,10 +64,11 @@ def export_chat(
     *,
     form: Form = FORMS["chat"],
 ) -> ChatExport:
-    """Write the release at `release` (a folder or s3://) to `out` (a .jsonl file or a folder, local or s3://).
+    """Write the release at `release` (a folder or s3://) to `out`.
 
-    The chat template of `model`, or else of the setting default_model, is tried first, if the `form` is
-    rendered by one; what it would lose is a warning. With `refusals`, some of the conversations call no tool.
+    `out` is a .jsonl file or a folder, local or s3://. The chat template of `model`, or else of the setting
+    default_model, is tried first, if the `form` is rendered by one; what it would lose is a warning. With
+    `refusals`, some of the conversations call no tool.
 
     Raises:
         ModelError: there is no such `model`.

@@ -69,14 +69,20 @@ class KeptCounts:
 
 
 def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
-    """The counts of a tool in a run: those of the newest passed check, and what joined and left the corpus since."""
+    """The counts of a tool in a run.
+
+    They are those of the newest passed check, with what joined and left the corpus since.
+    """
     parameters = what_to_count(connection, run.run_id, run.tool, "checked_yields")
     counted = database.fetch_one(connection, queries.choosing.kept_counts, **parameters)
     return KeptCounts(**counted._asdict())
 
 
 def more_than(texts: int) -> int:
-    """How many texts to read to find so many in which a tool has the best call at a place: tools lose some places to others."""
+    """How many texts to read for so many in which a tool has the best call at a place.
+
+    Tools lose some places to others.
+    """
     return texts + texts // 8 + 1
 
 
@@ -167,7 +173,10 @@ def leave_out(connection: Connection, document_ids: Sequence[uuid.UUID], reason:
 
 
 def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterator[ChosenText]:
-    """The texts that hold a chosen call, in the order of their ids, after `choose_calls` with the same tools."""
+    """The texts that hold a chosen call, in the order of their ids.
+
+    `choose_calls` was called before, with the same tools.
+    """
     after = uuid.UUID(int=0)
     while page := database.fetch_all(connection, queries.choosing.texts, after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id

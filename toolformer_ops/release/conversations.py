@@ -56,10 +56,11 @@ def conversation(text: ReleasedText, seed: int) -> list[Message]:
 
 
 def drawn_end(before: str, document_id: uuid.UUID, seed: int) -> int:
-    """Where the opening of a text ends: at the start, or after a word of `before`, which is what precedes the first call.
+    """Where the opening of a text ends: at the start, or after a word of `before`.
 
-    All these places are as likely. Not always right before the call, or the model would learn to open every
-    answer with a call. The draw follows from the seed and the text's id alone.
+    `before` is what precedes the first call. All these places are as likely. Not always right before the
+    call, or the model would learn to open every answer with a call. The draw follows from the seed and the
+    text's id alone.
     """
     ends = [0, *(match.end() for match in _WORD_END.finditer(f"{before} "))]
     digest = hashlib.sha256(f"{seed} {document_id}".encode("ascii")).digest()

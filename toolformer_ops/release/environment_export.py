@@ -1,9 +1,10 @@
-"""A release as tasks for reinforcement learning: for each released call the text before it, the tools, and what calls save.
+"""A release as tasks for reinforcement learning.
 
-The prompt of a task is that of the chat export, ended at the call's place. `expected` is the released call
-with its result and the nats that it saves; `rejected` are the calls at this place that the run did not keep,
-with their results and at most how much each saves. So a reward needs no judge: `environment/call_tasks.py`,
-which is written beside the tasks with what TRL and verifiers need, compares a model's call with these.
+A task is a released call: the text before it, the tools, and what calls save. The prompt of a task is that of
+the chat export, ended at the call's place. `expected` is the released call with its result and the nats that
+it saves; `rejected` are the calls at this place that the run did not keep, with their results and at most how
+much each saves. So a reward needs no judge: `environment/call_tasks.py`, which is written beside the tasks
+with what TRL and verifiers need, compares a model's call with these.
 
 Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
@@ -81,9 +82,10 @@ def tasks_of_text(tried: TriedText, tools: Sequence[Mapping[str, Any]]) -> list[
 
 
 def export_environment(settings: Settings, release: str, out: str, model: str = "") -> EnvironmentExport:
-    """Write the tasks of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
+    """Write the tasks of the release at `release` (s3://) to `out`, and their card.
 
-    In a folder the files for TRL and verifiers are beside them.
+    `out` is a .jsonl file or a folder, local or s3://. In a folder the files for TRL and verifiers are beside
+    them.
 
     Raises:
         NoResultError: there is no task.

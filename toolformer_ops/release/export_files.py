@@ -1,7 +1,7 @@
 """The files of an export: rows as JSON Lines, a card beside them, and what a reader needs besides.
 
-An export is a .jsonl file or a folder, of this machine or on S3. Writes over no file, and writes nothing if the
-same content exists already.
+An export is a .jsonl file or a folder, of this machine or on S3. Writes over no file, and writes nothing if
+the same content exists already.
 """
 
 import json
@@ -26,10 +26,10 @@ _S3 = "s3://"
 def write_rows(
     settings: Settings, out: str, rows: Iterable[dict[str, Any]], card: Callable[[], str]
 ) -> tuple[str, str, bool]:
-    """Write rows to `out`, and a card beside them unless it is empty: address and hash of the file, and whether it is new.
+    """Write rows to `out`, and a card beside them unless it is empty.
 
-    The card is asked for after the last row; nothing is written if it raises. In a folder it is README.md,
-    beside `NAME.jsonl` it is `NAME.md`.
+    Returns address and hash of the file, and whether it is new. The card is asked for after the last row;
+    nothing is written if it raises. In a folder it is README.md, beside `NAME.jsonl` it is `NAME.md`.
 
     Raises:
         UsageError: another file or card exists.

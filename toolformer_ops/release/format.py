@@ -158,7 +158,10 @@ class ReleasedText:
         return tuple(sorted({placed.call.tool for placed in self.all_calls()[1]}))
 
     def all_calls(self) -> tuple[str, list[WovenCall]]:
-        """The text without any call, and its calls in order: in a release of chains also those that `plain_text` holds."""
+        """The text without any call, and its calls in order.
+
+        In a release of chains the calls that `plain_text` holds are among them.
+        """
         return self._plain_and_calls
 
     @functools.cached_property
@@ -196,14 +199,14 @@ class ReleasedText:
         return spans
 
     def has_its_own_columns(self) -> bool:
-        """Whether the columns `tools` and `call_spans` of a text that was read are those that follow from its calls."""
+        """Whether the columns `tools` and `call_spans` of a text that was read follow from its calls."""
         try:
             return self.tools == self.recorded_tools and tuple(self.call_spans()) == self.recorded_spans
         except CallSyntaxError:
             return False
 
     def gives_text_back(self, tools: Sequence[str], *, chained: bool = False) -> bool:
-        """Whether the text without the calls of `tools` is the plain text, and the plain text with `calls` is the text.
+        """Whether taking out the calls of `tools` gives the plain text, and putting in `calls` the text.
 
         `chained`: the plain text holds earlier calls, which are taken out of both.
         """
@@ -251,7 +254,10 @@ def write_texts(directory: Path, texts: Iterable[ReleasedText]) -> dict[str, Pat
 
 
 def part_files(directory: Path) -> list[Path]:
-    """Return the Parquet files of a release in a local folder, in order; of an old one they are beside its card."""
+    """Return the Parquet files of a release in a local folder, in order.
+
+    The files of an old release are beside its card.
+    """
     return sorted(directory.glob(f"{DATA}/part-*.parquet")) or sorted(directory.glob("part-*.parquet"))
 
 
@@ -278,9 +284,10 @@ def read_file(path: Path) -> Iterator[ReleasedText]:
 
 
 def read_released_calls(directory: Path, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """For each call of a release in a local folder, in order: the id of its text, and these text fields of `ReleasedCall`.
+    """For each call of a release in a local folder, in order: the id of its text, and some text fields.
 
-    Reads no other columns, so it takes a tenth of the time of `read_release`.
+    The fields are those of `ReleasedCall`. Reads no other columns, so it takes a tenth of the time of
+    `read_release`.
     """
     paths = ["document_id", *(f"calls.list.element.{column}" for column in columns)]
     for path in part_files(directory):

@@ -1,9 +1,10 @@
-"""Releases and finetuned models from S3 on the Hugging Face Hub, or on another server that speaks its API (`HF_ENDPOINT`).
+"""Releases and finetuned models from S3 on the Hugging Face Hub.
 
-All files of a publication become visible in one commit, so that no reader sees half of them. Their contents
-are sent before it; what arrived stays on the hub under its hash, so that the next try sends the rest. The hub
-gets the files as they are on S3, but for README.md, whose header and last section say what only the publisher
-knows, and `toolformer-ops.json`, the manifest.
+It may be another server that speaks the hub's API (`HF_ENDPOINT`). All files of a publication become visible
+in one commit, so that no reader sees half of them. Their contents are sent before it; what arrived stays on
+the hub under its hash, so that the next try sends the rest. The hub gets the files as they are on S3, but for
+README.md, whose header and last section say what only the publisher knows, and `toolformer-ops.json`, the
+manifest.
 
 The token is huggingface_hub's matter (`HF_TOKEN`, `hf auth login`): it is never an argument, and in no
 message.
@@ -119,10 +120,11 @@ def published(settings: Settings, name: str) -> Manifest:
 
 
 def download(settings: Settings, name: str, folder: Path, described: Described) -> Manifest:
-    """Copy a release or model from S3 into a folder: its files, each compared with its hash, the completed card, the manifest.
+    """Copy a release or model from S3 into a folder.
 
-    It is what `push` puts on a hub. A download that broke off continues: the folder exists once it is
-    whole; before, its parts are in `<folder>.part` beside it.
+    It copies the files, each compared with its hash, the completed card and the manifest. It is what `push`
+    puts on a hub. A download that broke off continues: the folder exists once it is whole; before, its parts
+    are in `<folder>.part` beside it.
 
     Raises:
         UsageError: the folder holds something else. What else `published` raises.
@@ -150,7 +152,10 @@ def download(settings: Settings, name: str, folder: Path, described: Described) 
 def _complete(
     settings: Settings, manifest: Manifest, files: Path, place: Path, described: Described
 ) -> tuple[Path, Path]:
-    """Write the completed card of the publication whose files are in `files`, and its manifest, into the folder `place`."""
+    """Write the completed card of a publication and its manifest into the folder `place`.
+
+    The publication's files are in `files`.
+    """
     card, listing = place / CARD, place / MANIFEST_ON_HUB
     card.write_text(completed_card(settings, manifest, files, described), encoding="utf-8")
     listing.write_bytes(manifest.to_bytes())
@@ -262,7 +267,10 @@ def _operations(files: Mapping[str, Path], old_files: Collection[str]) -> list[A
 
 
 def completed_card(settings: Settings, manifest: Manifest, folder: Path, described: Described) -> str:
-    """The publication's README.md with what hubs read in its header, and at its end where its texts come from and its date."""
+    """The publication's README.md with what hubs read in its header.
+
+    At its end are the sources of its texts and its date.
+    """
     from huggingface_hub import RepoCard
 
     original = folder / CARD
@@ -303,7 +311,7 @@ def completed_card(settings: Settings, manifest: Manifest, folder: Path, describ
 
 
 def languages_of(folder: Path) -> tuple[str, ...]:
-    """The languages of the first texts of a release, the most frequent first, by fastText's identification."""
+    """The languages of the first texts of a release, the most frequent first, identified by fastText."""
     identified = (
         identify(text.plain_text) for text in itertools.islice(read_release(folder), LANGUAGE_TEXTS)
     )
@@ -332,7 +340,10 @@ def _origin(settings: Settings, manifest: Manifest) -> tuple[list[str], str]:
 
 
 def _require_there(commit: Any, revision: str, repo: str, files: dict[str, Path]) -> None:
-    """Fail unless the commit has each file in its size: a hub may leave out what a .gitignore of the repository names."""
+    """Fail unless the commit has each file in its size.
+
+    A hub may leave out what a .gitignore of the repository names.
+    """
     sizes = {sibling.rfilename: sibling.size for sibling in commit.siblings or ()}
     lacking = [name for name, path in sorted(files.items()) if sizes.get(name) != path.stat().st_size]
     if lacking:

@@ -1,9 +1,9 @@
-"""A release as pairs for preference optimisation (DPO): the same opening, with a chosen and a rejected continuation.
+"""A release as pairs for preference optimisation (DPO).
 
-The shapes are those of TRL's preference data sets with an explicit prompt
-(huggingface.co/docs/trl/dataset_formats): messages, with `tools`, or plain text; or LLaMA-Factory's, one turn
-a side. A row also says which pair it is, its margin in nats (the column that TRL's reward trainer reads), and
-the calls, by id.
+A pair has one opening, with a chosen and a rejected continuation. The shapes are those of TRL's preference
+data sets with an explicit prompt (huggingface.co/docs/trl/dataset_formats): messages, with `tools`, or plain
+text; or LLaMA-Factory's, one turn a side. A row also says which pair it is, its margin in nats (the column
+that TRL's reward trainer reads), and the calls, by id.
 
 A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by
 what each saves. In each text, going on without a call is also chosen over a call that makes what follows less
@@ -194,11 +194,11 @@ def export_preferences(
     form: PairForm = "messages",
     takes_lossy_template: bool = False,
 ) -> PreferenceExport:
-    """Write the pairs of the release at `release` (s3://) to `out` (a .jsonl file or a folder, local or s3://), and their card.
+    """Write the pairs of the release at `release` (s3://) to `out`, and their card.
 
-    The chat template of `model`, or else of the setting default_model, is tried first on rows of messages. If
-    it drops calls, both sides of a pair are nearly the same to a trainer, so the export is refused unless it
-    `takes_lossy_template`.
+    `out` is a .jsonl file or a folder, local or s3://. The chat template of `model`, or else of the setting
+    default_model, is tried first on rows of messages. If it drops calls, both sides of a pair are nearly the
+    same to a trainer, so the export is refused unless it `takes_lossy_template`.
 
     Raises:
         UsageError: the chat template loses something.

@@ -100,10 +100,10 @@ def find(settings: Settings, address: str, kind: Kind) -> Artifact:
 def publish(
     settings: Settings, kind: Kind, identity: str, prefix: str, files: Mapping[str, Path], *, source: str
 ) -> Artifact:
-    """Publish files (names to local paths) under a prefix of the bucket, and register them if a database is set.
+    """Publish files (names to local paths) under a prefix of the bucket.
 
-    Publishing the same again is no new publication. `identity`: what recipes call it; `source`: what it was
-    made from, for people.
+    They are registered if a database is set. Publishing the same again is no new publication. `identity`:
+    what recipes call it; `source`: what it was made from, for people.
 
     Raises:
         AlreadyPublishedError: other contents were published under this prefix.
@@ -126,7 +126,10 @@ def publish(
 
 
 def require_registry(settings: Settings) -> None:
-    """Refuse, before anything is built or sent, a database that is set and takes no registration (`database.connect`)."""
+    """Refuse, before anything is built or sent, a database that takes no registration.
+
+    No database at all is not refused (`database.connect`).
+    """
     if settings.database_dsn.get_secret_value():
         database.connect(settings).dispose()
 

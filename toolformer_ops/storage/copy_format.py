@@ -1,6 +1,7 @@
-"""Rows as Postgres's COPY text format, so that loads go by COPY (https://www.postgresql.org/docs/current/sql-copy.html).
+"""Rows as Postgres's COPY text format, so that loads go by COPY.
 
-Pure text, no connection: `database.copy_insert` sends it.
+See https://www.postgresql.org/docs/current/sql-copy.html. Pure text, no connection: `database.copy_insert`
+sends it.
 """
 
 import itertools

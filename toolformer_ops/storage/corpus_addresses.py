@@ -42,7 +42,9 @@ class CorpusAddress:
 
     @classmethod
     def of(cls, files: str, items: Iterable[str]) -> "CorpusAddress":
-        """The address of files, read as these items say: names of fields (`FieldNames.of`), and `near_duplicates=0.8`.
+        """The address of files, read as these items say.
+
+        The items are names of fields (`FieldNames.of`), and `near_duplicates=0.8`.
 
         Raises:
             UsageError: the items are no mapping, or no share of a text.
@@ -109,7 +111,10 @@ def corpus_uri_of(address: str) -> str:
 
 
 def corpus_id_of(address: str) -> str:
-    """The id of a corpus: 16 hex digits of the hash of its address as `corpus_uri_of` writes it, which has to be UTF-8."""
+    """The id of a corpus: 16 hex digits of the hash of its address as `corpus_uri_of` writes it.
+
+    The address has to be UTF-8.
+    """
     try:
         return hashlib.sha256(corpus_uri_of(address).encode("utf-8")).hexdigest()[:16]
     except UnicodeEncodeError as error:

@@ -1,9 +1,10 @@
-"""By which names the records of a corpus have their fields, where these are not `text`, `url`, `date`, `title` and `id`.
+"""By which names the records of a corpus have their fields.
 
-A mapping is written in items such as `text=raw_content`, field of ours before field of the corpus, or as the
-name of a preset (`PRESETS`). A name with dots, such as `metadata.url`, is a field of that name, or else a
-field within others. A mapping is part of the address of a corpus (`storage/corpus_addresses.py`): the same
-files under another mapping are another corpus.
+Without a mapping these are `text`, `url`, `date`, `title` and `id`. A mapping is written in items such as
+`text=raw_content`, field of ours before field of the corpus, or as the name of a preset (`PRESETS`). A name
+with dots, such as `metadata.url`, is a field of that name, or else a field within others. A mapping is part
+of the address of a corpus (`storage/corpus_addresses.py`): the same files under another mapping are another
+corpus.
 """
 
 import functools
@@ -117,7 +118,10 @@ class FieldNames:
 
     @functools.cached_property
     def read(self) -> dict[str, str]:
-        """By field, its name in the records, of those that are read: a day of fetching is not read as one of writing."""
+        """By field, its name in the records, of those that are read.
+
+        A day of fetching is not read as a day of writing.
+        """
         names = {target: name for target, name in asdict(self).items() if name}
         if self.crawled == self.date:
             del names["date"]

@@ -1,7 +1,8 @@
-"""Find the files of a corpus and read their bytes: JSON Lines, plain or packed, or Parquet, from file:// or s3://.
+"""Find the files of a corpus, at file:// or s3://, and read their bytes.
 
-Packed are gzip, Zstandard, xz and bzip2, told apart by their first bytes. In a folder a file is taken by its
-name, or else by how its content begins; what is passed over is named in one line of the log.
+They are JSON Lines, plain or packed, or Parquet. Packed are gzip, Zstandard, xz and bzip2, told apart by
+their first bytes. In a folder a file is taken by its name, or else by how its content begins; what is passed
+over is named in one line of the log.
 
 `unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through
 it.
@@ -79,7 +80,10 @@ time."""
 
 @dataclass(frozen=True)
 class UnpackingLimits:
-    """How much a packed file may hold: 9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes."""
+    """How much a packed file may hold.
+
+    9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes.
+    """
 
     unpacked_bytes: float
     ratio: float
@@ -91,7 +95,7 @@ class UnpackingLimits:
         return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
 
     def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
-        """Raise `ExpandsTooFarError` if a file of which so many bytes were read holds too much to be read further."""
+        """Raise `ExpandsTooFarError` if a file of which so many bytes were read holds too much."""
         if unpacked_bytes > self.unpacked_bytes:
             limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
         elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):
@@ -329,7 +333,10 @@ class OpenedFile:
 
     @property
     def bytes_read(self) -> int:
-        """How many of its bytes, as they are stored, were read so far; of Parquet, which is read in places, all."""
+        """How many of its bytes, as they are stored, were read so far.
+
+        Parquet is read in places, and counts as read whole.
+        """
         return self._counted.bytes_read
 
     def lines(self, max_line_bytes: int) -> Iterator[Line]:
@@ -371,7 +378,10 @@ class OpenedFile:
             yield Line(0, reason="empty_file", detail="expected JSON Lines, found no line that is not blank")
 
     def seekable(self) -> IO[bytes]:
-        """Its bytes as a file in which any place can be read, as Parquet needs it; of an object on S3, a temporary copy."""
+        """Its bytes as a file in which any place can be read, as Parquet needs it.
+
+        For an object on S3 it is a temporary copy.
+        """
         if self._stored.seekable():
             self.sha256()
             self._stored.seek(0)
@@ -393,11 +403,11 @@ class OpenedFile:
 
 
 def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
-    """A buffered stream of the bytes in `packed`: gzip, Zstandard, xz, bzip2 or plain, told apart by the first bytes.
+    """A buffered stream of the bytes in `packed`: gzip, Zstandard, xz, bzip2 or plain.
 
-    Several packed members in a row are read as one. A stream that ends in the middle of its packed data
-    raises, so that a half copy is not taken for a whole one. A small file may unpack to a large one, but only
-    as much is unpacked as is read.
+    The kind is told by the first bytes. Several packed members in a row are read as one. A stream that ends
+    in the middle of its packed data raises, so that a half copy is not taken for a whole one. A small file
+    may unpack to a large one, but only as much is unpacked as is read.
 
     Args:
         packed: where the bytes come from.

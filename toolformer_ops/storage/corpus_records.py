@@ -322,7 +322,7 @@ def _record_of(
 
 
 def _no_text(names: FieldNames, there: Sequence[str], schema_names: Collection[str]) -> Rejection:
-    """The refusal of a record, or file, without the field that holds the text, with the fields that are there."""
+    """The refusal of a record, or file, without the field that holds the text; it names the other fields."""
     present = fields_there(there, schema_names)
     likely = likely_text(there)
     refusal = _rejection(
@@ -342,7 +342,10 @@ def _string_or_none(value: object, reason: str, ignored: list[str]) -> str | Non
 
 
 def escape_control_characters(text: str) -> tuple[str, int]:
-    """The text with control characters (not tab, line feed, carriage return) as their visible pictures, and their number."""
+    """The text with control characters as their visible pictures, and their number.
+
+    Tab, line feed and carriage return stay.
+    """
     return _CONTROL.subn(lambda match: _PICTURES[match.group()], text)
 
 
@@ -414,7 +417,10 @@ def _parquet_records(
 
 
 def _refusal_of_schema(there: Sequence[str], columns: Sequence[str], names: FieldNames) -> Rejection | None:
-    """Why no row of a file with the columns `there` is read: it lacks the text, or another that the mapping names."""
+    """Why no row of a file with the columns `there` is read.
+
+    It lacks the text, or another column that the mapping names.
+    """
     if names.text not in columns:
         return _no_text(names, there, there)
     absent = [f"{target}={name}" for target, name in names.mapped.items() if name not in columns]

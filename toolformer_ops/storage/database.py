@@ -155,7 +155,10 @@ def applied_once(engine: Engine) -> set[str]:
 
 
 def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> None:
-    """Refuse (`ConfigurationError`) tables that this version does not know: what it would write may be wrong there."""
+    """Refuse (`ConfigurationError`) tables that this version does not know.
+
+    What it would write may be wrong there.
+    """
     if applied and not any(name.startswith("schema/") for name in applied):
         raise ConfigurationError(
             "expected tables made from sql/schema, found those of a development version, which nothing "
@@ -247,7 +250,10 @@ def connect_dsn(
 
 @contextmanager
 def session(engine: Engine) -> Iterator[Connection]:
-    """A connection for several transactions: its temporary tables and session locks last until the end of the block."""
+    """A connection for several transactions.
+
+    Its temporary tables and session locks last until the end of the block.
+    """
     try:
         with engine.connect() as connection:
             connection.detach()  # closed at the end, and not used again with what the session left
@@ -409,7 +415,7 @@ def copy_insert(
 
 
 def copy_rows(connection: Connection, table: str, columns: Sequence[str], rows: str) -> None:
-    """Load rows in COPY's text format (`copy_format.copy_text`) as they are, for a temporary table without a key."""
+    """Load rows in COPY's text format (`copy_format.copy_text`) into a temporary table without a key."""
     names = {"table": sql.Identifier(table), "columns": sql.SQL(", ").join(map(sql.Identifier, columns))}
     with raw_cursor(connection) as cursor, translating(f"load of {table.removeprefix('load_')}"):
         cursor.copy_expert(sql.SQL("copy {table} ({columns}) from stdin").format(**names), StringIO(rows))
@@ -457,10 +463,10 @@ def insert_rows(connection: Connection, rows: Iterable[TableRow]) -> int:
 
 
 def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
-    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe, unless they are there.
+    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe.
 
-    If retention has dropped the rows and kept the ledger, the ledger goes now, with the marks that the work
-    is finished: it would say that documents are done whose rows are gone.
+    Partitions that exist stay. If retention has dropped the rows and kept the ledger, the ledger goes now,
+    with the marks that the work is finished: it would say that documents are done whose rows are gone.
     """
     rows, *others = TABLES_OF_STAGE[stage]
     if others and not has_partition(connection, rows, recipe_id):
@@ -554,7 +560,10 @@ def analyze_grown(engine: Engine) -> list[str]:
 
 
 def raw_cursor(connection: Connection) -> Cursor:
-    """A psycopg2 cursor in the connection's own transaction, for what SQLAlchemy cannot do: COPY and whole scripts."""
+    """A psycopg2 cursor in the connection's own transaction.
+
+    It does what SQLAlchemy cannot do: COPY and whole scripts.
+    """
     return cast(Cursor, connection.connection.cursor())
 
 
@@ -607,7 +616,10 @@ def _translated(what: str, error: BaseException) -> DatabaseError:
 
 
 def _full_disk() -> str:
-    """A sentence if the state folder, in which `toolformer-ops up` keeps its Postgres, is on a disk without space."""
+    """A sentence if the state folder is on a disk without space.
+
+    `toolformer-ops up` keeps its Postgres there.
+    """
     folder = next(path for path in (state_dir(), *state_dir().parents) if path.exists())
     return (
         f"The disk of {folder} is full: free space there. "

@@ -1,11 +1,11 @@
-"""Views of other people on ours: set aside by a migration, and made again behind it (owns the table `lost_views`).
+"""Views of other people on ours: set aside by a migration, and made again behind it.
 
-Postgres drops no view that another view reads, and a migration drops all of ours. So what reads them
-is dropped first and made again at the end, with its owner, grants and comments: views, materialized views
-(empty, until they are refreshed), and functions whose body Postgres knows. What cannot be made
-again, since what it read is gone, is kept as text in `lost_views` with what Postgres said. What cannot be
-made again from its definition, such as a column of a table, is never dropped: it is named, and nothing is
-migrated.
+Owns the table `lost_views`. Postgres drops no view that another view reads, and a migration drops all of
+ours. So what reads them is dropped first and made again at the end, with its owner, grants and comments:
+views, materialized views (empty, until they are refreshed), and functions whose body Postgres knows. What
+cannot be made again, since what it read is gone, is kept as text in `lost_views` with what Postgres said.
+What cannot be made again from its definition, such as a column of a table, is never dropped: it is named, and
+nothing is migrated.
 
 People build in the schema `analysts` (`sql/analysts_role.sql`); views elsewhere are treated alike.
 """

@@ -1,10 +1,11 @@
-"""Forget texts: delete them and every row derived from them, and withdraw the releases and models that hold them from S3.
+"""Forget texts: delete them and every row derived from them.
 
-Owns `forgotten_documents` and `forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so
-that no ingestion takes it again, and then deleted in batches, each one transaction: forgetting may be killed
-and run again. The rows of a release (hashes of texts and calls) stay as the record of where a text is.
-docs/forgetting.md says what is not deleted: write-ahead log, backups, older versions of S3 objects, logs, and
-the corpus's own files. Does not change the stored numbers of finished runs.
+The releases and models that hold them are withdrawn from S3. Owns `forgotten_documents` and
+`forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so that no ingestion takes it
+again, and then deleted in batches, each one transaction: forgetting may be killed and run again. The rows of
+a release (hashes of texts and calls) stay as the record of where a text is. docs/forgetting.md says what is
+not deleted: write-ahead log, backups, older versions of S3 objects, logs, and the corpus's own files. Does
+not change the stored numbers of finished runs.
 """
 
 import json
@@ -100,10 +101,11 @@ def forget(
     dry_run: bool = False,
     texts_per_transaction: int = TEXTS_PER_TRANSACTION,
 ) -> Forgotten:
-    """Forget these documents, what this corpus alone holds, or all texts that these records of the corpus ever had.
+    """Forget these documents, what this corpus alone holds, or texts of these records of the corpus.
 
-    Returns what that was and where S3 still holds it. What an interrupted call left undone is done as well.
-    Without documents and corpus that is all, and the places are those of every text that was ever forgotten.
+    Of the records they are all texts that they ever had. Returns what that was and where S3 still holds it.
+    What an interrupted call left undone is done as well. Without documents and corpus that is all, and the
+    places are those of every text that was ever forgotten.
 
     Raises:
         UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the

@@ -279,9 +279,10 @@ class _Writer:
         database.execute(self._engine, queries.history.delete_files, file_keys=keys)
 
     def _write_without_leaving_rows(self, row: Row[Any]) -> None:
-        """Make the file that takes the place of a stale one: of its recipe the documents that are registered with it.
+        """Make the file that takes the place of a stale one.
 
-        Of a corpus all but those that are forgotten.
+        Of its recipe it holds the documents that are registered with it. Of a corpus all but those that are
+        forgotten.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

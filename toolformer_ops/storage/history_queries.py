@@ -182,9 +182,10 @@ def runs_of(settings: Settings) -> list[str]:
 
 
 def tables_of(query: str) -> set[str]:
-    """The tables whose rows a query may read: those that it names, or that a view or question reads which it names.
+    """The tables whose rows a query may read.
 
-    By the words of the query: a name in a string counts, too.
+    It names them, or it names a view or question that reads them. By the words of the query: a name in a
+    string counts, too.
     """
     statements = _made_statements()
     names, read_names = [*_words(query)], set()
@@ -233,7 +234,7 @@ def _words(sql: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _made_statements() -> dict[str, str]:
-    """What makes the functions, views and questions, by their names, in an order in which they can be made."""
+    """What makes the functions, views and questions, by their names, in an order that works."""
     statements: dict[str, str] = {}
     for path in sorted(_FOLDER.glob("*.sql")):
         parts = re.split(r"^(?=create )", path.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -52,7 +52,10 @@ def local_path(settings: Settings, address: str, name: str, *, within: Path | No
 
 
 def described(address: str) -> str:
-    """An address as a message names it: a relative path together with what it means to the process that looks for it."""
+    """An address as a message names it.
+
+    A relative path comes with what it means to the process that looks for it.
+    """
     if address.startswith(("/", "~", "s3://", "file:///")):
         return address
     path = normal_uri(address).removeprefix("file://")

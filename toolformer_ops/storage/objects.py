@@ -1,9 +1,10 @@
-"""Objects on S3 through boto3: written only if absent or whole, read again if a connection breaks, listed by address.
+"""Objects on S3 through boto3.
 
-boto3 tries requests again that are not answered, sends large files in parts, and compares checksums. Here is
-what it does not do: a write that met another one (409) is tried again, a read whose connection broke
-continues at that byte, and every error of boto3 becomes one of ours, with what was asked, where, and the
-remedy. Does not know what the objects are for: `publication.py` does.
+They are written only if absent or whole, read again if a connection breaks, and listed by address. boto3
+tries requests again that are not answered, sends large files in parts, and compares checksums. Here is what
+it does not do: a write that met another one (409) is tried again, a read whose connection broke continues at
+that byte, and every error of boto3 becomes one of ours, with what was asked, where, and the remedy. Does not
+know what the objects are for: `publication.py` does.
 """
 
 import base64
@@ -145,7 +146,10 @@ class Objects:
     # Buckets
 
     def require_bucket(self) -> None:
-        """Fail unless the bucket exists: some stores make a missing one at the first put, so that a wrong name goes unnoticed."""
+        """Fail unless the bucket exists.
+
+        Some stores make a missing bucket at the first put, so that a wrong name goes unnoticed.
+        """
         self._request("head_bucket", self.bucket)
 
     # Single objects
@@ -191,7 +195,10 @@ class Objects:
 
     @_ask_again
     def put(self, key: str, content: bytes, content_type: str) -> None:
-        """Write a small object, over the one of that key: for what is made anew from its sources, such as a page."""
+        """Write a small object, over the object of that key.
+
+        It is for what is made anew from its sources, such as a page.
+        """
         self._put(key, content, ContentType=content_type)
 
     def _put(self, key: str, body: bytes, **arguments: str) -> None:

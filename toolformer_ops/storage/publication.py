@@ -188,13 +188,19 @@ class ObjectStore(Objects):
         return manifest
 
     def upload(self, manifest: Manifest, files: Mapping[str, Path]) -> None:
-        """Write the files that a manifest names and that are not there yet, but not the manifest: no reader sees them yet."""
+        """Write the files that a manifest names and that are not there yet, but not the manifest.
+
+        No reader sees them yet.
+        """
         self.require_bucket()
         self._write(manifest, files, self.lacking(manifest))
         self._require_whole(manifest, by_bytes=False)
 
     def lacking(self, manifest: Manifest, *, by_bytes: bool = True) -> dict[PublishedFile, str]:
-        """The files of a publication whose object is not there with its content, each with what was found (`found_instead`)."""
+        """The files of a publication whose object is missing or has another content.
+
+        Each comes with what was found (`found_instead`).
+        """
         findings = {file: self.found_instead(manifest, file, by_bytes=by_bytes) for file in manifest.files}
         return {file: what for file, what in findings.items() if what is not None}
 
@@ -302,7 +308,10 @@ class ObjectStore(Objects):
         return Manifest.from_bytes(prefix, body)
 
     def published(self, prefix: str, registered_sha256: str | None) -> Manifest:
-        """The manifest of a publication that has to be there, with the hash that Postgres registered, if it registered one."""
+        """The manifest of a publication that has to be there.
+
+        It has the hash that Postgres registered, if Postgres registered one.
+        """
         manifest = self.read_manifest(prefix)
         if manifest is None:
             raise ObjectNotFoundError(
@@ -413,7 +422,10 @@ class ObjectStore(Objects):
 
 
 def reserve(manifest: Manifest, folder: Path) -> None:
-    """Make the files of a download in their full length, without a byte of content but of those that are there whole."""
+    """Make the files of a download in their full length.
+
+    They have no byte of content, but for those that are there whole.
+    """
     journal, there = folder / JOURNAL, []
     for file in manifest.files:
         path = folder / file.name

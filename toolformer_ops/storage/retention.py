@@ -99,7 +99,10 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
 
 
 def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
-    """The recipes whose calls, losses or placebos `drop_written` would drop, if the files of the history are whole."""
+    """The recipes whose calls, losses or placebos `drop_written` would drop.
+
+    It drops them if the files of the history are whole.
+    """
     with database.transaction(database.connect(settings)) as connection:
         return _recipes_in_history(connection, uses)
 

@@ -1,4 +1,7 @@
-"""Files on this machine that several processes read and write: replaced whole, and locked with a word to whoever waits."""
+"""Files on this machine that several processes read and write.
+
+They are replaced whole, and locked with a word to whoever waits.
+"""
 
 import contextlib
 import logging
@@ -13,9 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write `text` to `path`, through a new file that takes its place: none reads a part of it, whenever this process is killed.
+    """Write `text` to `path`, through a new file that takes its place.
 
-    `mode` is that of the new file, less the umask.
+    No process reads a part of it, whenever this process is killed. `mode` is that of the new file, less the
+    umask.
     """
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:

@@ -1,1 +1,4 @@
-"""The tools a language model may call: `base` says what one is, `registry` which there are, `prompts/` how each is taught."""
+"""The tools a language model may call.
+
+`base` says what a tool is, `registry` which tools exist, `prompts/` how each is taught.
+"""

@@ -187,9 +187,9 @@ class Tool:
         return " ".join(call_input.split())
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Whether the input could only be known from what follows the call, so that the call cannot be taught (appendix A.1).
+        """Whether the input could only be known from what follows the call (appendix A.1).
 
-        Here: never.
+        Such a call cannot be taught. Here: never.
         """
         return False
 

@@ -87,7 +87,10 @@ class Calculator(Tool):
         return _decided(document, judge)
 
     def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
-        """One decision for the whole document: that of `filter`, or whether `computations.py` finds one in it."""
+        """One decision for the whole document.
+
+        It is that of `filter`, unless `computations.py` finds a computation in it.
+        """
         return self.filter(document) if rule == "paper" else _decided(document, judge_computations)
 
     def effective_input(self, call_input: str, document: Document) -> str:
@@ -342,7 +345,7 @@ def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
 
 
 def _stands_near(places: list[NumberInText], first: NumberInText, second: NumberInText, exact: bool) -> bool:
-    """Whether one of the places of a result is within a window that also holds both numbers, and is neither of them."""
+    """Whether a place of a result is within a window that holds both numbers, and is neither of them."""
     earliest, latest = second.token - WINDOW_TOKENS + 1, first.token + WINDOW_TOKENS - 1
     begin = bisect_left(places, earliest, key=lambda number: number.token)
     for place in places[begin : begin + 2 * WINDOW_TOKENS]:

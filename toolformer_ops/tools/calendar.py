@@ -1,11 +1,11 @@
-"""The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written (Toolformer, section 3 and appendix A.1).
+"""The Calendar: `Today is Monday, January 30, 2023.` for the day a document was written.
 
-That day is the date the record gives, or the date in its address, such as
-`https://example.org/2023/01/30/title`; of two that differ the earlier one, since a page is crawled, stored or
-changed after it was written, and the date of many corpora (FineWeb's) is that of the crawl. Documents without
-a day are left out. What is cached is the date, so one
-row serves all documents of a day. Names of days and months do not depend on the locale, and no clock is read,
-so that the same document gives the same answer every night.
+See Toolformer, section 3 and appendix A.1. That day is the date the record gives, or the date in its address,
+such as `https://example.org/2023/01/30/title`; of two that differ the earlier one, since a page is crawled,
+stored or changed after it was written, and the date of many corpora (FineWeb's) is that of the crawl.
+Documents without a day are left out. What is cached is the date, so one row serves all documents of a day.
+Names of days and months do not depend on the locale, and no clock is read, so that the same document gives
+the same answer every night.
 """
 
 import contextlib

@@ -268,7 +268,7 @@ def operands(text: str) -> list[Operand]:
 
 
 def _without_list_numbers(text: str) -> str:
-    """The text with spaces for the numbers of a list that goes on within a line, such as `1. Draft. 2. Review.`."""
+    """The text with spaces for the numbers of a list within a line, such as `1. Draft. 2. Review.`."""
     matches = list(_LIST_NUMBER.finditer(text))
     pieces, end = [], 0
     for place, match in enumerate(matches):
@@ -280,7 +280,10 @@ def _without_list_numbers(text: str) -> str:
 
 
 def _written_numbers(text: str, blanked: str) -> dict[int, _Written]:
-    """The numbers by the character where they start: in digits, in words, or in digits with a word for the scale."""
+    """The numbers by the character where they start.
+
+    They are in digits, in words, or in digits with a word for the scale.
+    """
     numbers: dict[int, _Written] = {}
     for match in _NUMBER.finditer(blanked):
         whole, _, decimals = match[0].replace(",", "").partition(".")
@@ -340,7 +343,10 @@ def _is_of_a_name(text: str, start: int) -> bool:
 
 
 def _is_counted(text: str, start: int, end: int) -> bool:
-    """Whether words that say a number mean it: not `one`, not the `third` that is an ordinal, not `the Big Ten`."""
+    """Whether words that say a number mean it.
+
+    `one`, the `third` that is an ordinal and `the Big Ten` do not.
+    """
     if _NOT_COUNTED.fullmatch(text, start, end):
         return False
     if text[start].isupper() and not _BEGINS_A_SENTENCE.search(text, max(0, start - 5), start):
@@ -446,7 +452,7 @@ def _follows_from_years(first: Value, second: Value, result: Value) -> How | Non
 
 
 def _follows_as_percentage(first: Value, second: Value, result: Value) -> How | None:
-    """Whether a percentage is the share of the smaller in the larger, or the change from the first to the second."""
+    """Whether a percentage is the smaller's share in the larger, or the change from first to second."""
     low, high = sorted((first.millionths, second.millionths))
     if low == high or result.millionths == HUNDRED:
         return None
@@ -504,7 +510,10 @@ class _Words:
         return self._next(words, start) < end
 
     def sentence_of(self, number: Operand) -> tuple[int, int]:
-        """The first character and the end of a number's sentence, up to 200 characters before it and 100 behind it."""
+        """The first character and the end of a number's sentence.
+
+        It reaches at most 200 characters before the number and 100 behind it.
+        """
         ends = self._of(_SENTENCE_END)
         place = bisect_right(ends, number.start_char - 1)
         start = max(0, number.start_char - 200, ends[place - 1] + 1 if place else 0)
@@ -567,7 +576,7 @@ class _Surroundings:
         return self._says(_FACTOR)
 
     def _mean_percentage(self, computation: Computation) -> bool:
-        """Whether a relation of a percentage is no chance: its numbers have many digits, or stand together."""
+        """Whether a percentage's relation is no chance: its numbers have many digits, or stand together."""
         first, second, result = computation.first, computation.second, computation.result
         tokens = result.token - first.token
         digits = _digits(first, second, result)
@@ -616,7 +625,10 @@ def _thing(text: str, number: Operand) -> str:
 
 
 def sums_several(text: str, numbers: list[Operand]) -> bool:
-    """Whether a number that a sentence calls a total or an average is that of three or more numbers right before it."""
+    """Whether a number that a sentence calls a total or an average is that of the numbers right before it.
+
+    They are at least three.
+    """
     words = _Words(text)
     for index, result in enumerate(numbers):
         total, amount = 0, result.value.millionths

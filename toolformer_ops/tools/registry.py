@@ -63,9 +63,10 @@ def get_tool(name: str) -> Tool:
 
 
 def typed_tools(items: Sequence[str]) -> tuple[str, ...]:
-    """Names of tools as a person types them, several in an item with commas or spaces between them, each once.
+    """Names of tools as a person types them, each once.
 
-    Returns no name for empty items, which a script may hand on; commands then take all tools.
+    An item may hold several, with commas or spaces between them. Returns no name for empty items, which a
+    script may hand on; commands then take all tools.
 
     Raises:
         ToolError: there is no such tool.
@@ -80,7 +81,7 @@ def tools_on_device() -> list[str]:
 
 
 def forget_tools() -> None:
-    """Look for packages and files again when the next tool is asked for, if one was written by this process."""
+    """Look for packages and files again when the next tool is asked for, if this process wrote one."""
     for cached in (tool_names, get_tool, _added_tools):
         cached.cache_clear()
 

@@ -23,9 +23,10 @@ from toolformer_ops.language_model.models.identity import (
 def load_checkpoint(
     setting: str, name: str, revision: str | None, settings: Settings, dtype: str
 ) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder, a published model on S3 or a hub id, on the settings' device, ready to generate.
+    """Model and tokenizer of a folder, a published model or a hub id, ready to generate.
 
-    `setting` is the environment variable that names the checkpoint, for messages.
+    They are on the settings' device. `setting` is the environment variable that names the checkpoint, for
+    messages.
 
     Raises:
         ToolError: there is none, or it is no sequence-to-sequence checkpoint with safetensors and a

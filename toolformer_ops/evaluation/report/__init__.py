@@ -1,4 +1,5 @@
-"""The page that shows what a run's evaluations gave: one HTML file that needs nothing else, not even a network.
+"""The page that shows what a run's evaluations gave.
 
-`stages/evaluation_report.py` gathers its contents and publishes it. Nothing here computes a score.
+It is one HTML file that needs nothing else, not even a network. `stages/evaluation_report.py` gathers its
+contents and publishes it. Nothing here computes a score.
 """

@@ -1,7 +1,8 @@
-"""Bars with 95 % intervals and loss curves, as SVG by matplotlib, in the colours of the page's style sheet, light and dark.
+"""Bars with 95 % intervals and loss curves, as SVG by matplotlib.
 
-Texts stay texts (in the page's font, escaped, `$` is no mathematics). Each bar and curve has a title for
-pointers and screen readers. Equal input makes equal bytes. Does not choose what is drawn.
+They have the colours of the page's style sheet, light and dark. Texts stay texts (in the page's font,
+escaped, `$` is no mathematics). Each bar and curve has a title for pointers and screen readers. Equal input
+makes equal bytes. Does not choose what is drawn.
 """
 
 import io

@@ -104,7 +104,10 @@ def _shown_suite(table: SuiteTable) -> dict[str, Any]:
 
 
 def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[EvaluatedInput]:
-    """Inputs of the model with tools: each subset in turn, right and wrong ones in turn, those with a call before the others."""
+    """Inputs of the model with tools: each subset in turn, right and wrong ones in turn.
+
+    Those with a call come before the others.
+    """
     by_subset: dict[tuple[str, str], list[EvaluatedInput]] = defaultdict(list)
     for answer in inputs:
         if answer.variant == "with_tools" and answer.call_start_rank > 0:

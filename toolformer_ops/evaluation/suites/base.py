@@ -1,4 +1,4 @@
-"""What a suite is made of: data sets in their published formats, a zero-shot prompt, barred tools and a metric.
+"""What a suite is made of: data sets as published, a zero-shot prompt, barred tools and a metric.
 
 A reader turns the records of a data set into items, or names the reason for which a record cannot be asked.
 This module turns items into questions, counts the reasons, and says of a file that is missing or of another
@@ -227,7 +227,10 @@ def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
 
 
 def _read_items(folder: DataFolder, data_set: DataSet) -> tuple[list[Item], "Counter[str]", str]:
-    """The items of a data set, at least one, how many records cannot be asked, by reason, and the hash of the files."""
+    """The items of a data set, at least one.
+
+    Returns how many records cannot be asked, by reason, and the hash of the files, too.
+    """
     files = _read_files(folder, data_set)
     names = ", ".join(file.uri for file in files[:3]) + (", ..." if len(files) > 3 else "")
     items: list[Item] = []

@@ -1,6 +1,7 @@
-"""MLQA (section 4.2.4): a paragraph in English, a question in another language, an answer in English (Lewis et al., 2019).
+"""MLQA (section 4.2.4): a paragraph in English, a question in another language, an answer in English.
 
-The test files are of SQuAD's format. One subset for each language of the paper's Table 6.
+The data set is of Lewis et al., 2019. The test files are of SQuAD's format. One subset for each language of
+the paper's Table 6.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,6 @@
-"""Question answering without context (section 4.2.3): WebQuestions, Natural Questions (open) and TriviaQA, aliases accepted.
+"""Question answering without context (section 4.2.3).
 
+The data sets are WebQuestions, Natural Questions (open) and TriviaQA, whose aliases are accepted.
 WebQuestions and Natural Questions are read in the JSON Lines form with `question` and a list `answer`,
 TriviaQA as published.
 """

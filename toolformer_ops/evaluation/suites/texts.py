@@ -1,8 +1,9 @@
-"""Texts whose perplexity is measured (section 4.3): WikiText by its articles, and documents as JSON Lines with a field `text`.
+"""Texts whose perplexity is measured (section 4.3).
 
-WikiText is taken as it is published: its tokens with spaces between them, `@-@` and `<unk>` included. An
-article begins at a heading of the first level (` = Title = `) with an empty line before and after it: a line
-of a formula may have the same form. What precedes the first heading belongs to no article.
+They are WikiText by its articles, and documents as JSON Lines with a field `text`. WikiText is taken as it is
+published: its tokens with spaces between them, `@-@` and `<unk>` included. An article begins at a heading of
+the first level (` = Title = `) with an empty line before and after it: a line of a formula may have the same
+form. What precedes the first heading belongs to no article.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Requests to an OpenAI-compatible server: side by side, each within limits of time and size, and tried again within a budget.
+"""Requests to an OpenAI-compatible server, side by side.
 
-What comes back is one of four:
+Each is within limits of time and size, and tried again within a budget. What comes back is one of four:
 
     an answer   JSON with a text for each sample, by the model that was asked for
     a refusal   of this request alone (400, 413, 422), such as a text that is too long: counted, not tried again
@@ -372,7 +372,10 @@ class Client:
 
 
 def _pause(state: "tenacity.RetryCallState") -> float:
-    """Seconds before the next try: doubled each time and drawn at random below that, or what the server asks for."""
+    """Seconds before the next try.
+
+    They are drawn at random below a limit that doubles each time, or are what the server asks for.
+    """
     import tenacity
 
     drawn = tenacity.wait_random_exponential(multiplier=FIRST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS)(state)
@@ -396,5 +399,8 @@ def _writing(choice: Mapping[str, Any], api: str) -> Writing:
 
 
 def _is_of(answered: str, model: str) -> bool:
-    """Whether the name in an answer is that of the model, or of a dated or revised form of it (`gpt-x-2026-01-01`, `name@main`)."""
+    """Whether the name in an answer is that of the model, or of a dated or revised form of it.
+
+    Such forms are `gpt-x-2026-01-01` and `name@main`.
+    """
     return answered == model or answered.startswith((f"{model}-", f"{model}@", f"{model}:"))

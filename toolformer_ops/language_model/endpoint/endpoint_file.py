@@ -1,8 +1,8 @@
-"""The TOML file of a proposer behind an endpoint: where the server is, which model it is asked for, and how (docs/proposers.md).
+"""The TOML file of a proposer behind an endpoint (docs/proposers.md).
 
-It is `NAME.proposer.toml` in the folder of the tool files, and a run names it as `endpoint:NAME`. So who
-starts a run chooses among the servers that the administrator has named, and sends texts and secrets nowhere
-else.
+It says where the server is, which model it is asked for, and how. It is `NAME.proposer.toml` in the folder of
+the tool files, and a run names it as `endpoint:NAME`. So who starts a run chooses among the servers that the
+administrator has named, and sends texts and secrets nowhere else.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""GPUs as a process finds them: why torch can use none, which they are, and whether another process fills them.
+"""GPUs as a process sees them: why torch can use none, which they are, and what fills them.
 
 Asks the CUDA driver itself (`libcuda.so.1`) for what torch does not say: which CUDA it knows, and why it
 shows no device.
@@ -124,7 +124,9 @@ def free_bytes(number: int) -> int:
 
 
 def require_own_memory(what: str) -> None:
-    """Raise where memory was short for `what`, and other processes hold much of the GPUs that this one uses: it is not to blame.
+    """Raise where memory was short for `what`, and other processes hold much of the GPUs that this one uses.
+
+    Then this process is not to blame.
 
     Raises:
         InfrastructureError: the message has the free and all bytes of such a GPU, and what others hold.

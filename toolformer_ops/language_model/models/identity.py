@@ -63,7 +63,10 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
 def split_revision(model: str) -> tuple[str, str | None]:
-    """A model as the form takes it: a path, `hub/id@revision` or `s3://bucket/models/name`, as (path, id or address, revision)."""
+    """A model as the form takes it, as (path, id or address, revision).
+
+    The form takes a path, `hub/id@revision` or `s3://bucket/models/name`.
+    """
     if model.startswith(S3):
         return model, None
     name, at, revision = model.rpartition("@")
@@ -268,10 +271,10 @@ def require_hub_revision(hub_id: str, revision: str | None) -> str:
 
 
 def hub_options(revision: str, settings: Settings | None = None) -> dict[str, Any]:
-    """The arguments with which every loader asks a model hub: at this revision, and never where `hub_offline` is set.
+    """The arguments with which every loader asks a model hub.
 
-    The setting is that of the deployment if no settings are given. Then only models in the local hub cache
-    are found.
+    It is asked at this revision, and never where `hub_offline` is set. The setting is that of the deployment
+    if no settings are given. Then only models in the local hub cache are found.
     """
     offline = (settings or load_settings()).hub_offline
     if offline:
@@ -312,7 +315,7 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
 
 
 def cache_refused(error: BaseException) -> OSError | None:
-    """The error of the file system, among `error` and those that it was raised from, that denies a file of the local hub cache."""
+    """The error of the file system that denies a file of the local hub cache: `error`, or a cause of it."""
     denied = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
     cause: BaseException | None = error
     while cause is not None:
@@ -370,7 +373,7 @@ def _require_downloaded(settings: Settings, snapshot: Path) -> None:
 
 
 def _content_hash(sha256_by_name: Mapping[str, str]) -> str:
-    """16 digits: the hash of what decides what a model computes, among files given by name with their SHA-256."""
+    """16 digits: the hash of the files that decide what a model computes, by name with their SHA-256."""
     weights = (name for name in sha256_by_name if "/" not in name and name.endswith(".safetensors"))
     content = hashlib.sha256()
     for name in sorted({*weights, *(name for name in CONTENT_FILES if name in sha256_by_name)}):

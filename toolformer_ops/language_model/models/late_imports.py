@@ -1,4 +1,7 @@
-"""Import a large library without those parts of it that nothing here uses: each would take a second of every process's start."""
+"""Import a large library without those parts of it that nothing here uses.
+
+Each part would take a second of every process's start.
+"""
 
 import importlib
 import sys

@@ -1,4 +1,7 @@
-"""Load network and tokenizer with transformers: safetensors only, no remote code, hub models only at a pinned revision."""
+"""Load network and tokenizer with transformers.
+
+It loads safetensors only, no remote code, and hub models only at a pinned revision.
+"""
 
 import json
 import logging
@@ -186,9 +189,10 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
 
 
 def answer_on_first_device(network: Any) -> Any:
-    """Let decoder and output projection of a network whose layers accelerate has spread answer if they take their input.
+    """Let decoder and output projection of a spread network answer if they take their input.
 
-    accelerate moves what a layer reads to the layer's device. Only the KV cache stays with its layer.
+    accelerate has spread the layers over devices. accelerate moves what a layer reads to the layer's device.
+    Only the KV cache stays with its layer.
     """
     from accelerate.utils import send_to_device
 
@@ -199,7 +203,10 @@ def answer_on_first_device(network: Any) -> Any:
 
 
 def _require_on_gpus(network: Any, source: str) -> None:
-    """Refuse a network of which accelerate left a part to the CPU or the disk: each token would bring it over again."""
+    """Refuse a network of which accelerate left a part to the CPU or the disk.
+
+    Each token would bring that part over again.
+    """
     elsewhere = sorted(
         name for name, place in getattr(network, "hf_device_map", {}).items() if place in ("cpu", "disk")
     )
@@ -230,7 +237,9 @@ def load_tokenizer(path_or_hub_id: str, revision: str | None, settings: Settings
 
 
 def require_no_own_code(tokenizer: Any, source: str) -> None:
-    """Refuse a tokenizer that names its own code: transformers has loaded another class in its place, without a word.
+    """Refuse a tokenizer that names its own code.
+
+    transformers has loaded another class instead, without a word.
 
     Raises:
         ModelError: `auto_map` in tokenizer_config.json names a class.
@@ -249,7 +258,9 @@ def require_no_own_code(tokenizer: Any, source: str) -> None:
 def _source(
     path_or_hub_id: str, revision: str | None, settings: Settings | None
 ) -> tuple[str, dict[str, Any]]:
-    """A folder, or a hub id with its pinned revision and whether the hub may be asked, as transformers takes them.
+    """A folder, or a hub id with its pinned revision, as transformers takes them.
+
+    With a hub id comes whether the hub may be asked.
 
     Raises:
         ModelError: a hub id without a revision.

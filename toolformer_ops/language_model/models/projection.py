@@ -7,9 +7,10 @@ from torch import Tensor
 
 
 def logits_of(config: Any, projected: Tensor) -> Tensor:
-    """Logits from the output projection, both (..., vocabulary): with the softcap of Gemma 2 and the scale of Granite or Cohere.
+    """Logits from the output projection, both (..., vocabulary).
 
-    `config` is the network's or that of its text part.
+    They have the softcap of Gemma 2 and the scale of Granite or Cohere. `config` is the network's or that of
+    its text part.
     """
     config = config.get_text_config(decoder=True)
     softcap = getattr(config, "final_logit_softcapping", None)

@@ -23,7 +23,7 @@ _OWN_NAMES = {
 
 
 def write_for_version_4(folder: Path) -> None:
-    """Write the names of transformers 4 beside those of 5 into the configurations of a model and its tokenizer.
+    """Write transformers 4's names beside those of 5 into the configurations of a model and its tokenizer.
 
     Twice changes nothing more.
     """

@@ -92,7 +92,10 @@ def _tool_function(
 
 
 def _key(tool: str, arguments: Mapping[str, Any]) -> str:
-    """A call in one spelling: white space in texts counts as one space, and arguments without a value not at all."""
+    """A call in one spelling.
+
+    White space in texts counts as one space, and arguments without a value not at all.
+    """
     values = {
         name: " ".join(value.split()) if isinstance(value, str) else value
         for name, value in arguments.items()

@@ -1,6 +1,6 @@
-"""The tasks beside this file as an environment of TRL's `GRPOTrainer` (`environment_factory`), which has the reward, too.
+"""The tasks beside this file as an environment of TRL's `GRPOTrainer` (`environment_factory`).
 
-tasks = load_dataset("json", data_files="train.jsonl", split="train")
+The environment has the reward, too. tasks = load_dataset("json", data_files="train.jsonl", split="train")
 GRPOTrainer("MODEL", args=GRPOConfig(), train_dataset=tasks,
 environment_factory=environment_class(tasks[0]["tools"]))
 """

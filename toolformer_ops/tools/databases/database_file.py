@@ -1,8 +1,8 @@
-"""The TOML file of a tool of a database: which database, the tables that queries may name, limits (docs/sql_tool.md).
+"""The TOML file of a tool of a database (docs/sql_tool.md).
 
-The file holds the tables and columns of the database when it was written (`[recorded]`). No password is in
-it: a Postgres' address has the name of an environment variable instead, or is an Airflow Connection's.
-`database_tool.py` makes a tool of it.
+It says which database, the tables that queries may name, and limits. The file holds the tables and columns of
+the database when it was written (`[recorded]`). No password is in it: a Postgres' address has the name of an
+environment variable instead, or is an Airflow Connection's. `database_tool.py` makes a tool of it.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Queries of Postgres, which only read: each runs in a transaction that is READ ONLY, under the server's own time limits.
+"""Queries of Postgres, which only read.
+
+Each runs in a transaction that is READ ONLY, under the server's own time limits.
 
 1. The text is read (`query_text.py`): one SELECT, functions of a list, no system catalog, nothing hidden.
 2. The server parses it as one statement, by the extended protocol, which takes no second one.

@@ -1,9 +1,10 @@
-"""What the text of a query says before any database reads it: its words, its names, whether it is one statement.
+"""What the text of a query says before any database reads it.
 
-The words of Postgres are read as its lexer reads them with `standard_conforming_strings`, which each
-transaction sets: https://www.postgresql.org/docs/current/sql-syntax-lexical.html. This is the first of
-several bounds, and refuses what it does not understand; Postgres itself takes one statement at a time, in a
-transaction that only reads (`postgres_queries.py`).
+That is its words, its names, and whether it is one statement. The words of Postgres are read as its lexer
+reads them with `standard_conforming_strings`, which each transaction sets:
+https://www.postgresql.org/docs/current/sql-syntax-lexical.html. This is the first of several bounds, and
+refuses what it does not understand; Postgres itself takes one statement at a time, in a transaction that only
+reads (`postgres_queries.py`).
 """
 
 import re
@@ -110,7 +111,9 @@ class Names:
 
 
 def check_postgres_query(query: str, names: Names) -> None:
-    """Check that a query is one SELECT, calls allowed functions alone, and names no system catalog and nothing that is hidden.
+    """Check that a query is one SELECT, calls allowed functions alone, and names nothing that is hidden.
+
+    System catalogs are hidden.
 
     Raises:
         RejectedInputError: it is not.
@@ -154,7 +157,10 @@ def _begins_a_select(tokens: Sequence[Token]) -> bool:
 
 
 def _calls_nothing(tokens: Sequence[Token], number: int) -> bool:
-    """Whether a name before a round bracket is a keyword, a type, an alias with columns, or a query of WITH with columns."""
+    """Whether a name before a round bracket is no function.
+
+    It may be a keyword, a type, an alias with columns, or a query of WITH with columns.
+    """
     token = tokens[number]
     before = tokens[number - 1] if number else Token("")
     if token.is_word and token.text in BEFORE_A_BRACKET | TYPES_WITH_LENGTHS:

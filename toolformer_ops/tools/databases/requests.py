@@ -1,4 +1,7 @@
-"""What the process that runs queries is told when it starts, and what it says of the database, as JSON between two processes."""
+"""What the process that runs queries is told when it starts, and what it says of the database.
+
+Both are JSON between two processes.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Protocol

@@ -1,9 +1,9 @@
-"""Queries of SQLite, which only read: the file is opened `mode=ro`, and an authorizer allows what reads the offered tables.
+"""Queries of SQLite, which only read.
 
-Bounds: one statement; functions of a list; time by a progress handler, and by the end of the process for what
-runs on within one step (`query_process.py`); the length of every value, of the answer, and the memory of the
-process (`worker.py`). Sources: https://www.sqlite.org/security.html,
-https://www.sqlite.org/c3ref/set_authorizer.html
+The file is opened `mode=ro`, and an authorizer allows what reads the offered tables. Bounds: one statement;
+functions of a list; time by a progress handler, and by the end of the process for what runs on within one
+step (`query_process.py`); the length of every value, of the answer, and the memory of the process
+(`worker.py`). Sources: https://www.sqlite.org/security.html, https://www.sqlite.org/c3ref/set_authorizer.html
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""Tools that a TOML file makes, without a package: what their files have in common, and which kind a file is."""
+"""Tools that a TOML file makes, without a package: what all files have, and which kind a file is."""

@@ -62,5 +62,5 @@ class FileTool(Tool):
         return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
 
     def check_input(self, call_input: str) -> None:
-        """Raise a RejectedInputError if a call with this input could not be sent, as far as the file alone tells."""
+        """Raise a RejectedInputError if the file tells that a call with this input could not be sent."""
         self.arguments(call_input)

@@ -1,4 +1,7 @@
-"""The kinds of tool files: by the table that says who answers, the tool, and what asks it again for `[recorded]`."""
+"""The kinds of tool files.
+
+Each has the table that says who answers, the tool, and what asks it again for `[recorded]`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
-"""A process that answers JSON lines: started with a bare environment, asked one line at a time, ended when it takes too long.
+"""A process that answers JSON lines.
 
-What a tool asks of it, and what it answers, is the tool's own (`databases/worker.py`, `functions/worker.py`).
+It is started with a bare environment, asked one line at a time, and ended when it takes too long. What a tool
+asks of it, and what it answers, is the tool's own (`databases/worker.py`, `functions/worker.py`).
 """
 
 import contextlib
@@ -33,7 +34,10 @@ class LineProcess:
     def __init__(
         self, module: str, *, folder: Path | None = None, variables: Mapping[str, str] | None = None
     ) -> None:
-        """Prepare it: `module` is run by this Python, in `folder`, with `variables` besides `KEPT_VARIABLES`."""
+        """Prepare the process.
+
+        This Python runs `module` in `folder`, with `variables` besides `KEPT_VARIABLES`.
+        """
         self._command: Sequence[str] = (sys.executable, "-I", "-B", "-m", module)
         self._folder = folder
         self._variables = dict(variables or {})

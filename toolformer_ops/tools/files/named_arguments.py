@@ -1,7 +1,7 @@
-"""How the arguments of a tool are written in a call: the one text that it needs as it is, or each with its name.
+"""How the arguments of a tool are written in a call.
 
-`Capital(France)`, `Weather(city: "Paris", date: "2023-01-01")`. The names and types are those of a JSON
-Schema.
+The one text that a tool needs is written as it is; other arguments have names. `Capital(France)`,
+`Weather(city: "Paris", date: "2023-01-01")`. The names and types are those of a JSON Schema.
 """
 
 from collections.abc import Callable, Collection, Mapping

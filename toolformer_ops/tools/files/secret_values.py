@@ -1,4 +1,7 @@
-"""The secrets that a tool file names: environment variables of the process that runs the tool, never text of the file."""
+"""The secrets that a tool file names.
+
+They are environment variables of the process that runs the tool, never text of the file.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +10,7 @@ from toolformer_ops.errors import ToolError
 
 
 def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:
-    """The values of secrets by name, from the environment, else from the file `environment` of the state folder.
+    """The values of secrets by name, from the environment or the state folder's file `environment`.
 
     Raises:
         ToolError: one is not set; the message names it.

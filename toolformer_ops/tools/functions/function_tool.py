@@ -1,10 +1,11 @@
-"""The tool of a function: a call's arguments become those of a function in a Python file, and what it returns a line of text.
+"""The tool of a function.
 
-A function with one required text takes the input as it is, `Height(Eiger)`; others name their arguments. It
-runs in a process of its own (`worker.py`), which is ended when a call takes too long. None is no result; what
-raises has the reason `function_failed`. The content of the file is part of the version, so that calls are
-executed anew when it changes. The code is trusted as that of a package is: whoever may write it may do what a
-stage may.
+A call's arguments become those of a function in a Python file, and what it returns a line of text. A function
+with one required text takes the input as it is, `Height(Eiger)`; others name their arguments. It runs in a
+process of its own (`worker.py`), which is ended when a call takes too long. None is no result; what raises
+has the reason `function_failed`. The content of the file is part of the version, so that calls are executed
+anew when it changes. The code is trusted as that of a package is: whoever may write it may do what a stage
+may.
 """
 
 import atexit

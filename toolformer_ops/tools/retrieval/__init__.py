@@ -1,1 +1,1 @@
-"""Retrieval of Wikipedia passages: KILT records to passages, and a BM25 index over them (Pyserini, Lucene)."""
+"""Retrieval of Wikipedia passages: KILT records to passages, and a BM25 index (Pyserini, Lucene)."""

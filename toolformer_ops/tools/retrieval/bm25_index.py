@@ -151,7 +151,10 @@ class Bm25Index:
         return tuple(self._analyze(self._analyzer, text).toArray())
 
     def inverse_document_frequency(self, term: str) -> float:
-        """Lucene's BM25 weight of a term by the number of passages that hold it: ln(1 + (N - n + 0.5) / (n + 0.5)), at least 0."""
+        """Lucene's BM25 weight of a term by the number of passages that hold it, at least 0.
+
+        It is ln(1 + (N - n + 0.5) / (n + 0.5)).
+        """
         holding = self._passages_holding(term)
         return math.log(1 + (self.manifest.passages - holding + 0.5) / (holding + 0.5))
 

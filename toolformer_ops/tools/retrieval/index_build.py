@@ -130,7 +130,7 @@ def source_fingerprint(open_source: OpenSource) -> str:
 
 
 def _present(open_source: OpenSource, index_dir: Path) -> IndexManifest | None:
-    """The manifest in `index_dir` if it is of this very source and these parameters, and its index is whole."""
+    """The manifest in `index_dir` if it is of this source and these parameters, and its index is whole."""
     if not (index_dir / MANIFEST).exists():
         return None
     try:
@@ -180,7 +180,10 @@ def _fill(source: BinaryIO, folder: Path, threads: int) -> _Tally:
 
 
 def _passages_in(folder: Path) -> int | None:
-    """Passages that a reader finds, None if it finds no index (closing a writer reports its errors only to Java's log)."""
+    """Passages that a reader finds, None if it finds no index.
+
+    Closing a writer reports its errors only to Java's log.
+    """
     searcher_class = java_class("io.anserini.search.SimpleSearcher")
     try:
         searcher = searcher_class(str(folder))

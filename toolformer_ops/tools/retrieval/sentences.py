@@ -48,10 +48,10 @@ def count_tokens(text: str) -> int:
 
 
 def cut_at_sentence_end(text: str, budget: int) -> str:
-    """The longest run of whole sentences from the start of `text` with at most `budget` tokens (see `count_tokens`).
+    """The longest run of whole sentences from the start of `text` with at most `budget` tokens.
 
-    If the first sentence alone is longer, it is cut after its last whole word within the budget. Empty if the
-    budget is 0.
+    `count_tokens` counts them. If the first sentence alone is longer, it is cut after its last whole word
+    within the budget. Empty if the budget is 0.
     """
     kept: list[str] = []
     left = budget

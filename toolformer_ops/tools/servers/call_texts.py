@@ -1,9 +1,9 @@
-"""The two texts of a call of a server's tool: its input, `city: "Paris", date: "2023-01-01"`, and the line that is its answer.
+"""The two texts of a call of a server's tool: its input, and the line that is its answer.
 
-Each argument is a name, a colon, and a value as JSON writes it: a text in double quotes, a number, true,
-false, null, or an object. Lists are not possible, since no call holds a square bracket. What is read is
-checked against the JSON Schema of the tool before it is sent: the model wrote it, and a server may do
-anything with what it does not expect.
+An input is `city: "Paris", date: "2023-01-01"`. Each argument is a name, a colon, and a value as JSON writes
+it: a text in double quotes, a number, true, false, null, or an object. Lists are not possible, since no call
+holds a square bracket. What is read is checked against the JSON Schema of the tool before it is sent: the
+model wrote it, and a server may do anything with what it does not expect.
 
 An answer is hostile: it becomes one line within a budget, control characters are escaped, and
 `call_syntax.py` takes its square brackets when it is written into a text.
@@ -67,7 +67,10 @@ def read_arguments(text: str) -> dict[str, Any]:
 
 
 def write_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """One spelling of the arguments, in the order of the schema, so that a question that is asked in two ways is asked once."""
+    """One spelling of the arguments, in the order of the schema.
+
+    So a question that is asked in two ways is asked once.
+    """
     order = {name: number for number, name in enumerate(schema.get("properties", {}))}
     names = sorted(arguments, key=lambda name: (order.get(name, len(order)), name))
     return ", ".join(

@@ -231,10 +231,10 @@ def ask_server(file: ServerToolFile, folder: Path) -> ServerTool:
 
 
 def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]) -> Any:
-    """An MCP server in this process, a fastmcp.FastMCP, each of whose tools is an operation of an OpenAPI document.
+    """An MCP server in this process, each of whose tools is an operation of an OpenAPI document.
 
-    GET and HEAD only read. That the service is not there, or is busy, is an error of the connection and no
-    answer of the tool.
+    It is a fastmcp.FastMCP. GET and HEAD only read. That the service is not there, or is busy, is an error of
+    the connection and no answer of the tool.
 
     Raises:
         ToolError: the file is no such document.
