@@ -18,8 +18,8 @@ as $$
     ),
     reached as materialized (
         select tool, document_id, call_id, loss_reduction, case when tau_information is not null then information end as information
-        from scored_calls
-        where run_id = run_or_newest(run) and is_kept(null, loss_reduction, 0)
+        from scored_calls_of(run)
+        where is_kept(null, loss_reduction, 0)
     )
     select a.tool,
            a.threshold,

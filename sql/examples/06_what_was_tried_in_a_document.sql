@@ -9,9 +9,8 @@ create function what_was_tried_in_a_document(run text default '', document text 
 as $$
     select tool, position_char, call_text, result, outcome, reason, release_outcome, loss_without_call, loss_without_result, loss_with_result,
            loss_reduction, reduction_bound
-    from candidates
-    where run_id = run_or_newest(run)
-      and document_uuid = coalesce(cast(nullif(document, '') as uuid), (
+    from candidates_of(run)
+    where document_uuid = coalesce(cast(nullif(document, '') as uuid), (
           select cast(best.document_id as uuid)
           from run_tools t
           cross join lateral best_kept_calls(t.run_id, t.tool, 1) best

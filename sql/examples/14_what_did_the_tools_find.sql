@@ -7,8 +7,7 @@ create function what_did_the_tools_find(run text default '')
     language sql stable
 as $$
     select tool, query, result, reason, calls, texts, kept_calls, round(best_loss_reduction::numeric, 2) as most_nats_saved
-    from retrieved
-    where run_id = run_or_newest(run)
+    from retrieved_of(run)
     order by kept_calls desc, calls desc, tool, query
     limit 20
 $$;

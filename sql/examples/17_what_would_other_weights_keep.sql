@@ -9,12 +9,11 @@ as $$
     with other as materialized (
         select tool, document_id, call_id, -sum(0.2 * without_call) as without_call, -sum(0.2 * without_result) as without_result,
                -sum(0.2 * with_result) as with_result, -sum(0.2 * without_call_full_context) as without_call_full_context
-        from call_tokens
-        where run_id = run_or_newest(run)
+        from call_tokens_of(run)
         group by tool, document_id, call_id
     ),
     scored as materialized (
-        select tool, document_id, call_id, loss_reduction, keep_threshold from scored_calls where run_id = run_or_newest(run)
+        select tool, document_id, call_id, loss_reduction, keep_threshold from scored_calls_of(run)
     ),
     weighted as (
         select scored.tool, scored.loss_reduction >= scored.keep_threshold as kept,

@@ -18,7 +18,7 @@ as $$
         where t.run_id = run_or_newest(run)
     ),
     kept as materialized (  -- what costs raise is the threshold: nothing else is kept
-        select tool, document_id, call_id, loss_reduction from kept_calls where run_id = run_or_newest(run)
+        select tool, document_id, call_id, loss_reduction from kept_calls_of(run)
     )
     select c.tool,
            c.seconds as seconds_of_a_call,

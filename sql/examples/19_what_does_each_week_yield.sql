@@ -9,8 +9,7 @@ as $$
     select tool, cast(date_trunc('week', document_date) as date) as week, count(*) as calls,
            count(*) filter (where outcome = 'kept') as kept_calls,
            count(distinct document_id) filter (where outcome = 'kept') as kept_texts
-    from candidates
-    where run_id = run_or_newest(run)
+    from candidates_of(run)
     group by tool, cast(date_trunc('week', document_date) as date)
     order by tool, week nulls last
 $$;

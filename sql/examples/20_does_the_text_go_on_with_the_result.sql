@@ -8,8 +8,8 @@ create function does_the_text_go_on_with_the_result(run text default '')
 as $$
     select tool, result_follows, count(*) as calls, count(*) filter (where outcome = 'kept') as kept_calls,
            max(loss_reduction) as most_nats_saved
-    from candidates
-    where run_id = run_or_newest(run) and result is not null
+    from candidates_of(run)
+    where result is not null
     group by tool, result_follows
     order by tool, result_follows nulls last
 $$;

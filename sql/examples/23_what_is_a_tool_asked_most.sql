@@ -7,8 +7,7 @@ create function what_is_a_tool_asked_most(run text default '')
 as $$
     select tool, effective_input, count(*) as calls, count(distinct document_id) as texts,
            count(*) filter (where outcome = 'kept') as kept_calls, max(loss_reduction) as most_nats_saved
-    from candidates
-    where run_id = run_or_newest(run)
+    from candidates_of(run)
     group by tool, effective_input
     order by count(*) desc, tool, effective_input nulls last
     limit 20

@@ -7,8 +7,7 @@ create function which_texts_yield_nothing(run text default '')
 as $$
     select document_id, count(*) as calls, count(distinct tool) as tools, count(loss_reduction) as scored_calls,
            max(loss_reduction) as most_nats_saved
-    from candidates
-    where run_id = run_or_newest(run)
+    from candidates_of(run)
     group by document_id
     having count(*) filter (where outcome = 'kept') = 0
     order by count(*) desc, document_id

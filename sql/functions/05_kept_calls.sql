@@ -140,7 +140,7 @@ create or replace function kept_calls_at(run text, tool_name text, threshold dou
     returns table (
         document_id text, call_id text, text_before text, call_text text, result text, text_after text,
         loss_reduction double precision, releasable boolean)
-    language plpgsql stable
+    language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
 as $$
 declare
     chosen record;
@@ -164,8 +164,8 @@ begin
     return query
         select s.document_id, s.call_id, s.text_before, s.call_text, s.result, s.text_after, s.loss_reduction,
                not s.input_only_after
-        from scored_calls s
-        where s.run_id = run and s.tool = tool_name and is_kept(null, s.loss_reduction, threshold)
+        from scored_calls_of(run) s
+        where s.tool = tool_name and is_kept(null, s.loss_reduction, threshold)
           and (chosen.tau_information is null or s.information >= chosen.tau_information);
 end
 $$;
@@ -229,3 +229,20 @@ begin
 end
 $$;
 comment on function best_kept_calls is 'So many kept calls of one tool in one run, those that save most first: the same as the first of the view kept_calls by loss_reduction and call_id.';
+
+create or replace function call_in_run(
+    run text, tool_name text, document uuid, variant uuid, place integer, text_of_call text)
+    returns table (
+        call_id text, result text, outcome text, reason text, release_outcome text, loss_reduction double precision, scoring_recipe_id text)
+    language plpgsql stable rows 1 set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
+as $$
+begin
+    return query
+        select call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction, call.scoring_recipe_id
+        from candidates_of(run) call
+        where call.tool = tool_name and call.document_uuid = document and call.variant_uuid = variant
+          and call.position_char = place and call.call_text = text_of_call
+        limit 1;
+end
+$$;
+comment on function call_in_run is 'What became of a call in a run: of the candidate call of a tool with this text at a place of a document, and of its variant for tools that read url and date; no row if the run has none.';

@@ -2,7 +2,7 @@
 
 create or replace function calls_to_compare(run text, with_run text)
     returns table (document_id uuid, call_id uuid, scoring_recipe_id text, tool text)
-    language plpgsql stable
+    language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
 as $$
 #variable_conflict use_column
 declare
@@ -13,9 +13,9 @@ begin
     elsif run is not null and with_run is not null and not exists (select from run_releases where run_id = with_run) then
         return query
             select distinct on (kept.document_uuid, kept.position_char) kept.document_uuid, kept.call_uuid, kept.scoring_recipe_id, kept.tool
-            from kept_calls kept
+            from kept_calls_of(run) kept
             join annotation_runs asking on asking.run_id = kept.run_id
-            where kept.run_id = run and kept.releasable
+            where kept.releasable
               and not (requires_following(asking.parameters) and lacks_result(kept.result, kept.text_after))
             order by kept.document_uuid, kept.position_char, kept.loss_reduction desc, kept.call_uuid;
     end if;
@@ -27,7 +27,7 @@ create or replace function release_changes_between(later_run text, earlier_run t
     returns table (
         is_added boolean, tool text, document_id uuid, call_id uuid, position_char integer, call_text text, result text,
         loss_reduction double precision, reason text, detail text)
-    language plpgsql stable
+    language plpgsql stable set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
 declare

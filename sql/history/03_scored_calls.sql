@@ -19,3 +19,5 @@ left join placebo_means placebo
     on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
    and placebo.call_id = scored.call_id
 left join call_costs cost on cost.run_id = rt.run_id and cost.tool = rt.tool;
+
+create macro scored_calls_of(run := '') as table select * from scored_calls where run_id = run_or_newest(run);

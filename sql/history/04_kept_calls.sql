@@ -3,3 +3,5 @@ select *, not input_only_after as releasable
 from scored_calls
 where is_kept(null, loss_reduction, keep_threshold)
   and (tau_information is null or information >= tau_information);
+
+create macro kept_calls_of(run := '') as table select * from kept_calls where run_id = run_or_newest(run);

@@ -66,3 +66,5 @@ select run_id, tool, document_id, call_id, text_before, call_text, result, text_
        variant_id, ordinal, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, result_follows,
        cast(document_id as uuid) as document_uuid, cast(variant_id as uuid) as variant_uuid, cast(call_id as uuid) as call_uuid
 from placed;
+
+create macro candidates_of(run := '') as table select * from candidates where run_id = run_or_newest(run);

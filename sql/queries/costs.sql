@@ -53,16 +53,25 @@ select own.*, sampling.definition ->> 'dtype' as dtype, sampling.definition ->> 
         from (
             select end_char, start_char
             from filter_decisions
-            where filter_recipe_id = tool.filter_recipe_id and kept
+            where filter_recipe_id = tool.filter_recipe_id and filter_recipe_id = any (own_recipes) and kept
             limit 10000
         ) piece) as text_characters,
        (select cast(avg(length(call.call_text)) as double precision)
-        from (select call_text from candidate_calls where sampling_recipe_id = tool.sampling_recipe_id limit 10000) call) as call_characters,
+        from (
+            select call_text
+            from candidate_calls
+            where sampling_recipe_id = tool.sampling_recipe_id and sampling_recipe_id = any (own_recipes)
+            limit 10000
+        ) call) as call_characters,
        (select cast(coalesce(avg(length(loss.result)), 0) as double precision)
         from (
-            select result from call_losses where scoring_recipe_id = tool.scoring_recipe_id and result is not null limit 10000
+            select result
+            from call_losses
+            where scoring_recipe_id = tool.scoring_recipe_id and scoring_recipe_id = any (own_recipes) and result is not null
+            limit 10000
         ) loss) as result_characters
 from own
+cross join planned_recipes(:run_id) own_recipes  -- constants, so that no other partition is read
 join run_tools tool on tool.run_id = :run_id and tool.tool = own.tool
 join recipes sampling on sampling.recipe_id = tool.sampling_recipe_id
 order by own.tool

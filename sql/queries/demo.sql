@@ -3,8 +3,9 @@
 -- name: calls_so_far
 -- Distinct calls that were sampled so far for a run's documents.
 select coalesce(sum((l.counts ->> 'candidates')::bigint), 0)::bigint as calls
-from run_tools rt
-join stage_ledger l on l.recipe_id = rt.sampling_recipe_id and l.stage = 'sample'
+from planned_recipes(:run_id) own_recipes  -- constants, so that no other partition is read
+cross join run_tools rt
+join stage_ledger l on l.recipe_id = rt.sampling_recipe_id and l.recipe_id = any (own_recipes) and l.stage = 'sample'
 join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool and d.variant_id = l.document_id
 where rt.run_id = :run_id
 
@@ -13,10 +14,12 @@ where rt.run_id = :run_id
 select rt.tool,
        count(*) as documents,
        count(*) filter (where l.committed_at >= r.started_at) as annotated_now
-from annotation_runs r
+from planned_recipes(:run_id) own_recipes
+cross join annotation_runs r
 join run_tools rt on rt.run_id = r.run_id
 join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool
-join stage_ledger l on l.recipe_id = rt.scoring_recipe_id and l.stage = 'score' and l.document_id = d.variant_id
+join stage_ledger l
+    on l.recipe_id = rt.scoring_recipe_id and l.recipe_id = any (own_recipes) and l.stage = 'score' and l.document_id = d.variant_id
 where r.run_id = :run_id
 group by rt.tool
 order by rt.tool
@@ -25,8 +28,8 @@ order by rt.tool
 -- The kept calls that save most, one a text.
 with best_of_text as (
     select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, document_uuid
-    from kept_calls
-    where run_id = :run_id and releasable
+    from kept_calls_of(:run_id)
+    where releasable
     order by document_uuid, loss_reduction desc, call_text
 )
 select tool, text_before, call_text, result, text_after, loss_reduction

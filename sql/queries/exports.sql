@@ -12,9 +12,8 @@ where release.uri = :uri
 -- bound: no call saves more, nats; information: mean over its so many placebos, nats; null without.
 select document_uuid as document_id, call_id, tool, call_input, result, position_char, reduction_bound as bound, information, placebos,
        loss_without_call, loss_with_result, call_id = any (cast(:released as text[])) as is_released
-from candidates
-where run_id = :run_id
-  and document_uuid = any (cast(:document_ids as uuid[]))
+from candidates_of(:run_id)
+where document_uuid = any (cast(:document_ids as uuid[]))
   and loss_with_result is not null
   and (outcome in ('pruned', 'below_threshold', 'below_tau_information') or call_id = any (cast(:released as text[])))
 order by document_uuid, position_char, call_uuid
@@ -27,8 +26,7 @@ with tried as materialized (
     select document_uuid as document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
            bool_or(outcome = 'kept') as has_kept_call,
            bool_or(coalesce(reduction_bound > 0, true) and (outcome <> 'no_result' or reason = 'input_only_after')) as may_help
-    from candidates
-    where run_id = :run_id
+    from candidates_of(:run_id)
     group by document_uuid
     having count(loss_with_result) > 0
 ),

@@ -6,8 +6,7 @@ select run_id, state from annotation_runs where run_id = :run_id
 
 -- name: kept_calls
 -- The kept calls that save most.
-select * from kept_calls
-where run_id = :run_id
+select * from kept_calls_of(:run_id)
 order by loss_reduction desc, document_uuid, position_char, call_text
 limit :at_most
 

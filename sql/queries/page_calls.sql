@@ -34,15 +34,8 @@ with others as (
 select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction,
        call.scoring_recipe_id = :scoring_recipe_id as is_same_row
 from others
-left join lateral (
-    select *
-    from candidates
-    where run_id = others.run_id and tool = :tool and document_uuid = cast(:document_id as uuid)
-      and variant_uuid = cast(:variant_id as uuid)
-      and position_char = :position_char
-      and call_text = :call_text
-    limit 1
-) call on true
+left join lateral call_in_run(
+    others.run_id, :tool, cast(:document_id as uuid), cast(:variant_id as uuid), :position_char, :call_text) call on true
 where others.dag_id = any (cast(:dag_ids as text[]))
 order by others.started_at desc
 
@@ -62,13 +55,15 @@ with recursive recipes as (
 found as (
     select recipe_id, (
         select min(reason) from call_losses
-        where scoring_recipe_id = recipe_id and reason is not null and reason <> 'pruned_below'
+        where scoring_recipe_id = recipe_id and scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
+          and reason is not null and reason <> 'pruned_below'
     ) as reason
     from recipes
     union all
     select found.recipe_id, (
         select min(loss.reason) from call_losses loss
-        where loss.scoring_recipe_id = found.recipe_id and loss.reason > found.reason and loss.reason <> 'pruned_below'
+        where loss.scoring_recipe_id = found.recipe_id and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
+          and loss.reason > found.reason and loss.reason <> 'pruned_below'
     )
     from found
     where found.reason is not null

@@ -34,9 +34,16 @@ cross join stages_of(rt) stage
 where run.state = 'running' and stage.recipe_id = any(cast(:recipe_ids as text[]))
 order by run.run_id
 
+-- name: executions
+-- The recipes by which a version of a tool is executed, each with that of its calls.
+select recipe_id, parent_recipe_id
+from recipes
+where stage = 'execute' and tool = :tool and definition ->> 'tool_version' = :tool_version
+
 -- name: rows
 -- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the next run does it again. Of
--- results (deletes_results) those of the inputs that no other document asks which is done.
+-- results (deletes_results) those of the inputs that no other document asks which is done. The executions of the tool's version, and the
+-- recipes of their calls, are constants, so that no other partition is read.
 with inputs as (
     select distinct call.input_key
     from candidate_calls call
@@ -45,12 +52,13 @@ with inputs as (
       and not exists (
           select
           from candidate_calls other
-          join recipes execution
-              on execution.parent_recipe_id = other.sampling_recipe_id and execution.stage = 'execute' and execution.tool = :tool
-             and execution.definition ->> 'tool_version' = :tool_version
+          join recipes execution on execution.parent_recipe_id = other.sampling_recipe_id
           join stage_ledger done
               on done.recipe_id = execution.recipe_id and done.stage = 'execute' and done.document_id = other.document_id
           where other.input_key = call.input_key
+            and other.sampling_recipe_id = any(cast(:sampling_recipe_ids as text[]))
+            and execution.recipe_id = any(cast(:execution_recipe_ids as text[]))
+            and done.recipe_id = any(cast(:execution_recipe_ids as text[]))
             and not (other.document_id = any(cast(:document_ids as uuid[])) and execution.recipe_id = any(cast(:recipe_ids as text[]))))
 )
 delete from call_results result using inputs

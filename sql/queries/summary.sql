@@ -133,7 +133,7 @@ with released as (
            count(*) over () as calls
     from run_releases made
     join release_calls held using (release_id)
-    join scored_calls scored on scored.run_id = made.run_id and scored.tool = held.tool and scored.call_uuid = held.call_id
+    join scored_calls_of(:run_id) scored on scored.tool = held.tool and scored.call_uuid = held.call_id
     where made.run_id = :run_id
 )
 select tool, call_text, result, loss_reduction, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
@@ -163,7 +163,7 @@ limit :at_most
 -- name: kept_nothing
 -- Whether a run has no kept call, though its tools are done.
 select exists (select from run_tools where run_id = :run_id)
-   and not exists (select from kept_calls where run_id = :run_id and releasable) as kept_nothing
+   and not exists (select from kept_calls_of(:run_id) where releasable) as kept_nothing
 
 -- name: scored_by_tool
 -- Calls of a run that were sampled and scored, by tool.
@@ -179,8 +179,8 @@ order by rt.tool
 -- The scored calls that come nearest to the threshold of their tool, one a text.
 with nearest_of_text as (
     select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_uuid
-    from scored_calls
-    where run_id = :run_id and not input_only_after
+    from scored_calls_of(:run_id)
+    where not input_only_after
     order by document_uuid, keep_threshold - loss_reduction, call_text
 )
 select tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold
@@ -192,8 +192,8 @@ limit :at_most
 -- By tool, the thresholds that would keep one, ten and a hundred calls; null if so many do not save anything.
 with ranked as (
     select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
-    from scored_calls
-    where run_id = :run_id and loss_reduction > 0 and not input_only_after  -- those are never released
+    from scored_calls_of(:run_id)
+    where loss_reduction > 0 and not input_only_after  -- those are never released
 )
 select rt.tool, rt.keep_threshold, rt.prune_below,
        max(ranked.loss_reduction) filter (where ranked.place = 1) as keeps_1,

@@ -1,46 +1,71 @@
+create function scored_calls_of(run text default '')
+    returns table (
+        run_id text, tool text, document_id text, call_id text, text_before text, call_text text,
+        result text, text_after text, loss_without_call double precision,
+        loss_without_result double precision, loss_with_result double precision,
+        loss_reduction double precision, placebo_reduction double precision, information double precision,
+        placebos bigint, cost_threshold double precision, position_char integer, position_token integer,
+        position_probability double precision, paragraph integer, call_input text, effective_input text,
+        sample_count integer, input_only_after boolean, result_rank integer,
+        loss_without_call_full_context double precision, number_format text, url text, document_date date,
+        variant_id text, sampling_recipe_id text, execution_recipe_id text, scoring_recipe_id text,
+        result_follows text, document_uuid uuid, variant_uuid uuid, call_uuid uuid,
+        keep_threshold double precision, tau_information double precision)
+    language sql stable parallel safe
+begin atomic
+    select rt.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information
+    from planned_run(run) chosen
+    cross join planned_recipes(planned_run(run)) own_recipes
+    join run_tools rt on chosen is null or rt.run_id = chosen
+    cross join lateral (
+        -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
+        -- direct join with run_tools would read all of them. The run's thresholds are no columns of the subquery: Postgres would compare
+        -- losses with them inside of it, take few calls to be kept, and read all that are for each candidate.
+        with scored as (
+            select *
+            from call_losses
+            where scoring_recipe_id = rt.scoring_recipe_id and reason is null
+              and (own_recipes is null or scoring_recipe_id = any (own_recipes))
+        )
+        select cast(member.document_id as text) as document_id, cast(scored.call_id as text) as call_id,
+               substr(document.text, greatest(candidate.position_char - 120, 0) + 1, least(candidate.position_char, 120)) as text_before,
+               candidate.call_text, scored.result, substr(document.text, candidate.position_char + 1, 120) as text_after,
+               scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
+               -- Three subqueries: one that a query does not ask for is not computed.
+               (select avg(placebo.reduction)
+                from placebo_losses placebo
+                where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
+                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id and placebo.information is not null) as placebo_reduction,
+               (select avg(placebo.information)
+                from placebo_losses placebo
+                where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
+                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id) as information,
+               (select count(placebo.information)
+                from placebo_losses placebo
+                where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
+                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id) as placebos,
+               (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
+               candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
+               candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
+               scored.loss_without_call_full_context, scored.number_format, document.url, document.document_date,
+               cast(scored.document_id as text) as variant_id,
+               rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
+               result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows,
+               member.document_id as document_uuid, scored.document_id as variant_uuid, scored.call_id as call_uuid
+        from scored
+        join candidate_calls candidate
+            on candidate.sampling_recipe_id = rt.sampling_recipe_id and (own_recipes is null or candidate.sampling_recipe_id = any (own_recipes))
+           and candidate.document_id = scored.document_id and candidate.call_id = scored.call_id
+        join run_tool_documents member
+            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
+        join documents document on document.document_id = scored.document_id  -- the variant, if the tool reads url and date
+    ) call
+    where run is null or is_planned_for(run, chosen, own_recipes);
+end;
+comment on function scored_calls_of is 'The view scored_calls about one run; an empty name is the newest run that ended well. A name that is a constant is looked up while Postgres plans, and no partition of another run is locked.';
+
 create view scored_calls as
-select rt.run_id, rt.tool, call.*, rt.keep_threshold, rt.tau_information
-from run_tools rt
-cross join lateral (
-    -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
-    -- direct join with run_tools would read all of them. The run's thresholds are no columns of the subquery: Postgres would compare
-    -- losses with them inside of it, take few calls to be kept, and read all that are for each candidate.
-    with scored as (
-        select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null
-    )
-    select cast(member.document_id as text) as document_id, cast(scored.call_id as text) as call_id,
-           substr(document.text, greatest(candidate.position_char - 120, 0) + 1, least(candidate.position_char, 120)) as text_before,
-           candidate.call_text, scored.result, substr(document.text, candidate.position_char + 1, 120) as text_after,
-           scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
-           -- Three subqueries: one that a query does not ask for is not computed.
-           (select avg(placebo.reduction)
-            from placebo_losses placebo
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
-              and placebo.call_id = scored.call_id and placebo.information is not null) as placebo_reduction,
-           (select avg(placebo.information)
-            from placebo_losses placebo
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
-              and placebo.call_id = scored.call_id) as information,
-           (select count(placebo.information)
-            from placebo_losses placebo
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
-              and placebo.call_id = scored.call_id) as placebos,
-           (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
-           candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
-           candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
-           scored.loss_without_call_full_context, scored.number_format, document.url, document.document_date,
-           cast(scored.document_id as text) as variant_id,
-           rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
-           result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows,
-           member.document_id as document_uuid, scored.document_id as variant_uuid, scored.call_id as call_uuid
-    from scored
-    join candidate_calls candidate
-        on candidate.sampling_recipe_id = rt.sampling_recipe_id and candidate.document_id = scored.document_id
-       and candidate.call_id = scored.call_id
-    join run_tool_documents member
-        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
-    join documents document on document.document_id = scored.document_id  -- the variant, if the tool reads url and date
-) call;
+select * from scored_calls_of(null);
 comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
 comment on column scored_calls.text_before is 'At most 120 characters of the text before the call.';
 comment on column scored_calls.result is 'What the tool answered.';

@@ -300,3 +300,30 @@ def test_both_forms_of_an_id_are_the_same(annotated: Engine, view: str) -> None:
     counts = run_sql(annotated, f"select count(*), count(*) filter (where {differing}) from {view}")
     assert counts[0][0] > 0
     assert counts[0][1] == 0
+
+
+@pytest.mark.parametrize("view", ["scored_calls", "kept_calls", "candidates", "retrieved", "call_tokens"])
+def test_the_function_about_a_run_has_the_views_rows_of_the_run(weighted: Engine, view: str) -> None:
+    runs = [run for (run,) in run_sql(weighted, "select run_id from annotation_runs order by 1")]
+    rows = 0
+    for run in runs:
+        of_run = run_sql(weighted, f"select * from {view}_of(:run) order by 1, 2, 3, 4, 5", run=run)
+        assert of_run == run_sql(
+            weighted, f"select * from {view} where run_id = :run order by 1, 2, 3, 4, 5", run=run
+        )
+        rows += len(of_run)
+    assert rows > 0
+
+
+def test_the_function_about_a_run_refuses_an_unknown_run(annotated: Engine) -> None:
+    with pytest.raises(DBAPIError, match="run r0: expected a run that was started, found none"):
+        run_sql(annotated, "select * from candidates_of('r0')")
+
+
+def test_the_function_about_a_run_takes_the_newest_without_a_name(annotated: Engine) -> None:
+    newest = run_sql(annotated, "select run_or_newest('')")
+    assert run_sql(annotated, "select distinct run_id from candidates_of()") == newest
+
+
+def test_the_function_about_a_run_has_no_rows_before_the_first_run_ended(engine: Engine) -> None:
+    assert run_sql(engine, "select * from candidates_of()") == []

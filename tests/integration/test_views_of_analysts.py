@@ -65,6 +65,7 @@ MINE = "create view analysts.mine as select run_id, tool, count(*) as calls from
         "create temporary table mine as select * from run_work",
         MINE,
         "create materialized view analysts.stored as select * from kept_calls",
+        "create materialized view analysts.stored as select * from kept_calls_of('')",
     ],
 )
 def test_an_analyst_builds_in_the_schema_of_analysts(as_analyst: AsRole, statement: str) -> None:
@@ -116,6 +117,9 @@ BUILT: dict[str, tuple[str, ...]] = {
     "a view on a question": (
         "create view analysts.mine as select tool, threshold, calls from how_many_calls_are_kept('night-1')",
     ),
+    "a view on a function about a run": (
+        "create view analysts.mine as select run_id, call_id from kept_calls_of('r1')",
+    ),
     "comments and grants": (
         MINE,
         "comment on view analysts.mine is 'Ours''s'",
@@ -159,7 +163,7 @@ def test_a_view_on_a_table_that_a_migration_changes_is_made_again(
     (changed_views / "migrations" / "9999_titles.sql").write_text(migration)
     views = run_sql(engine, "select name from schema_files where name like 'views/%' order by 1 desc")
     for view in views:
-        run_sql(engine, f"drop view {view.name.split('_', 1)[1].removesuffix('.sql')}")
+        run_sql(engine, f"drop view if exists {view.name.split('_', 1)[1].removesuffix('.sql')} cascade")
     schema.migrate(engine, changed_views)
     [column] = run_sql(
         engine,

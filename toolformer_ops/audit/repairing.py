@@ -237,6 +237,10 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
             )
             continue
         [recipe] = (row for row in later if row.recipe_id == recipe_id)
+        tool_version = recipe.definition.get("tool_version")
+        executions = database.fetch_all(
+            auditing.engine, queries.repairs.executions, tool=recipe.tool, tool_version=tool_version
+        )
         for first in range(0, len(recipe_rows), ROWS_AT_ONCE):
             page = recipe_rows[first : first + ROWS_AT_ONCE]
             database.execute(
@@ -247,7 +251,9 @@ def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
                 deletes_results=stage == "execute",
                 asked_in=recipe.parent_recipe_id,
                 tool=recipe.tool,
-                tool_version=recipe.definition.get("tool_version"),
+                tool_version=tool_version,
+                execution_recipe_ids=[row.recipe_id for row in executions],
+                sampling_recipe_ids=[row.parent_recipe_id for row in executions],
             )
             _mark(auditing, [row.finding_id for row in page])
             done += len(page)

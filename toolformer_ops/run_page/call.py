@@ -141,10 +141,10 @@ def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> 
     calls = []
     for tool in run.tools:
         variant_id = str(document.variant_id if tool.reads_record else document.document_id)
-        condition = sql.SQL(
-            "run_id = {} and tool = {} and document_uuid = {}::uuid and variant_uuid = {}::uuid"
-        ).format(*map(sql.Literal, (run.run_id, tool.tool, str(document.document_id), variant_id)))
-        calls += candidates(connection, [condition], "position_char, call_id", CALLS_A_TOOL)
+        condition = sql.SQL("tool = {} and document_uuid = {}::uuid and variant_uuid = {}::uuid").format(
+            *map(sql.Literal, (tool.tool, str(document.document_id), variant_id))
+        )
+        calls += candidates(connection, run.run_id, [condition], "position_char, call_id", CALLS_A_TOOL)
     return sorted(
         calls, key=lambda call: (call["position_char"], call["tool"], call["call_text"], call["call_id"])
     )

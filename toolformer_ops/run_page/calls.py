@@ -1,6 +1,6 @@
 """Calls: every candidate call of a run in its text, with what happened to it; filtered, sorted, and page by page by keyset.
 
-Which calls are shown, and in which order, is one statement over the view `candidates`: the page runs it, and
+Which calls are shown, and in which order, is one statement over `candidates_of` the run: the page runs it, and
 shows it for psql. So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls
 at a time: `page_calls.scan`, or in the order of the corpus `page_calls.scan_in_text_order`, finds the next
 keys by an index, from the place where the page before ended. No index serves a filter by text: such a page
@@ -421,9 +421,8 @@ def _scan(
             else:
                 ids = sql.Literal([str(row.call_id) for row in scanned])
                 among = sql.SQL("{} and call_uuid = any({}::uuid[])").format(among, ids)
-            calls += candidates(
-                connection, [*_conditions(run, tool_selection), among], order.order_by, at_most - len(calls)
-            )
+            conditions = [*_conditions(tool_selection), among]
+            calls += candidates(connection, run.run_id, conditions, order.order_by, at_most - len(calls))
         if len(calls) >= at_most:
             return calls, order.key(calls[-1]), looked_at
         if len(scanned) < look:
@@ -443,9 +442,9 @@ def _scan(
 # The statement
 
 
-def _conditions(run: ShownRun, selection: Asked) -> list[sql.Composable]:
-    """Which calls are asked for: conditions on the view `candidates`."""
-    terms: list[sql.Composable] = [sql.SQL("run_id = {}").format(sql.Literal(run.run_id))]
+def _conditions(selection: Asked) -> list[sql.Composable]:
+    """Which calls of a run are asked for: conditions on rows of the view `candidates`."""
+    terms: list[sql.Composable] = []
     if selection.tool:
         terms.append(sql.SQL("tool = {}").format(sql.Literal(selection.tool)))
     if selection.between is not None:
@@ -480,23 +479,27 @@ def _conditions(run: ShownRun, selection: Asked) -> list[sql.Composable]:
 
 
 def _statement(
-    columns: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int
+    run_id: str, columns: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int
 ) -> sql.Composable:
-    return sql.SQL("select {}\nfrom candidates\nwhere {}\norder by {}\nlimit {};").format(
-        sql.SQL(columns), sql.SQL("\n  and ").join(conditions), sql.SQL(order_by), sql.Literal(at_most)
+    return sql.SQL("select {}\nfrom candidates_of({})\nwhere {}\norder by {}\nlimit {};").format(
+        sql.SQL(columns),
+        sql.Literal(run_id),
+        sql.SQL("\n  and ").join(conditions),
+        sql.SQL(order_by),
+        sql.Literal(at_most),
     )
 
 
 def candidates(
-    connection: Connection, conditions: Iterable[sql.Composable], order_by: str, at_most: int
+    connection: Connection, run_id: str, conditions: Iterable[sql.Composable], order_by: str, at_most: int
 ) -> list[dict[str, Any]]:
-    """Rows of the view `candidates`, each with `loss_with_placebo`, nats: the mean loss with a placebo for the result.
+    """Rows of the view `candidates` of a run, each with `loss_with_placebo`, nats: the mean loss with a placebo for the result.
 
     Raises:
         DatabaseError: Postgres refuses the statement.
     """
     with translating("candidates"), raw_cursor(connection) as cursor:
-        cursor.execute(_statement("*", conditions, order_by, at_most))
+        cursor.execute(_statement(run_id, "*", conditions, order_by, at_most))
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     for row in rows:
@@ -515,6 +518,6 @@ def as_sql(connection: Connection, run: ShownRun, selection: Asked) -> str:
     with raw_cursor(connection) as cursor:
         return str(
             _statement(
-                columns, _conditions(run, selection), _ORDERS[selection.order].order_by, CALLS_A_PAGE
+                run.run_id, columns, _conditions(selection), _ORDERS[selection.order].order_by, CALLS_A_PAGE
             ).as_string(cursor)
         )

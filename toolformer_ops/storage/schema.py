@@ -13,6 +13,7 @@ import hashlib
 import logging
 import time
 from pathlib import Path
+from typing import Literal
 
 import psycopg2
 import psycopg2.errors
@@ -106,7 +107,9 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
             dependents = dependent_views.dependent_views(
                 connection,
                 views=sorted(made_name(name) for name in names if name.startswith("views/")),
-                functions=sorted(made_name(name) for name in names if name.startswith("examples/")),
+                functions=sorted(
+                    _question(name) for name in names if name.startswith(("views/", "examples/"))
+                ),
                 with_tables=bool(missing),
             )
             dependent_views.drop(connection, dependents)
@@ -126,19 +129,11 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         # set aside; another function is replaced, so one that takes or returns something else needs a
         # migration that drops it.
         if is_other:
-            with database.raw_cursor(connection) as cursor:
-                for kind, folder_name in (("function", "examples/"), ("view", "views/")):
-                    for name in sorted((name for name in old if name.startswith(folder_name)), reverse=True):
-                        statement = sql.SQL("drop {} if exists {} cascade").format(
-                            sql.SQL(kind), sql.Identifier(made_name(name))
-                        )
-                        try:
-                            cursor.execute(statement)
-                        except psycopg2.Error as error:
-                            message = " ".join(str(error).split())
-                            raise DatabaseError(
-                                f"{name}: the old {kind} cannot be replaced: {message}."
-                            ) from error
+            for name in sorted((name for name in old if name.startswith("examples/")), reverse=True):
+                _drop(connection, name, "function", _question(name))
+            for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
+                _drop(connection, name, "view", made_name(name))
+                _drop(connection, name, "function", _question(name))
             database.execute(connection, queries.schema.drop_functions_and_views)
             for name, path in made.items():
                 _apply(connection, name, path)
@@ -164,6 +159,22 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
 def made_name(name: str) -> str:
     """The view or function that a file makes: `views/04_scored_calls.sql` makes `scored_calls`."""
     return Path(name).stem.split("_", 1)[1]
+
+
+def _question(name: str) -> str:
+    """The function that a file makes, if it makes one: that of an example, or a view's about one run, such as `scored_calls_of`."""
+    return made_name(name) if name.startswith("examples/") else f"{made_name(name)}_of"
+
+
+def _drop(connection: Connection, name: str, kind: Literal["view", "function"], dropped: str) -> None:
+    """Drop what the file `name` made, and what is of people on it."""
+    statement = sql.SQL("drop {} if exists {} cascade").format(sql.SQL(kind), sql.Identifier(dropped))
+    with database.raw_cursor(connection) as cursor:
+        try:
+            cursor.execute(statement)
+        except psycopg2.Error as error:
+            message = " ".join(str(error).split())
+            raise DatabaseError(f"{name}: the old {kind} cannot be replaced: {message}.") from error
 
 
 def _files(folder: Path, *kinds: str) -> dict[str, Path]:
