@@ -1,31 +1,104 @@
 -- The numbers of a tool of a run. All are sums over documents: those of a base, an earlier run whose numbers are stored, and what the
 -- documents that joined or left since add and subtract. Without a base (null) all documents of the run have joined.
+-- `forgotten` are texts that are being forgotten: then the numbers are what these alone subtract (forgotten_numbers).
 -- Postgres plans functions in SQL where they are called, and those in plpgsql with the values of each call: only the partitions of the
 -- tool's recipes are read, by indexes for the few documents beyond a base, whole for all documents.
 
-create or replace function counted_documents(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_documents(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (document_id uuid, sign integer)
     language sql stable parallel safe
 as $$
     select member.variant_id, 1
     from members_beyond(run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647), 0, 0, rt.reads_record) member
-    where base.run_id is null
+    where base.run_id is null and forgotten is null
     union all
     select case when rt.reads_record then member.variant_id else member.document_id end, case when member.has_joined then 1 else -1 end
     from differing_members(
         run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647),
         base.corpus_version, coalesce(base.ordinal_limit, 2147483647)) member
-    where base.run_id is not null
+    where base.run_id is not null and forgotten is null
+    union all
+    select case when rt.reads_record then coalesce(member.variant_id, member.document_id) else member.document_id end, -1
+    from corpus_documents member
+    where forgotten is not null and member.document_id = any (forgotten) and member.corpus_id = run.corpus_id
+      and is_member(member, run.corpus_version) and member.ordinal < coalesce(run.ordinal_limit, 2147483647)
 $$;
-comment on function counted_documents is 'The documents by which a run differs from its base, as a tool reads them: sign is 1 for those that joined, -1 for those that left.';
+comment on function counted_documents is 'The documents by which a run differs from its base, as a tool reads them: sign is 1 for those that joined, -1 for those that left. Or those of the run among texts that are being forgotten, with -1.';
+
+create or replace function earlier_thresholds(base annotation_runs, tool_name text)
+    returns table (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)
+    language sql stable parallel safe
+as $$
+    select stored.threshold, stored.calls, stored.texts, stored.releasable_calls
+    from finished_run_thresholds stored
+    where stored.run_id = base.run_id and stored.tool = tool_name
+    union all
+    select gone.*
+    from forgotten_numbers held
+    cross join lateral jsonb_to_recordset(held.numbers -> 'thresholds')
+        gone (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)
+    where held.run_id = base.run_id and held.tool = tool_name and held.kind = 'finished_run'
+$$;
+comment on function earlier_thresholds is 'The rows of finished_run_thresholds that a later run follows from, and what texts subtract that were forgotten since.';
+
+create or replace function earlier_reductions(base annotation_runs, tool_name text)
+    returns table (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
+    language sql stable parallel safe
+as $$
+    select stored.bucket, stored.calls, stored.texts, stored.releasable_calls, stored.placebos
+    from finished_run_reductions stored
+    where stored.run_id = base.run_id and stored.tool = tool_name
+    union all
+    select gone.*
+    from forgotten_numbers held
+    cross join lateral jsonb_to_recordset(held.numbers -> 'reductions')
+        gone (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
+    where held.run_id = base.run_id and held.tool = tool_name and held.kind = 'finished_run'
+$$;
+comment on function earlier_reductions is 'As earlier_thresholds, of finished_run_reductions.';
+
+create or replace function earlier_progress(base annotation_runs, tool_name text)
+    returns table (stage text, done bigint, total bigint)
+    language sql stable parallel safe
+as $$
+    select stage, cast(sum(done) as bigint), cast(sum(total) as bigint)
+    from (
+        select stored.stage, stored.done, stored.total
+        from finished_run_progress stored
+        where stored.run_id = base.run_id and stored.tool = tool_name
+        union all
+        select gone.*
+        from forgotten_numbers held
+        cross join lateral jsonb_to_recordset(held.numbers -> 'progress') gone (stage text, done bigint, total bigint)
+        where held.run_id = base.run_id and held.tool = tool_name and held.kind = 'finished_run'
+    ) summed
+    group by stage
+$$;
+comment on function earlier_progress is 'As earlier_thresholds, of finished_run_progress: a row a stage.';
+
+create or replace function earlier_yield(base annotation_runs, tool_name text)
+    returns table (step integer, stage text, reason text, is_loss boolean, count bigint, documents bigint)
+    language sql stable parallel safe
+as $$
+    select stored.step, stored.stage, stored.reason, stored.is_loss, stored.count, stored.documents
+    from finished_run_yield stored
+    where stored.run_id = base.run_id and stored.tool = tool_name
+    union all
+    select gone.*
+    from forgotten_numbers held
+    cross join lateral jsonb_to_recordset(held.numbers -> 'yield')
+        gone (step integer, stage text, reason text, is_loss boolean, count bigint, documents bigint)
+    where held.run_id = base.run_id and held.tool = tool_name and held.kind = 'finished_run'
+$$;
+comment on function earlier_yield is 'As earlier_thresholds, of finished_run_yield.';
 
 create or replace function counted_reductions(
-    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, of_placebos boolean)
+    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, of_placebos boolean, forgotten uuid[] default null)
     returns table (document_id uuid, sign integer, reduction double precision, input_only_after boolean, is_placebo boolean)
     language sql stable parallel safe
 as $$
     with counted as materialized (
-        select * from counted_documents(rt, run, base)
+        select * from counted_documents(rt, run, base, forgotten)
     )
     select counted.document_id, counted.sign, loss.loss_reduction, call.input_only_after, false
     from counted
@@ -45,13 +118,14 @@ $$;
 comment on function counted_reductions is 'What each call saves that the run''s rule keeps at a threshold of at_least, nats, and (of_placebos) each sampled placebo that it would keep, of the counted_documents.';
 
 create or replace function counted_by_document(
-    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, thresholds double precision[], of_placebos boolean)
+    rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, thresholds double precision[], of_placebos boolean,
+    forgotten uuid[] default null)
     returns table (threshold double precision, document_id uuid, sign integer, calls bigint, releasable_calls bigint, placebos bigint)
     language sql stable parallel safe
 as $$
     select asked.threshold, found.document_id, found.sign, count(*) filter (where not found.is_placebo),
            count(*) filter (where not found.input_only_after), count(*) filter (where found.is_placebo)
-    from counted_reductions(rt, run, base, at_least, of_placebos) found
+    from counted_reductions(rt, run, base, at_least, of_placebos, forgotten) found
     join unnest(thresholds) asked (threshold) on found.reduction >= asked.threshold
     group by asked.threshold, found.document_id, found.sign
 $$;
@@ -70,7 +144,7 @@ create or replace function thresholds_of(rt run_tools)
         order by threshold);
 comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: those of the paper''s Table 2, and its own.';
 
-create or replace function counted_thresholds(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_thresholds(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)
     language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
 as $$
@@ -81,17 +155,17 @@ begin
         from (
             select unnest(thresholds_of(rt)) as threshold, 0 as calls, 0 as texts, 0 as releasable_calls
             union all
-            select threshold, calls, texts, releasable_calls from finished_run_thresholds where run_id = base.run_id and tool = rt.tool
+            select threshold, calls, texts, releasable_calls from earlier_thresholds(base, rt.tool)
             union all
             select threshold, sign * calls, sign, sign * releasable_calls
-            from counted_by_document(rt, run, base, least(0.5, rt.keep_threshold), thresholds_of(rt), false)
+            from counted_by_document(rt, run, base, least(0.5, rt.keep_threshold), thresholds_of(rt), false, forgotten)
         ) found
         group by threshold;
 end
 $$;
 comment on function counted_thresholds is 'The rows of the view threshold_counts of a tool of a run.';
 
-create or replace function counted_histogram(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_histogram(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
     language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
 as $$
@@ -99,11 +173,11 @@ as $$
 begin
     return query
         with reached as materialized (
-            select * from counted_reductions(rt, run, base, rt.prune_below, true)
+            select * from counted_reductions(rt, run, base, rt.prune_below, true, forgotten)
         )
         select bucket, cast(sum(calls) as bigint), cast(sum(texts) as bigint), cast(sum(releasable_calls) as bigint), cast(sum(placebos) as bigint)
         from (
-            select bucket, calls, texts, releasable_calls, placebos from finished_run_reductions where run_id = base.run_id and tool = rt.tool
+            select bucket, calls, texts, releasable_calls, placebos from earlier_reductions(base, rt.tool)
             union all
             select reduction_bucket(reduction), sum(case when is_placebo then 0 else sign end), 0,
                    sum(case when input_only_after is false then sign else 0 end), sum(case when is_placebo then sign else 0 end)
@@ -114,12 +188,12 @@ begin
             from (select max(reduction) as reduction, sign from reached where not is_placebo group by document_id, sign) best
         ) found
         group by bucket
-        having sum(calls) > 0 or sum(placebos) > 0;
+        having forgotten is not null or sum(calls) > 0 or sum(placebos) > 0;
 end
 $$;
 comment on function counted_histogram is 'The rows of the view reduction_histogram of a tool of a run.';
 
-create or replace function counted_progress(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_progress(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (step integer, stage text, done bigint, total bigint, tokens_done bigint, tokens bigint)
     language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
 as $$
@@ -128,7 +202,7 @@ begin
     return query
         with document as (
             select counted.document_id, counted.sign, cast(about_tokens(sum(kept.end_char - kept.start_char)) as integer) as tokens  -- null: no kept paragraph
-            from counted_documents(rt, run, base) counted
+            from counted_documents(rt, run, base, forgotten) counted
             left join filter_decisions kept
                 on kept.filter_recipe_id = rt.filter_recipe_id and kept.document_id = counted.document_id and kept.kept
             group by counted.document_id, counted.sign
@@ -152,13 +226,13 @@ begin
         from (values (1, 'filter'), (2, 'sample'), (3, 'execute'), (4, 'score'), (5, 'placebo')) stages (step, stage)
         cross join every
         left join finished on finished.stage = stages.stage
-        left join finished_run_progress stored on stored.run_id = base.run_id and stored.tool = rt.tool and stored.stage = stages.stage
+        left join earlier_progress(base, rt.tool) stored on stored.stage = stages.stage
         where stages.stage <> 'placebo' or has_placebos(run.parameters, rt.placebo_recipe_id);
 end
 $$;
 comment on function counted_progress is 'The rows of the view annotation_progress of a tool of a run; the tokens are those of the counted_documents.';
 
-create or replace function counted_outcomes(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_outcomes(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (outcome text, calls bigint, texts bigint, releasable bigint)
     language sql stable parallel safe
 as $$
@@ -169,7 +243,7 @@ as $$
             select counted.document_id, counted.sign, loss.call_id, call_outcome(
                        true, loss.reason, loss.loss_reduction, rt.keep_threshold,
                        carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as outcome
-            from counted_documents(rt, run, base) counted
+            from counted_documents(rt, run, base, forgotten) counted
             join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
             where loss.reason is null or loss.reason = 'pruned_below'
         ) judged
@@ -182,7 +256,7 @@ as $$
 $$;
 comment on function counted_outcomes is 'The calls of the counted_documents that were scored, or are provably below prune_below, by call_outcome; with their texts, and of the kept ones those that may be released.';
 
-create or replace function counted_yield(rt run_tools, run annotation_runs, base annotation_runs)
+create or replace function counted_yield(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (step integer, stage text, reason text, is_loss boolean, count bigint, documents bigint)
     language plpgsql stable parallel safe set plan_cache_mode = force_custom_plan
 as $$
@@ -190,19 +264,22 @@ as $$
 begin
     return query
         with counted as materialized (
-            select * from counted_documents(rt, run, base)
+            select * from counted_documents(rt, run, base, forgotten)
         ),
-        -- No row before the run has a release.
+        earlier as materialized (
+            select * from earlier_yield(base, rt.tool)
+        ),
+        -- No row before the run has a release. A text that is forgotten stays among what was released.
         released as (
             select 'released' as reason, false as is_loss, (
                        select count(*) from release_calls call where call.release_id = made.release_id and call.tool = rt.tool) as count
             from run_releases made
-            where made.run_id = rt.run_id
+            where made.run_id = rt.run_id and forgotten is null
             union all
             select left_out.reason, true, cast(left_out.count as bigint)
             from run_releases made
             cross join lateral jsonb_each_text(made.left_out -> rt.tool) left_out (reason, count)
-            where made.run_id = rt.run_id
+            where made.run_id = rt.run_id and forgotten is null
         )
         select step, stage, reason, is_loss, cast(sum(count) as bigint), cast(sum(documents) as bigint)
         from (
@@ -253,7 +330,7 @@ begin
                        coalesce(sum(calls) filter (where outcome = 'below_threshold'), 0) as below_threshold,
                        coalesce(sum(calls) filter (where outcome = 'below_tau_information'), 0) as below_tau_information,
                        coalesce(sum(releasable) filter (where outcome = 'kept'), 0) as releasable
-                from counted_outcomes(rt, run, base)
+                from counted_outcomes(rt, run, base, forgotten)
             ) sums
             cross join lateral (
                 values (6, 'keep', 'kept', false, sums.kept),
@@ -267,12 +344,12 @@ begin
               and (shown.reason <> 'not_in_release' or exists (select from released))
             union all
             select step, stage, reason, is_loss, count, documents
-            from finished_run_yield
-            where run_id = base.run_id and tool = rt.tool and (step < 7 or reason = 'input_only_after')
+            from earlier
+            where step < 7 or reason = 'input_only_after'
             union all
             select 7, 'release', 'not_in_release', true, case reason when 'kept' then count else -count end, null
-            from finished_run_yield
-            where run_id = base.run_id and tool = rt.tool and reason in ('kept', 'input_only_after') and exists (select from released)
+            from earlier
+            where reason in ('kept', 'input_only_after') and exists (select from released)
             union all
             select 7, 'release', shown.reason, shown.is_loss, shown.count, null
             from released
@@ -281,7 +358,7 @@ begin
         ) found
         group by step, stage, reason, is_loss
         -- A reason that no document has any more has no row.
-        having sum(documents) > 0 or sum(documents) is null and (sum(count) > 0 or not is_loss or step >= 6);
+        having forgotten is not null or sum(documents) > 0 or sum(documents) is null and (sum(count) > 0 or not is_loss or step >= 6);
 end
 $$;
 comment on function counted_yield is 'The rows of the view yield_by_stage of a tool of a run.';

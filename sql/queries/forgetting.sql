@@ -133,6 +133,92 @@ analyze texts_to_forget
 -- name: rejection
 update rejected_documents set detail = null where corpus_id = :corpus_id and file_uri = :file_uri and line = :line
 
+-- name: bases
+-- The tools of runs whose numbers of a kind a later run may follow from, with the texts at hand, where these are in the corpus: of each recipe,
+-- keep rule and document limit the newest run. `rt` and `run` are rows as text, so that Postgres plans for just these documents.
+create temporary table bases on commit drop as
+with of_texts as materialized (
+    select distinct member.corpus_id from corpus_documents member join texts_to_forget text using (document_id)
+)
+select distinct on (
+           kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
+           rt.tau_information, rt.reads_record)
+       kinds.kind, run.run_id, rt.tool, cast(rt as text) as rt, cast(run as text) as run, thresholds_of(rt) as thresholds, rt.placebo_recipe_id
+from annotation_runs run
+join run_tools rt using (run_id)
+cross join (values ('finished_run'), ('placebo_counts'), ('checked_yields')) kinds (kind)
+where run.corpus_id in (select corpus_id from of_texts)
+  and case kinds.kind
+      when 'finished_run' then
+          exists (select from stored_runs stored where stored.run_id = run.run_id)
+          and not exists (
+              select from finished_run_progress progress
+              where progress.run_id = run.run_id and progress.tool = rt.tool and progress.done <> progress.total)
+      when 'placebo_counts' then exists (
+          select from placebo_counts counted where counted.run_id = run.run_id and counted.tool = rt.tool)
+      else exists (select from checked_yields counted where counted.run_id = run.run_id and counted.tool = rt.tool) end
+order by kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
+         rt.tau_information, rt.reads_record, run.corpus_version desc, run.started_at desc;
+select bases.*, array(select document_id from texts_to_forget) as document_ids, array(select distinct text_id from texts_to_forget) as text_ids
+from bases
+order by kind, run_id, tool
+
+-- name: subtract_finished_run
+-- What the texts have of the numbers of a run, for later runs.
+insert into forgotten_numbers (run_id, tool, kind, document_ids, numbers)
+select :run_id, :tool, 'finished_run', cast(:text_ids as uuid[]), jsonb_build_object(
+    'thresholds', (
+        select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
+        from counted_thresholds(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted),
+    'reductions', (
+        select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
+        from counted_histogram(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted),
+    'progress', (
+        select coalesce(jsonb_agg(jsonb_build_object('stage', stage, 'done', done, 'total', total)), '[]')
+        from counted_progress(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[]))),
+    'yield', (
+        select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
+        from counted_yield(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted))
+
+-- name: subtract_placebo_counts
+-- The texts are taken out of what the false-discovery rate is counted from; the rate of the run itself does not change.
+with gone as (
+    select threshold, placebos, calls, count(*) as documents
+    from counted_by_document(
+        cast(:rt as run_tools), cast(:run as annotation_runs), null, cast((cast(:thresholds as double precision[]))[1] as double precision),
+        cast(:thresholds as double precision[]), true, cast(:document_ids as uuid[]))
+    group by threshold, placebos, calls
+)
+update placebo_counts held
+set documents = held.documents - gone.documents
+from gone
+where held.run_id = :run_id and held.tool = :tool
+  and held.threshold = gone.threshold and held.placebos = gone.placebos and held.calls = gone.calls;
+delete from placebo_counts where run_id = :run_id and tool = :tool and documents = 0;
+insert into forgotten_numbers (run_id, tool, kind, document_ids, numbers)
+select :run_id, :tool, 'placebo_counts', cast(:text_ids as uuid[]), jsonb_build_object(
+    'sampled', coalesce(sum(counted.sign), 0),
+    'scored', coalesce(sum(counted.sign) filter (
+        where placebo.source is not null and (placebo.reason is null or placebo.reason = 'pruned_below')), 0))
+from counted_documents(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted
+join placebo_losses placebo on placebo.document_id = counted.document_id
+where placebo.placebo_recipe_id = :placebo_recipe_id and placebo.is_sampled
+
+-- name: subtract_checked_yields
+-- The texts are taken out of what a check counted.
+update checked_yields held
+set judged_calls = held.judged_calls + gone.judged_calls,
+    kept_calls = held.kept_calls + gone.kept_calls,
+    releasable_calls = held.releasable_calls + gone.releasable_calls,
+    kept_texts = held.kept_texts + gone.kept_texts
+from (
+    select coalesce(sum(calls), 0) as judged_calls, coalesce(sum(calls) filter (where outcome = 'kept'), 0) as kept_calls,
+           coalesce(sum(releasable) filter (where outcome = 'kept'), 0) as releasable_calls,
+           coalesce(sum(texts) filter (where outcome = 'kept'), 0) as kept_texts
+    from counted_outcomes(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[]))
+) gone
+where held.run_id = :run_id and held.tool = :tool
+
 -- name: release_texts
 -- Take the texts at hand out of what refers to them, before their rows are deleted; returns the checks that named them. The inputs that their
 -- calls asked for are kept in forgotten_inputs until forgetting.results has looked who else asks for them.
@@ -191,16 +277,18 @@ files as (
     ) held
     where file.corpus_id = held.corpus_id and file.file_uri = held.file_uri
 ),
--- What a check counted over the corpora that held the texts is counted anew by the next.
+-- What a check counted over the corpora that held the texts, but for the newest runs, from which the texts were subtracted.
 counted_yields as (
     delete from checked_yields counted
     using annotation_runs run, corpus_documents member, texts_to_forget text
     where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+      and (counted.run_id, counted.tool) not in (select run_id, tool from bases where kind = 'checked_yields')
 ),
 counted_placebos as (
     delete from placebo_counts counted
     using annotation_runs run, corpus_documents member, texts_to_forget text
     where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+      and (counted.run_id, counted.tool) not in (select run_id, tool from bases where kind = 'placebo_counts')
 ),
 quality as (
     update quality_results result

@@ -10,6 +10,7 @@ delete from finished_run_progress where run_id = :run_id;
 delete from finished_run_reductions where run_id = :run_id;
 delete from finished_run_yield where run_id = :run_id;
 delete from finished_run_work where run_id = :run_id;
+delete from forgotten_numbers where run_id = :run_id and kind = 'finished_run';
 update annotation_runs set numbers_stored_at = null where run_id = :run_id
 
 -- name: counted
@@ -37,7 +38,13 @@ left join lateral (
               and exists (
                   select from stored_runs stored
                   where stored.run_id = earlier.run_id
-                    and not exists (select from forgotten_documents where coalesce(removed_at, 'infinity') >= stored.stored_at)
+                    -- What was forgotten since is subtracted (forgotten_numbers).
+                    and not exists (
+                        select document_id from forgotten_documents where coalesce(removed_at, 'infinity') >= stored.stored_at
+                        except
+                        select unnest(gone.document_ids)
+                        from forgotten_numbers gone
+                        where gone.run_id = earlier.run_id and gone.tool = rt.tool and gone.kind = 'finished_run')
                     and not exists (
                         select from stages_of(rt) join recipes using (recipe_id) where dropped_at >= stored.stored_at))
           else

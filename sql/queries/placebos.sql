@@ -4,6 +4,7 @@
 -- The first of two that count at once is waited for: the second would insert the same rows.
 select 1 from run_tools where run_id = :run_id and tool = :tool for no key update;
 delete from placebo_counts where run_id = :run_id and tool = :tool;
+delete from forgotten_numbers where run_id = :run_id and tool = :tool and kind = 'placebo_counts';
 delete from placebo_rates where run_id = :run_id and tool = :tool
 
 -- name: add_counts
@@ -25,6 +26,10 @@ having sum(documents) > 0
 select coalesce(cast(sum(sampled) as bigint), 0) as sampled, coalesce(cast(sum(scored) as bigint), 0) as scored
 from (
     (select calls_sampled as sampled, placebos_scored as scored from placebo_rates where run_id = :base_run_id and tool = :tool limit 1)
+    union all
+    select cast(numbers ->> 'sampled' as bigint), cast(numbers ->> 'scored' as bigint)
+    from forgotten_numbers
+    where run_id = :base_run_id and tool = :tool and kind = 'placebo_counts'
     union all
     select sum(counted.sign), sum(counted.sign) filter (
                where placebo.source is not null and (placebo.reason is null or placebo.reason = 'pruned_below'))

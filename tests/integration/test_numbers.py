@@ -2,6 +2,7 @@
 
 import math
 import random
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from toolformer_ops.runs.numbers import store_numbers, what_to_count
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, forgetting, queries
 
 CALCULATOR = Tool("Calculator")
 TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
@@ -249,3 +250,121 @@ def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nigh
         connection.commit()
         waiting.result()
     assert stored_and_computed(nights, "one")[0] == stored
+
+
+# Texts that were forgotten
+
+
+def forget_some(
+    nights: Nights, settings: Settings, drawn: random.Random, records: list[Record]
+) -> list[Record]:
+    """Forget two texts of the newest version; returns the records that are left."""
+    chosen = drawn.sample(sorted(nights.members), 2)
+    forgetting.forget(settings, chosen, texts_per_transaction=1)
+    gone = {nights.members.pop(document_id)[0].text for document_id in chosen}
+    return [record for record in records if record.text not in gone]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stored_numbers_after_forgetting_are_those_that_are_counted_over_all_documents(
+    nights: Nights, settings: Settings, seed: int
+) -> None:
+    drawn = draw("forgotten numbers", seed)
+    records = texts(*range(30))
+    tools = [replace(tool, placebos=drawn.random() < 0.5) for tool in TOOLS]
+    for number in range(8):
+        records = nights.change(drawn, number, records)
+        nights.ingest(*records)
+        if drawn.random() < 0.3:
+            which = drawn.randrange(2)
+            tools[which] = changed_tool(drawn, number, tools[which])
+        run_id = f"night-{number}"
+        limit = drawn.choice([None, None, None, 20])
+        night(
+            nights,
+            run_id,
+            *tools,
+            share=drawn.choice([1.0, 1.0, 0.8]),
+            killed=drawn.choice([0.0, 0.1]),
+            limit=limit,
+        )
+        stored, computed = stored_and_computed(nights, run_id)
+        assert stored == computed
+        if drawn.random() < 0.6:
+            records = forget_some(nights, settings, drawn, records)
+
+
+WITH_PLACEBOS = (replace(CALCULATOR, placebos=True), replace(TOOLS[1], placebos=True))
+
+
+def test_numbers_follow_from_those_of_a_run_that_held_a_text_which_is_forgotten(
+    nights: Nights, settings: Settings
+) -> None:
+    records = texts(*range(30))
+    nights.ingest(*records)
+    night(nights, "before", *WITH_PLACEBOS)
+    for number in range(3):
+        records = forget_some(nights, settings, draw("forgotten", number), records)
+        records += texts(100 + number)
+        nights.ingest(*records)
+        earlier = f"after-{number - 1}" if number else "before"
+        assert set(night(nights, f"after-{number}", *WITH_PLACEBOS)) == {earlier}
+        stored, computed = stored_and_computed(nights, f"after-{number}")
+        assert stored == computed
+
+
+def test_what_a_check_counted_is_not_counted_again_after_a_text_was_forgotten(
+    nights: Nights, settings: Settings
+) -> None:
+    records = texts(*range(30))
+    nights.ingest(*records)
+    night(nights, "before", *WITH_PLACEBOS)
+    records = forget_some(nights, settings, draw("forgotten", "check"), records)
+    nights.ingest(*records)
+    nights.start("after", *WITH_PLACEBOS, corpus="c", model="m", placebos=0, placebo_sample=0)
+    nights.work("after", *WITH_PLACEBOS)
+    with nights.engine.connect() as connection:
+        for kind in ("checked_yields", "placebo_counts"):
+            assert what_to_count(connection, "after", "Calendar", kind)["base_run_id"] == "before"  # type: ignore[arg-type]
+
+
+def test_the_numbers_of_a_finished_run_stay_when_one_of_its_texts_is_forgotten(
+    nights: Nights, settings: Settings
+) -> None:
+    records = texts(*range(30))
+    nights.ingest(*records)
+    night(nights, "before", *WITH_PLACEBOS)
+    with nights.engine.connect() as connection:
+        numbers = shown(connection, "before")
+    forget_some(nights, settings, draw("forgotten", "stays"), records)
+    with nights.engine.connect() as connection:
+        assert shown(connection, "before") == numbers
+
+
+def test_a_forgetting_that_is_killed_subtracts_each_text_once(
+    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = texts(*range(30))
+    nights.ingest(*records)
+    night(nights, "before", *WITH_PLACEBOS)
+    chosen = sorted(nights.members)[:3]
+    deleted: list[uuid.UUID] = []
+
+    def count_and_die(*_: object) -> None:
+        deleted.append(chosen[0])
+        if len(deleted) == 2:  # rows of the second text are deleted, and not committed
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(forgetting, "_count", count_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            forgetting.forget(settings, chosen, texts_per_transaction=1)
+    assert run_sql(
+        nights.engine, "select count(*) from forgotten_documents where removed_at is not null"
+    ) == [(1,)]
+    forgetting.forget(settings)
+    gone = {nights.members.pop(document_id)[0].text for document_id in chosen}
+    nights.ingest(*(record for record in records if record.text not in gone))
+    assert set(night(nights, "after", *WITH_PLACEBOS)) == {"before"}
+    stored, computed = stored_and_computed(nights, "after")
+    assert stored == computed

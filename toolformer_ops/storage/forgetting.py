@@ -5,7 +5,8 @@ The releases and models that hold them are withdrawn from S3. Owns `forgotten_do
 again, and then deleted in batches, each one transaction: forgetting may be killed and run again. The rows of
 a release (hashes of texts and calls) stay as the record of where a text is. docs/forgetting.md says what is
 not deleted: write-ahead log, backups, older versions of S3 objects, logs, and the corpus's own files. Does
-not change the stored numbers of finished runs.
+not change the stored numbers of finished runs; what the texts had of them is kept in `forgotten_numbers`,
+which it owns, for later runs whose numbers follow from theirs.
 """
 
 import json
@@ -171,6 +172,9 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
                 forgotten.rows["rejected_documents"] += database.execute(
                     connection, queries.forgetting.rejection, **rejection
                 )
+            for base in database.fetch_all(connection, queries.forgetting.bases):
+                subtract = queries.forgetting[f"subtract_{base.kind}"]
+                database.execute(connection, subtract, **base._asdict())
             named = database.fetch_all(connection, queries.forgetting.release_texts)
             _count(forgotten, [*database.fetch_all(connection, queries.forgetting.delete), *named])
             database.execute(connection, queries.forgetting.mark_removed)
