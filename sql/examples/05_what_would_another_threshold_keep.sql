@@ -9,28 +9,36 @@ create function what_would_another_threshold_keep(run text default '')
     language sql stable
 as $$
     with thresholds as materialized (
-        select t.tool, t.keep_threshold, t.tau_information, threshold,
+        select t.tool, t.keep_threshold, step, threshold,
                undecided.calls as may_add_calls, undecided.positions as may_add_positions
         from run_tools t
-        cross join unnest(array[0, 0.25, 0.5, 1, 1.5, 2]::double precision[]) as threshold
+        cross join unnest(array[0, 0.25, 0.5, 1, 1.5, 2]::double precision[]) with ordinality as asked (threshold, step)
         cross join lateral undecided_at(t.run_id, t.tool, threshold) undecided
         where t.run_id = run_or_newest(run)
     ),
+    -- The calls of each text by the last of the thresholds that they reach.
     reached as materialized (
-        select tool, document_id, call_id, loss_reduction, case when tau_information is not null then information end as information
+        select tool, document_uuid, width_bucket(loss_reduction, array[0, 0.25, 0.5, 1, 1.5, 2]::double precision[]) as step, count(*) as calls
         from scored_calls_of(run)
-        where is_kept(null, loss_reduction, 0)
+        where is_kept(null, loss_reduction, 0) and (tau_information is null or information >= tau_information)
+        group by tool, document_uuid, step
+    ),
+    counts as (
+        select tool, step, sum(calls) as calls, 0 as texts from reached group by tool, step
+        union all
+        select tool, step, 0, count(*)
+        from (select tool, max(step) as step from reached group by tool, document_uuid) best
+        group by tool, step
     )
     select a.tool,
            a.threshold,
            a.threshold = a.keep_threshold as is_keep_threshold,
-           count(k.call_id) as calls,
-           count(distinct k.document_id) as texts,
+           cast(coalesce(sum(counts.calls), 0) as bigint) as calls,
+           cast(coalesce(sum(counts.texts), 0) as bigint) as texts,
            a.may_add_calls,
            a.may_add_positions
     from thresholds a
-    left join reached k
-        on k.tool = a.tool and k.loss_reduction >= a.threshold and (a.tau_information is null or k.information >= a.tau_information)
+    left join counts on counts.tool = a.tool and counts.step >= a.step
     group by a.tool, a.threshold, a.keep_threshold, a.may_add_calls, a.may_add_positions
     order by a.tool, a.threshold
 $$;

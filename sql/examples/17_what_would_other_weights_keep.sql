@@ -6,21 +6,23 @@ create function what_would_other_weights_keep(run text default '')
         tool text, calls bigint, kept bigint, kept_otherwise bigint, kept_by_both bigint)
     language sql stable
 as $$
-    with other as materialized (
-        select tool, document_id, call_id, -sum(0.2 * without_call) as without_call, -sum(0.2 * without_result) as without_result,
-               -sum(0.2 * with_result) as with_result, -sum(0.2 * without_call_full_context) as without_call_full_context
-        from call_tokens_of(run)
-        group by tool, document_id, call_id
-    ),
-    scored as materialized (
-        select tool, document_id, call_id, loss_reduction, keep_threshold from scored_calls_of(run)
+    with scored as (
+        select t.tool, t.keep_threshold, loss.loss_reduction, loss.token_log_probabilities as terms, array[0.2, 0.2, 0.2, 0.2, 0.2] as weights
+        from planned_recipes(planned_run(run)) own_recipes  -- constants, so that no other partition is read
+        cross join run_tools t
+        join call_losses loss
+            on loss.scoring_recipe_id = t.scoring_recipe_id and loss.scoring_recipe_id = any (own_recipes)
+           and loss.reason is null and loss.token_log_probabilities is not null
+        join run_tool_documents member
+            on member.run_id = t.run_id and member.tool = t.tool and member.variant_id = loss.document_id
+        where t.run_id = run_or_newest(run)
     ),
     weighted as (
-        select scored.tool, scored.loss_reduction >= scored.keep_threshold as kept,
-               least(other.without_call, other.without_result, other.without_call_full_context) - other.with_result
-                   >= scored.keep_threshold as kept_otherwise
+        select tool, loss_reduction >= keep_threshold as kept,
+               loss_reduction(
+                   weighted_loss(terms, 1, weights), weighted_loss(terms, 2, weights), weighted_loss(terms, 4, weights),
+                   weighted_loss(terms, 3, weights)) >= keep_threshold as kept_otherwise
         from scored
-        join other using (tool, document_id, call_id)
     )
     select tool, count(*) as calls, count(*) filter (where kept) as kept, count(*) filter (where kept_otherwise) as kept_otherwise,
            count(*) filter (where kept and kept_otherwise) as kept_by_both

@@ -58,7 +58,8 @@ begin atomic
            and candidate.document_id = scored.document_id and candidate.call_id = scored.call_id
         join run_tool_documents member
             on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
-        join documents document on document.document_id = scored.document_id  -- the variant, if the tool reads url and date
+        -- The variant, if the tool reads url and date. Each row has one: a left join, which Postgres leaves out where no column of it is asked for.
+        left join documents document on document.document_id = scored.document_id
     ) call
     where run is null or is_planned_for(run, chosen, own_recipes);
 end;

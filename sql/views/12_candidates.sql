@@ -31,7 +31,10 @@ begin atomic
                    select from release_calls held where held.release_id = made.release_id and held.call_id = call.call_id
                ) then 'released'
                when call.input_only_after then 'input_only_after'
-               when requires_following(started.parameters) and lacks_result(call.result, call.text_after) then 'result_does_not_follow'
+               when requires_following(started.parameters) and lacks_result(call.result, (
+                   -- Not call.text_after, for which all texts would be read.
+                   select substr(held.text, call.position_char + 1, 120) from documents held where held.document_id = call.variant_id
+               )) then 'result_does_not_follow'
                when not rt.tool = any (coalesce(released.lacking_tools, '{}')) and exists (
                    select from better_kept_calls(
                        rt.run_id, released.lacking_tools, call.document_id, call.record_variant_id, call.position_char,
@@ -90,7 +93,8 @@ begin atomic
         join run_documents member
             on member.run_id = rt.run_id
            and case when rt.reads_record then member.variant_id else member.document_id end = sampled.document_id
-        join documents document on document.document_id = sampled.document_id  -- the variant, if the tool reads url and date
+        -- The variant, if the tool reads url and date. Each row has one: a left join, which Postgres leaves out where no column of it is asked for.
+        left join documents document on document.document_id = sampled.document_id
         left join call_losses loss
             on loss.scoring_recipe_id = rt.scoring_recipe_id and (own_recipes is null or loss.scoring_recipe_id = any (own_recipes))
            and loss.document_id = sampled.document_id and loss.call_id = sampled.call_id
