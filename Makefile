@@ -26,7 +26,7 @@ STAMP := $(VENV)/.installed
 WORKSHOP := $(VENV)/.installed-for-work
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu evidence bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -75,13 +75,17 @@ lint: $(WORKSHOP) ## Check style, types, who imports whom, and that lines get no
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=5 ARMS=paper,any_call MODEL=folder OUT=folder
-	@$(BIN)/python -m studies --out="$${OUT:-$$TOOLFORMER_STATE_DIR/study-$${NAME:-calculator}}" --model="$${MODEL:-}" --texts="$${TEXTS:-160}" \
-	  --steps="$${STEPS:-48}" --seeds="$${SEEDS:-5}" --batch="$${BATCH:-8}" --learning-rate="$${LEARNING_RATE:-1e-4}" \
-	  --test="$${TEST:-100}" $${ARMS:+--arms="$$ARMS"} -- "$${NAME:-calculator}"
+study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=10 ARMS=paper,any_call MODEL=folder OUT=folder
+	@$(BIN)/python -m studies run --out="$${OUT:-$$TOOLFORMER_STATE_DIR/studies}" --model="$${MODEL:-}" --texts="$${TEXTS:-0}" \
+	  --steps="$${STEPS:-64}" --seeds="$${SEEDS:-10}" --batch="$${BATCH:-16}" --learning-rate="$${LEARNING_RATE:-2e-5}" \
+	  --test="$${TEST:-100}" --processes="$${PROCESSES:-1}" --method="$${METHOD:-full}" $${ARMS:+--arms="$$ARMS"} \
+	  $${MINUTES:+--minutes="$$MINUTES"} $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} -- "$${NAME:-calculator}"
 
-study-gpu: $(WORKSHOP) ## The same on the first GPU, for a larger model: make study-gpu NAME=calculator MODEL=id@revision SEEDS=5
+study-gpu: $(WORKSHOP) ## The same on the first GPU, seeds side by side, or a larger model: make study-gpu NAME=calculator PROCESSES=12; MODEL=id@revision METHOD=lora
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
+
+evidence: $(WORKSHOP) ## Write docs/evidence.md anew from the raw answers in studies/answers.
+	@$(BIN)/python -m studies evidence
 
 bench: $(WORKSHOP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE=float32 OUT=folder; WORK=roofline reckons for GPUs
 	@$(BIN)/python -m benchmarks --work="$${WORK:-all}" --texts="$${TEXTS:-1}" --runs="$${RUNS:-2}" \

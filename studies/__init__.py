@@ -1,12 +1,18 @@
-"""What a kept call is worth: what a model learns from calls that were chosen in different ways, tested with fresh sentences.
+"""What a kept call is worth: what a model learns from calls that were chosen in different ways, tested with fresh texts.
 
-sentences.py          sentences whose answer a tool gives: sums in prose for the Calculator
-(sum_templates.jsonl, CC0), the day of
-                      writing for the Calendar (date_templates.jsonl, CC0), facts of Wikipedia's summaries for
-                      WikiSearch (fact_templates.jsonl, CC0), and word problems of a file; words.json has the
-                      names and things in them
-calls.py              every call of every text, with its losses token by token: computed once a seed
-arms.py               the rules by which an arm's calls are chosen
-study.py              one seed, from sentences to models that are measured
-evidence.py           what the seeds say together
+sentences.py     sentences whose answer a tool gives, filled templates (*_templates.jsonl, CC0): sums in prose for the
+                 Calculator, the day of writing for the Calendar, facts of Wikipedia's summaries for WikiSearch
+real_texts.py    texts that nobody wrote for a tool, of a file: word problems, dated posts
+plan.py          the numbers of a study, by its name
+calls.py         every call of every text, with its losses token by token: computed once a seed
+arms.py          the rules by which an arm's calls are chosen
+training.py      the training of an arm
+measuring.py     what a model writes and reads
+devices.py       number formats, and processes that share a GPU
+study.py         one seed, from sentences to models that are measured
+side_by_side.py  seeds as processes, until a time
+answers.py       the raw answers by seed; those of docs/evidence.md are in answers/
+following.py     whether a text goes on with a result
+statistics.py    means over seeds, paired differences
+evidence.py      the tables, and docs/evidence.md
 """

@@ -1,91 +1,188 @@
 """`python -m studies`: what a model learns from calls that were chosen in different ways, as `make study` runs it."""
 
-import json
 import logging
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-from studies.evidence import evidence, markdown
-from studies.study import MAIN_ARMS, StudyPlan, run_seed, with_wiki_index
+from studies.answers import gather
+from studies.devices import share_device, study_settings
+from studies.evidence import tables, write_page
+from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
+from studies.side_by_side import Seed, SideBySide
+from studies.study import run_seed, with_wiki_index
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ToolformerError, exit_code
+from toolformer_ops.errors import NoResultError, ToolformerError, UsageError, exit_code
 from toolformer_ops.local.demo.model import prepare_demo_model
-from toolformer_ops.runs.choices import registered_name
-from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger("studies")
 
-app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, no_args_is_help=True)
+
+ANSWERS = Path(__file__).with_name("answers")
+PAGE = Path("docs/evidence.md")
 
 
 @app.command()
-def study(
-    tool: Annotated[str, typer.Argument(help="Calculator, Calendar or WikiSearch.")],
-    out: Annotated[Path, typer.Option(help="Folder of the study; a study that was killed continues there.")],
+def run(
+    names: Annotated[
+        str, typer.Argument(help=f"Studies with commas, the most wanted first: {', '.join(TOOLS)}.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the studies; what was killed continues there.")],
     model: Annotated[
         str,
         typer.Option(help="Folder, id@revision or s3://bucket/models/NAME; empty means the demo's model."),
     ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 ...")] = 5,
-    texts: Annotated[int, typer.Option(min=16, help="Sentences to annotate, of each seed.")] = 160,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = 48,
-    batch: Annotated[int, typer.Option(min=1, help="Texts a step.")] = 8,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of each training.")] = 1e-4,
-    test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with, of each seed.")] = 100,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, 2 ...")] = 10,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    texts: Annotated[
+        int,
+        typer.Option(min=0, help="Sentences to annotate, of each seed; 0: as many as studies/plan.py says."),
+    ] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each training.")] = StudyPlan.steps,
+    batch: Annotated[int, typer.Option(min=1, help="Texts a step.")] = StudyPlan.batch,
+    learning_rate: Annotated[
+        float, typer.Option(help="Peak learning rate of each training.")
+    ] = StudyPlan.learning_rate,
+    test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with.")] = StudyPlan.test,
     arms: Annotated[
         str,
-        typer.Option(
-            help="What is trained on, with commas; `paper` among them. studies/arms.py has them all."
-        ),
+        typer.Option(help="What is trained on, with commas, `paper` first. studies/arms.py has them all."),
     ] = ",".join(MAIN_ARMS),
+    method: Annotated[
+        Literal["full", "lora"], typer.Option(help="Train all weights, or adapters, for a large model.")
+    ] = "full",
     proposals: Annotated[
         bool,
         typer.Option(
             help="Also count what the trained models propose as calls, up to the bracket and to the arrow."
         ),
     ] = False,
-    word_problems: Annotated[
-        str,
-        typer.Option(help="File of GSM8K, whose texts and questions take the place of the made sentences."),
-    ] = "",
+    gsm8k: Annotated[Path | None, typer.Option(help="File of GSM8K's problems, for the study gsm8k.")] = None,
+    posts: Annotated[Path | None, typer.Option(help="File of dated posts, for the study posts.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="How many seeds side by side.")] = 1,
+    share: Annotated[
+        int, typer.Option(min=0, help="How many processes share the GPU's memory; 0: these alone.")
+    ] = 0,
+    minutes: Annotated[
+        float | None, typer.Option(help="No seed and no arm begins after so many minutes.")
+    ] = None,
+    annotate: Annotated[
+        bool, typer.Option(help="Annotate, and train nothing; the same command without it continues.")
+    ] = False,
 ) -> None:
-    """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and say what the seeds say together.
+    """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
 
-    A training at the defaults takes four minutes on two cores; a seed has up to eight. No services are
-    needed.
+    A training at the defaults takes a quarter of an hour on two cores; a seed has ten. On a GPU a seed takes
+    some three minutes, and `--processes` run side by side. No services are needed.
 
-    Example: make study NAME=calendar SEEDS=3 OUT=.toolformer/calendar-study
+    Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/calculator-study
     """
-    settings = load_settings()
-    name = registered_name(tool)
+    until = None if minutes is None else time.time() + 60 * minutes
+    files = {"gsm8k": gsm8k, "posts": posts}
+    plans = []
+    for study in names.lower().split(","):
+        for seed_number in range(first_seed, first_seed + seeds):
+            file = files.get(study)
+            annotation = ANNOTATIONS.get(study, Annotation(StudyPlan.texts))
+            if study in files and file is None:
+                raise UsageError(
+                    f"{study}: expected --{study} FILE, found none. `python -m studies run --help` says which."
+                )
+            plans.append(
+                StudyPlan(
+                    study=study,
+                    file="" if file is None else str(file.resolve()),
+                    texts=texts or annotation.texts,
+                    max_positions=annotation.max_positions,
+                    samples_per_position=annotation.samples_per_position,
+                    test=test,
+                    seed=seed_number,
+                    steps=steps,
+                    batch=batch,
+                    learning_rate=learning_rate,
+                    arms=tuple(arms.split(",")),
+                    method=method,
+                    proposals=proposals,
+                )
+            )
+    settings = study_settings(load_settings())
     address = model or str(prepare_demo_model(settings.state_dir))
-    plans = [
-        StudyPlan(
-            tool=name,
-            texts=texts,
-            test=test,
-            seed=seed,
-            steps=steps,
-            batch=batch,
-            learning_rate=learning_rate,
-            arms=tuple(arms.split(",")),
-            proposals=proposals,
-            word_problems=word_problems,
-        )
-        for seed in range(seeds)
-    ]
     out.mkdir(parents=True, exist_ok=True)
-    if get_tool(name).spec.needs_index:
-        settings = with_wiki_index(settings, out)
-    found = evidence([run_seed(settings, address, plan, out / f"seed-{plan.seed}") for plan in plans])
-    (out / "evidence.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    (out / "evidence.md").write_text(markdown(found), encoding="utf-8")
-    Console().print(Markdown(markdown(found)))
+    with_index = with_wiki_index(settings, out, plans)
+    index = Path(with_index.wiki_index) if with_index is not settings else None
+    together = SideBySide(
+        model=address,
+        processes=processes,
+        share=share or processes,
+        until=until,
+        index=index,
+        only_annotate=annotate,
+    )
+    unfinished = together.run([Seed(plan, _folder(out, plan)) for plan in plans])
+    if annotate:
+        sys.exit(1 if unfinished else 0)
+    model_name = Path(address).name if Path(address).exists() else address
+    for study in dict.fromkeys(plan.study for plan in plans):
+        try:
+            answers, calls = gather(out / study, out / "answers", model_name)
+        except NoResultError as error:
+            logger.warning("%s", error)
+            continue
+        Console().print(Markdown(tables(answers, calls)))
+        logger.info("raw answers are in %s", answers)
+    if unfinished:
+        names_left = "; ".join(seed.name for seed in unfinished)
+        logger.error(
+            "not finished: %s. Their logs are in their folders; the same command continues them.", names_left
+        )
+        sys.exit(1)
+
+
+@app.command()
+def seed(
+    folder: Annotated[Path, typer.Argument(help="Folder of the seed, with its plan.json.")],
+    model: Annotated[str, typer.Option(help="As of `run`.")],
+    share: Annotated[int, typer.Option(min=1, help="How many processes share the GPU's memory.")] = 1,
+    until: Annotated[
+        float | None, typer.Option(help="No arm begins after this second of the Unix clock.")
+    ] = None,
+    wiki_index: Annotated[str, typer.Option(help="Folder of Wikipedia's index.")] = "",
+    annotate: Annotated[bool, typer.Option(help="Train nothing.")] = False,
+) -> None:
+    """One seed of a study, as `run` starts it in a process."""
+    _provide_kernel()
+    settings = study_settings(load_settings())
+    if wiki_index:
+        settings = settings.model_copy(update={"wiki_index": wiki_index})
+    share_device(settings, share)
+    run_seed(settings, model, StudyPlan.read(folder / PLAN), folder, until, only_annotate=annotate)
+
+
+@app.command()
+def evidence(
+    answers: Annotated[Path, typer.Option(help="Folder of the raw answers.")] = ANSWERS,
+    page: Annotated[Path, typer.Option(help="The page whose tables are written anew.")] = PAGE,
+) -> None:
+    """Compute the tables of docs/evidence.md from the raw answers in the repository, and write them into the page."""
+    write_page(page, answers)
+    logger.info("wrote %s from %s", page, answers)
+
+
+def _folder(out: Path, plan: StudyPlan) -> Path:
+    return out / plan.study / f"seed-{plan.seed}"
+
+
+def _provide_kernel() -> None:
+    """On a torch before 2.13: the engine's kernel for sequences of any lengths, as `make bench-gpu` provides it."""
+    from benchmarks.gpu.varlen import provide_varlen
+
+    provide_varlen()
 
 
 if __name__ == "__main__":

@@ -1,19 +1,30 @@
 """The arms of a study: by which rule the calls are chosen that a model is trained on, and what else the training does.
 
-    paper               calls that the paper's rule keeps
-    information         of these, calls whose information is at least `INFORMATION_NATS`
-    paper_masked, information_masked    the same calls, their results out of the loss
-    elsewhere           the calls of `paper`, each at another place of its text, by chance: is it the place?
-    any_call            any call that has a result, by chance: is it the call?
-    foretold            calls whose result holds the next number or name of the text, and no model is asked:
-    does the loss do more? without_calls       the texts of `paper` without their calls, for as many tokens as
-    `paper` sees tau_0, ten, one_loss, ...           the rules of `RULES`, which differ from the paper's in
-    one thing
+Each differs from the one above it, or from the one that it names, in one thing.
+
+    paper               of a text's calls that the paper's rule keeps the one that saves most
+    paper_nearest       of these the one that stands nearest to the number or name that it foretells
+    foretold_and_paper  the same, if it foretells one: its result holds the next number or name of the text
+    foretold            the same, and no model is asked for losses
+    right_call          a call whose result holds the answer of its sentence, at a place by chance
+    any_call            any call that has a result, by chance
+    lacy                a call before a number or name that the model does not expect, whatever the call gives
+    information         as `paper`, of calls whose information is at least `INFORMATION_NATS`
+    elsewhere           the calls of `paper`, each at another place of its text, by chance
+    paper_masked, paper_nearest_masked, foretold_masked, information_masked    the same calls as the arm of that
+    name, their results out of the loss
+    without_calls       the texts of `paper` without their calls
+    tau_0, ten, one_loss, ...    the rules of `RULES`, which differ from the paper's in one thing
+
+`lacy` is after LaCy (arXiv 2602.12005), which lets a small model delegate tokens that it does not expect and that
+its grammar marks as facts: here a number, a date or a name behind the place, and a loss of `LACY_NATS`.
 
 An arm has one call a text. No arm has a call whose input stands in the text only after it: who writes the
 text could not know it. All arms have equally many texts. Chance is seeded by the study's seed and the text.
 """
 
+import logging
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +37,18 @@ from toolformer_ops.errors import NoResultError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept, token_weights
 from toolformer_ops.tools.base import Tool
 
+logger = logging.getLogger(__name__)
+
 INFORMATION_NATS = 0.2
+LACY_NATS = 1.0
+"""The loss without a call, by the paper's weights, from which on a token is not expected."""
+FEWEST_TEXTS = 16
+LEAST_SHARE = 1 / 3
+"""An arm with fewer texts in a seed, or with less than this share of the first arm's, is left out there: all arms
+have as many texts as the smallest."""
 NEXT_FACT = re.compile(r"\d+(?:[.,]\d+)*|\b[A-Z][a-zA-Z-]+")
 """A number, or a word with a capital."""
+_FACT_BEHIND = re.compile(rf"\s*[$€£(\"'“]?(?:{NEXT_FACT.pattern})")
 
 ScoredCall = dict[str, Any]
 """A call of a record, as `studies/calls.py` makes it."""
@@ -43,6 +63,8 @@ class Rule:
     """Nats; None is the tool's threshold."""
     one_loss: bool = False
     """L- is the loss without a call alone, not the smaller of the two."""
+    against_placebo: bool = False
+    """L- is also at most the loss with the result of another text's call."""
     in_place: bool = False
     """The call stands in its place in the text; the losses are then those of the paper's weights."""
 
@@ -62,6 +84,8 @@ class Rule:
                 if values is not None
             }
         terms = ["without_call"] if self.one_loss else ["without_call", "without_result"]
+        if self.against_placebo and prefix == "with_result" and "with_placebo" in losses:
+            terms.append("with_placebo")
         return float(min(losses[term] for term in terms) - losses[prefix])
 
     def keeps(self, call: ScoredCall, tool: Tool, prefix: str = "with_result") -> bool:
@@ -74,14 +98,18 @@ class Rule:
 RULES: Mapping[str, Rule] = {
     "paper": Rule(),
     "one_token": Rule(weights=(1.0,)),
+    "two_tokens": Rule(weights=token_weights(2)),
+    "three_tokens": Rule(weights=token_weights(3)),
     "five_equal": Rule(weights=(0.2,) * 5),
     "ten": Rule(weights=token_weights(10)),
+    "ten_equal": Rule(weights=(0.1,) * 10),
     "tau_0": Rule(tau=0.0),
     "tau_0.25": Rule(tau=0.25),
     "tau_0.5": Rule(tau=0.5),
     "tau_1": Rule(tau=1.0),
     "tau_2": Rule(tau=2.0),
     "one_loss": Rule(one_loss=True),
+    "against_placebo": Rule(against_placebo=True),
     "in_place": Rule(in_place=True),
 }
 """The paper's rule, and rules that differ from it in one thing."""
@@ -105,14 +133,30 @@ def releasable(record: Record) -> list[ScoredCall]:
     return [call for call in record["calls"] if not call["input_only_after"]]
 
 
-def foretells(call: ScoredCall, text: str) -> bool:
-    """Whether the next number or name of the text behind the call stands in its result, and not in the text before it."""
+def foretold_place(call: ScoredCall, text: str) -> int | None:
+    """Where the next number or name behind the call is; None unless the call's result holds it and the text before does not."""
     place = call["position_char"]
     upcoming = NEXT_FACT.search(text, place)
     if upcoming is None:
-        return False
-    facts = set(NEXT_FACT.findall(call["result"]))
-    return upcoming.group() in facts and upcoming.group() not in NEXT_FACT.findall(text[:place])
+        return None
+    is_new = upcoming.group() not in NEXT_FACT.findall(text[:place])
+    is_told = upcoming.group() in NEXT_FACT.findall(call["result"])
+    return upcoming.start() if is_new and is_told else None
+
+
+def foretells(call: ScoredCall, text: str) -> bool:
+    """Whether the next number or name of the text behind the call stands in its result, and not in the text before it."""
+    return foretold_place(call, text) is not None
+
+
+def is_right(call: ScoredCall, answer: str, tool: Tool) -> bool:
+    """Whether the result holds the answer of the call's sentence; a tool without an input is always right."""
+    if not tool.spec.takes_input:
+        return True
+    return (
+        bool(answer)
+        and re.search(rf"(?<![\d.,]){re.escape(answer)}(?![\d]|[.,]\d)", call["result"]) is not None
+    )
 
 
 def _saves_most(rule: Rule, least_information: float | None = None) -> Chooses:
@@ -130,19 +174,46 @@ def _saves_most(rule: Rule, least_information: float | None = None) -> Chooses:
     return chooses
 
 
-def _elsewhere(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
-    """The paper's call before another word of the text, at which its input can be known."""
-    call = ARMS["paper"].chooses(record, tool, draw)
-    if call is None:
-        return None
-    text, asked = record["text"], parse_call(call["call"]).input
-    places = [
-        found.start()
-        for found in re.finditer(r"(?<=\S) (?=\S)", text)
-        if found.start() != call["position_char"]
-        and not tool.input_only_after(asked, text[: found.start()], text[found.start() :])
-    ]
+def _nearest(rule: Rule | None, *, foretelling: bool) -> Chooses:
+    """Of the calls that a rule keeps (None: of all) one of those nearest to what they foretell.
+
+    Calls that foretell nothing come behind all others, or with `foretelling` not at all.
+    """
+
+    def chooses(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+        distances: list[tuple[float, ScoredCall]] = []
+        for call in releasable(record):
+            if rule is not None and not rule.keeps(call, tool):
+                continue
+            place = foretold_place(call, record["text"])
+            if place is not None:
+                distances.append((place - call["position_char"], call))
+            elif not foretelling:
+                distances.append((math.inf, call))
+        nearest = min((distance for distance, _ in distances), default=None)
+        candidates = [call for distance, call in distances if distance == nearest]
+        return draw.choice(candidates) if candidates else None
+
+    return chooses
+
+
+def _moved(call: ScoredCall, text: str, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    """The call before another word of the text, by chance, at which its input can be known."""
+    call_input = parse_call(call["call"]).input
+    places = []
+    for space in re.finditer(r"(?<=\S) (?=\S)", text):
+        place = space.start()
+        if place != call["position_char"] and not tool.input_only_after(
+            call_input, text[:place], text[place:]
+        ):
+            places.append(place)
     return {**call, "position_char": draw.choice(places)} if places else None
+
+
+def _elsewhere(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    """The paper's call at another place."""
+    call = ARMS["paper"].chooses(record, tool, draw)
+    return None if call is None else _moved(call, record["text"], tool, draw)
 
 
 def _any_call(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
@@ -150,71 +221,79 @@ def _any_call(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | N
     return draw.choice(calls) if calls else None
 
 
-def _foretold(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
-    """Of the calls that foretell what follows, one of those that stand nearest to it."""
-    found = [call for call in releasable(record) if foretells(call, record["text"])]
-    nearest = max((call["position_char"] for call in found), default=None)
-    return draw.choice([call for call in found if call["position_char"] == nearest]) if found else None
+def _right_call(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    calls = [call for call in releasable(record) if is_right(call, record["answer"], tool)]
+    return _moved(draw.choice(calls), record["text"], tool, draw) if calls else None
+
+
+def _lacy(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    """A call, by chance, at the place of the largest loss among those before a number or name."""
+    calls = []
+    for call in releasable(record):
+        is_before_a_fact = _FACT_BEHIND.match(record["text"], call["position_char"]) is not None
+        if is_before_a_fact and call["loss_without_call"] >= LACY_NATS:
+            calls.append(call)
+    largest = max((call["loss_without_call"] for call in calls), default=None)
+    candidates = [call for call in calls if call["loss_without_call"] == largest]
+    return draw.choice(candidates) if candidates else None
 
 
 ARMS: Mapping[str, Arm] = {
     "paper": Arm(_saves_most(RULES["paper"])),
+    "foretold": Arm(_nearest(None, foretelling=True)),
+    "paper_nearest": Arm(_nearest(RULES["paper"], foretelling=False)),
+    "any_call": Arm(_any_call),
+    "right_call": Arm(_right_call),
+    "without_calls": Arm(_saves_most(RULES["paper"]), without_calls=True),
+    "foretold_and_paper": Arm(_nearest(RULES["paper"], foretelling=True)),
+    "lacy": Arm(_lacy),
     "information": Arm(_saves_most(RULES["paper"], INFORMATION_NATS)),
     "paper_masked": Arm(_saves_most(RULES["paper"]), masked=True),
-    "information_masked": Arm(_saves_most(RULES["paper"], INFORMATION_NATS), masked=True),
     "elsewhere": Arm(_elsewhere),
-    "any_call": Arm(_any_call),
-    "foretold": Arm(_foretold),
-    "without_calls": Arm(_saves_most(RULES["paper"]), without_calls=True),
+    "paper_nearest_masked": Arm(_nearest(RULES["paper"], foretelling=False), masked=True),
+    "foretold_masked": Arm(_nearest(None, foretelling=True), masked=True),
+    "information_masked": Arm(_saves_most(RULES["paper"], INFORMATION_NATS), masked=True),
     **{name: Arm(_saves_most(rule)) for name, rule in RULES.items() if name != "paper"},
 }
+"""In the order in which a study trains them, so that one that is cut off has the first ones in all its seeds."""
+
+ChosenTexts = list[tuple[Record, ScoredCall]]
+"""The texts of an arm, each with its call."""
 
 
 def chosen_texts(
     arms: Sequence[str], records: Sequence[Record], tool: Tool, seed: int
-) -> tuple[dict[str, list[tuple[Record, ScoredCall]]], dict[str, int]]:
+) -> tuple[dict[str, ChosenTexts], dict[str, int]]:
     """By arm its texts with their calls, equally many, in an order that follows from the seed; and how many each could have had.
 
+    An arm with few (`FEWEST_TEXTS`, `LEAST_SHARE`) is left out, and the log says so.
+
     Raises:
-        NoResultError: an arm has none.
+        NoResultError: all arms have fewer.
     """
     order = {record["document_id"]: random.Random(f"{seed}|{record['document_id']}") for record in records}  # noqa: S311
-    found: dict[str, list[tuple[Record, ScoredCall]]] = {}
     in_order = sorted(records, key=lambda record: order[record["document_id"]].random())
+    texts: dict[str, ChosenTexts] = {}
     for arm in arms:
-        draws = ((record, random.Random(f"{seed}|{arm}|{record['document_id']}")) for record in in_order)  # noqa: S311
-        called = ((record, ARMS[arm].chooses(record, tool, draw)) for record, draw in draws)
-        found[arm] = [(record, call) for record, call in called if call is not None]
-    eligible = {arm: len(texts) for arm, texts in found.items()}
-    examples = min(eligible.values())
-    if not examples:
-        none = ", ".join(arm for arm, number in eligible.items() if not number)
-        raise NoResultError(f"expected texts with calls for each arm, found none for {none}. Raise --texts.")
-    return {arm: texts[:examples] for arm, texts in found.items()}, eligible
-
-
-def rules_table(records: Sequence[Record], tool: Tool) -> list[dict[str, Any]]:
-    """What each rule of `RULES` keeps: calls, texts, calls that foretell what follows, those of the paper's rule, and by chance.
-
-    `by_chance` is how many calls the rule would keep with the result of another text's call in place of their
-    own.
-    """
-    calls = [(record, call) for record in records for call in releasable(record)]
-    of_paper = {call["call_id"] for _, call in calls if RULES["paper"].keeps(call, tool)}
-    table = []
-    for name, rule in RULES.items():
-        kept = [(record, call) for record, call in calls if rule.keeps(call, tool)]
-        table.append(
-            {
-                "rule": name,
-                "calls": len(kept),
-                "texts": len({record["document_id"] for record, _ in kept}),
-                "foretold": sum(foretells(call, record["text"]) for record, call in kept),
-                "also_paper": sum(call["call_id"] in of_paper for _, call in kept),
-                "by_chance": None
-                if rule.in_place
-                else sum(rule.keeps(call, tool, "with_placebo") for _, call in calls),
-                "of": len(calls),
-            }
+        texts[arm] = []
+        for record in in_order:
+            draw = random.Random(f"{seed}|call|{record['document_id']}")  # noqa: S311 - the same for all arms
+            call = ARMS[arm].chooses(record, tool, draw)
+            if call is not None:
+                texts[arm].append((record, call))
+    eligible = {arm: len(chosen) for arm, chosen in texts.items()}
+    fewest = max(FEWEST_TEXTS, math.ceil(LEAST_SHARE * next(iter(eligible.values()), 0)))
+    short = {arm: number for arm, number in eligible.items() if number < fewest}
+    if len(short) == len(texts):
+        numbers = ", ".join(f"{number} for {arm}" for arm, number in short.items())
+        raise NoResultError(
+            f"seed {seed}: expected {FEWEST_TEXTS} texts with a call for an arm, found {numbers} among {len(records)}. "
+            "Annotate more with --texts into another folder."
         )
-    return table
+    for arm, number in short.items():
+        logger.warning(
+            "seed %d: the arm %s is left out: %d of %d texts have a call for it, fewer than %d. More --texts bring more",
+            seed, arm, number, len(records), fewest,
+        )  # fmt: skip
+    examples = min(number for arm, number in eligible.items() if arm not in short)
+    return {arm: chosen[:examples] for arm, chosen in texts.items() if arm not in short}, eligible

@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from studies.devices import load_to_score
 from toolformer_ops.call_syntax import call_with_result, call_without_result
 from toolformer_ops.config import Settings
+from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 from toolformer_ops.records import Document, PlacedCall
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PLACEBOS = 3
-TEXTS_TOGETHER = 16
+TEXTS_TOGETHER = {"cpu": 16, "cuda": 128}
+"""By kind of device; a kill loses no more."""
 ANNOTATED = "annotated.jsonl"
 CALLS = "calls.jsonl"
 PREFIXES = ("without_call", "without_result", "with_result")
@@ -44,9 +47,8 @@ def annotate(
     """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
     from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
     from toolformer_ops.on_a_file.annotator import Annotator, Models
-    from toolformer_ops.runs.models import load_scoring_model
 
-    load = functools.cache(lambda: load_scoring_model(settings, choices.model))
+    load = functools.cache(lambda: load_to_score(settings, choices.model))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, models=Models(load))
 
     def annotated(group: Sequence[Document]) -> list[Record]:
@@ -62,7 +64,7 @@ def annotate(
             for item in group
         ]
 
-    return _continued(folder / ANNOTATED, documents, annotated, "annotated")
+    return _continued(folder / ANNOTATED, documents, annotated, "annotated", _texts_together(settings))
 
 
 def inform(
@@ -80,7 +82,6 @@ def inform(
     """
     from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
     from toolformer_ops.on_a_file.annotator import judged_call_of
-    from toolformer_ops.runs.models import load_scoring_model
     from toolformer_ops.runs.placebo_pools import Pool
 
     every = [judged_call_of(call) for record in annotated for call in record["calls"]]
@@ -89,7 +90,7 @@ def inform(
         PlaceboChoices(placebos=PLACEBOS, placebo_sample=0),
     )
     draw = PlaceboDraw(pool)
-    load = functools.cache(lambda: load_scoring_model(settings, choices.model))
+    load = functools.cache(lambda: load_to_score(settings, choices.model))
 
     def informed(group: Sequence[Record]) -> list[Record]:
         # 1. Information, as the factory computes it.
@@ -121,7 +122,7 @@ def inform(
             for record in group
         ]
 
-    return _continued(folder / CALLS, annotated, informed, "informed")
+    return _continued(folder / CALLS, annotated, informed, "informed", _texts_together(settings))
 
 
 def _log_probabilities(
@@ -198,22 +199,30 @@ def _losses_in_place(
             yield None
 
 
+def _texts_together(settings: Settings) -> int:
+    return TEXTS_TOGETHER[device_kind(settings.device)]
+
+
 def _continued(
-    file: Path, items: Sequence[Any], work: Callable[[Sequence[Any]], list[Record]], done_word: str
+    file: Path,
+    items: Sequence[Any],
+    work: Callable[[Sequence[Any]], list[Record]],
+    done_word: str,
+    together: int,
 ) -> list[Record]:
-    """Return the records of all items, those of `file` and then those of `work`, which is given `TEXTS_TOGETHER` at once.
+    """Return the records of all items, those of `file` and then those of `work`, which is given `together` at once.
 
     What was left is cut to whole groups, so that the rest is computed in the same batches.
     """
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
     whole = [line for line in lines if line.endswith("\n")]
     if len(whole) < len(items):
-        whole = whole[: len(whole) - len(whole) % TEXTS_TOGETHER]
+        whole = whole[: len(whole) - len(whole) % together]
     if len(whole) < len(lines):
         file.write_text("".join(whole), encoding="utf-8")
     done = [json.loads(line) for line in whole]
-    for first in range(len(done), len(items), TEXTS_TOGETHER):
-        records = work(items[first : first + TEXTS_TOGETHER])
+    for first in range(len(done), len(items), together):
+        records = work(items[first : first + together])
         with file.open("a", encoding="utf-8") as out:
             out.writelines(json.dumps(record) + "\n" for record in records)
         done += records

@@ -3,16 +3,13 @@
     SUMS        one-step sums in prose, for the Calculator
     DATES       the day on which a text was written, for the Calendar
     FACTS       what the demo's Wikipedia says of a title, for WikiSearch
-    word_problems(file)   real texts for the Calculator: questions of GSM8K with the first step of their
-    solution
 
-The first three are filled templates. Some templates are held out: no training sentence is built on them, and
-half of the test's are.
+They are filled templates. Some templates are held out: no training sentence is built on them, and half of the
+test's are. Texts that nobody wrote for a tool are in `real_texts.py`.
 """
 
 import datetime
 import functools
-import gzip
 import hashlib
 import importlib.resources
 import itertools
@@ -51,8 +48,8 @@ _STATED = {
     "year": re.compile(r" is an? (\d{4}) [a-zA-Z -]*(?:film|album|song|novel)\b"),
 }
 """By kind, how the first words of a summary state it."""
-_STEP = re.compile(r"<<[^<>]*=(-?\d+(?:\.\d+)?)>>")
-"""How GSM8K marks a computation, with its result."""
+NO_ANSWER = ""
+"""The answer of a text that states nothing which its tool could give."""
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,27 @@ class Sentence:
 
     text: str
     answer: str
-    """As it is written in `text`, where it occurs last."""
+    """As it is written in `text`, where it occurs last unless `answer_place` says where; `NO_ANSWER` if the text has none."""
     kind: str
-    """What is asked: an operator, `weekday`, `tomorrow`, `date`, `year`, `days until`, `word problem`, or a
-    key of `_STATED`."""
+    """What is asked: an operator, `weekday`, `tomorrow`, `date`, `year`, `days until`, `word problem`, `no fact
+    of its day`, or a key of `_STATED`."""
     fact: Hashable
     """What decides the answer; no fact of the test is one of training."""
     held_out: bool
     """Whether its template is kept from training."""
     date: datetime.date | None = None
     """The day on which it was written; None if it does not matter."""
+    answer_place: int | None = None
+    """Where the space before the answer is, characters; None: before its last occurrence."""
 
     @property
     def prompt(self) -> str:
-        """The sentence up to the space before the answer."""
-        return self.text[: self.text.rindex(f" {self.answer}")]
+        """The sentence up to the space before the answer; half of its words if it has none."""
+        if not self.answer:
+            words = [found.start() for found in re.finditer(r" (?=\S)", self.text)]
+            return self.text[: words[len(words) // 2]]
+        place = self.text.rindex(f" {self.answer}") if self.answer_place is None else self.answer_place
+        return self.text[:place]
 
     @property
     def document(self) -> Document:
@@ -84,6 +87,8 @@ class Sentence:
 
     def is_right(self, written: str) -> bool:
         """Whether the first weekday, date, name or number (as asked) of what was written behind the prompt is the answer."""
+        if not self.answer:
+            return False
         if self.kind in ("weekday", "tomorrow"):
             found = _WEEKDAY.search(written)
         elif self.kind == "date":
@@ -105,14 +110,14 @@ class Templates:
 
     def training(self, count: int, seed: int) -> list[Sentence]:
         """`count` sentences of the templates that are not held out, each with a fact that no other has."""
-        return _distinct(self._draw(held_out=False, seed=seed, purpose="training"), count, set())
+        return distinct(self._draw(held_out=False, seed=seed, purpose="training"), count, set())
 
     def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
         """`count` sentences whose facts are not among those of `known`: half on known templates, then half on held-out ones."""
         taken = {item.fact for item in known}
-        seen = _distinct(self._draw(held_out=False, seed=seed, purpose="fresh"), count - count // 2, taken)
+        seen = distinct(self._draw(held_out=False, seed=seed, purpose="fresh"), count - count // 2, taken)
         taken |= {item.fact for item in seen}
-        return seen + _distinct(self._draw(held_out=True, seed=seed, purpose="fresh"), count // 2, taken)
+        return seen + distinct(self._draw(held_out=True, seed=seed, purpose="fresh"), count // 2, taken)
 
     def _draw(self, *, held_out: bool, seed: int, purpose: str) -> Iterator[Sentence]:
         """Yield sentences without end, the templates in turn."""
@@ -134,7 +139,7 @@ def _file(name: str) -> str:
     return importlib.resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> list[Sentence]:
+def distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> list[Sentence]:
     """The first `count` sentences of different facts.
 
     Raises:
@@ -145,7 +150,8 @@ def _distinct(drawn: Iterator[Sentence], count: int, taken: set[Hashable]) -> li
         if len(found) == count:
             break
         # an answer that is in the prompt, too, could be copied, and would have no clear place
-        if item.fact not in taken and not re.search(rf"\b{re.escape(item.answer)}\b", item.prompt):
+        is_told_before = item.answer and re.search(rf"\b{re.escape(item.answer)}\b", item.prompt)
+        if item.fact not in taken and not is_told_before:
             found.setdefault(item.fact, item)
     if len(found) < count:
         raise UsageError(
@@ -256,41 +262,6 @@ def _stated(template: dict[str, Any], draw: random.Random) -> Sentence:
     )
 
 
-@dataclass(frozen=True)
-class WordProblems:
-    """Questions with the first step of their solution, half of them for training; a text is a prompt up to that step's result."""
-
-    file: Path
-    """JSON Lines of `question` and `answer` as GSM8K has them, also with gzip."""
-
-    def training(self, count: int, seed: int) -> list[Sentence]:
-        """Of the questions whose hash is even; the seed orders them."""
-        return self._drawn(count, seed, of_tests=False)
-
-    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """Of the others."""
-        return self._drawn(count, seed, of_tests=True)
-
-    def _drawn(self, count: int, seed: int, *, of_tests: bool) -> list[Sentence]:
-        opened = gzip.open if self.file.suffix == ".gz" else open
-        found: list[tuple[bytes, Sentence]] = []
-        with opened(self.file, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                record = json.loads(line)
-                question, step = record["question"], record["answer"].partition("\n")[0]
-                marked = _STEP.search(step)
-                if marked is None or hashlib.sha256(question.encode()).digest()[0] % 2 != of_tests:
-                    continue
-                text = f"{question} {_STEP.sub(' ', step)}".replace("  ", " ")
-                item = Sentence(text, marked[1], "word problem", question, held_out=False)
-                # The result stands alone behind the place of its mark, and nowhere before.
-                if f" {item.answer}" in text and text.count(item.answer) == 1:
-                    found.append((hashlib.sha256(f"{seed}|{question}".encode()).digest(), item))
-        return _distinct((item for _, item in sorted(found, key=lambda item: item[0])), count, set())
-
-
 SUMS = Templates("sum_templates.jsonl", _sum)
 DATES = Templates("date_templates.jsonl", _dated)
 FACTS = Templates("fact_templates.jsonl", _stated)
-SentenceSource = Templates | WordProblems
-"""Where the sentences of a tool come from."""

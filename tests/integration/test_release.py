@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text as sql
 
+from studies.following import result_follows
 from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.servers import flip_a_byte
 from toolformer_ops.audit.checking import check_release
@@ -339,6 +340,7 @@ def test_a_result_follows_if_the_text_goes_on_with_it(
     with database.transaction(database.connect(settings)) as connection:
         asked = sql("select result_follows(:result, :text)")
         assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
+    assert result_follows(result, text) == follows
 
 
 def test_a_release_of_results_that_follow_has_the_next_best_call(settings: Settings, tmp_path: Path) -> None:

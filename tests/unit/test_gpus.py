@@ -149,3 +149,13 @@ def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         memory.halving(out_of_memory, [1], "texts")
     assert isinstance(_cannot_be_loaded("models/m", {}, error), ModelError)
+
+
+@pytest.mark.parametrize(("share", "gibibytes"), [(1.0, 72), (0.25, 18)])
+def test_a_process_takes_no_more_of_a_gpu_than_its_share(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, share: float, gibibytes: int
+) -> None:
+    machine((A100, 70.0, 80.0, 4.0))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2 * GIB)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
+    assert gpus.free_bytes(0) == gibibytes * GIB

@@ -1,9 +1,10 @@
-"""A study draws honest sentences, gives each arm equally many texts, continues where it was killed, and says what its seeds say."""
+"""A study draws honest sentences, gives each arm equally many texts and tokens, and continues where it was killed."""
 
 import datetime
 import json
 import math
 import operator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,22 @@ from scipy import stats
 
 from benchmarks.reference import PlainReference
 from studies import calls, study
-from studies.arms import RULES, Rule, chosen_texts, rules_table
-from studies.evidence import evidence, markdown, mean_interval, paired_bootstrap
-from studies.sentences import DATES, FACTS, SUMS, Sentence, SentenceSource
-from studies.study import StudyPlan, released_text, run_seed
+from studies.answers import gather, read_answers
+from studies.arms import RULES, Rule, chosen_texts
+from studies.evidence import tables
+from studies.measuring import read_sentences
+from studies.plan import SentenceSource, StudyPlan
+from studies.real_texts import Posts, dated_paragraph, word_problem
+from studies.sentences import DATES, FACTS, SUMS, Sentence
+from studies.statistics import paired_difference, student
+from studies.study import run_seed
+from studies.training import arm_steps, released_text
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import NoResultError
+from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
+from toolformer_ops.errors import NoResultError, UsageError
+from toolformer_ops.language_model.call_starts import ReadCallStart
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
+from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.models import load_tokenization
 from toolformer_ops.tools.calendar import DAYS, write_day
@@ -103,7 +113,7 @@ def annotated(
         }
         for result, reduction, information in made
     ]
-    return {"document_id": document_id, "text": TEXT, "calls": found}
+    return {"document_id": document_id, "text": TEXT, "answer": "333", "calls": found}
 
 
 RECORDS = [
@@ -133,9 +143,16 @@ def dated_record(item: Sentence) -> dict[str, Any]:
         "loss_reduction": 13.0,
         "reduction_bound": 13.0,
     }
-    return {"document_id": found["document_id"], "text": item.text, "calls": [found]}
+    return {"document_id": found["document_id"], "text": item.text, "answer": item.answer, "calls": [found]}
 
 
+@pytest.fixture
+def one_text_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An arm may have a single text."""
+    monkeypatch.setattr("studies.arms.FEWEST_TEXTS", 1)
+
+
+@pytest.mark.usefixtures("one_text_is_enough")
 def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() -> None:
     arms = ("paper", "information", "elsewhere", "any_call", "foretold", "without_calls", "tau_0", "tau_2")
     chosen, eligible = chosen_texts(arms, RECORDS, CALCULATOR, seed=0)
@@ -144,8 +161,78 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     [(record, call)] = chosen["information"]
     released = released_text("Calculator", record, call)
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
-    with pytest.raises(NoResultError, match="none for information"):
-        chosen_texts(arms, RECORDS[1:], CALCULATOR, seed=0)
+
+
+def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog: pytest.LogCaptureFixture) -> None:
+    records = [annotated(number, ("707", 0.6, None)) for number in range(20)]
+    chosen, eligible = chosen_texts(("paper", "information", "any_call"), records, CALCULATOR, seed=0)
+    assert eligible["information"] == 0
+    assert list(chosen) == ["paper", "any_call"]
+    assert "the arm information is left out: 0 of 20 texts" in caplog.text
+
+
+def test_a_seed_without_texts_for_any_arm_is_refused_with_a_remedy() -> None:
+    with pytest.raises(
+        NoResultError, match=r"for an arm, found 3 for paper, 5 for any_call among 6\. Annotate more"
+    ):
+        chosen_texts(("paper", "any_call"), RECORDS, CALCULATOR, seed=0)
+
+
+TWO_PLACES = {
+    **annotated(7, ("333", 3.0, None), ("333", 0.7, None), ("707", 0.9, None)),
+    "document_id": "0b9f9c9a-0d2e-5d6d-8f9d-000000000007",
+}
+for scored_call, far_place in zip(TWO_PLACES["calls"], (" so it", " 333", " has"), strict=True):
+    scored_call["position_char"] = TEXT.index(far_place)
+
+
+@pytest.mark.parametrize(
+    ("arm", "place", "result"),
+    [
+        ("paper", " so it", "333"),
+        ("paper_nearest", " 333", "333"),
+        ("foretold_and_paper", " 333", "333"),
+        ("foretold", " 333", "333"),
+        ("tau_1", " so it", "333"),
+    ],
+)
+@pytest.mark.usefixtures("one_text_is_enough")
+def test_an_arm_differs_in_which_kept_call_it_takes(arm: str, place: str, result: str) -> None:
+    chosen, _ = chosen_texts((arm,), [TWO_PLACES], CALCULATOR, seed=0)
+    [(_, call)] = chosen[arm]
+    assert (call["position_char"], call["result"]) == (TEXT.index(place), result)
+
+
+@pytest.mark.parametrize(("loss", "texts"), [(1.0, 1), (0.9, 0)])
+@pytest.mark.usefixtures("one_text_is_enough")
+def test_lacy_takes_a_call_before_a_number_that_the_model_does_not_expect(loss: float, texts: int) -> None:
+    before_the_number = annotated(8, ("707", 0.0, None))
+    before_the_number["calls"][0]["loss_without_call"] = loss
+    before_a_word = annotated(9, ("333", 9.0, None), place=" left")
+    _, eligible = chosen_texts(("any_call", "lacy"), [before_the_number, before_a_word], CALCULATOR, seed=0)
+    assert eligible == {"any_call": 2, "lacy": texts}
+
+
+@pytest.mark.usefixtures("one_text_is_enough")
+def test_a_right_call_has_another_place_than_its_own() -> None:
+    records = [annotated(number, ("333", 0.1, None), ("707", 3.0, None)) for number in range(10)]
+    chosen, _ = chosen_texts(("right_call",), records, CALCULATOR, seed=0)
+    assert {call["result"] for _, call in chosen["right_call"]} == {"333"}
+    places = {call["position_char"] for _, call in chosen["right_call"]}
+    assert len(places) > 1
+    assert TEXT.index(" 333") not in places
+
+
+@pytest.mark.usefixtures("one_text_is_enough")
+def test_every_arm_reads_about_as_many_tokens(tiny_gpt2_dir: Path) -> None:
+    chosen, _ = chosen_texts(("paper", "without_calls"), RECORDS, CALCULATOR, seed=0)
+    plan = StudyPlan(arms=("paper", "without_calls"), steps=60)
+    steps = arm_steps(Settings(), str(tiny_gpt2_dir), plan, chosen)
+    tokenization = load_tokenization(Settings(), str(tiny_gpt2_dir))
+    with_a_call = "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
+    longer = len(tokenization.ids(with_a_call)) / len(tokenization.ids(TEXT))
+    assert steps["paper"] == 60
+    assert steps["without_calls"] == pytest.approx(60 * longer, rel=0.1)
 
 
 def test_rules_differ_in_weights_thresholds_or_terms() -> None:
@@ -160,14 +247,15 @@ def test_rules_differ_in_weights_thresholds_or_terms() -> None:
     assert RULES["one_loss"].reduction(low) == pytest.approx(2.0)
     assert RULES["in_place"].reduction(call) == 1.0
     assert RULES["paper"].weights == TOKEN_WEIGHTS
-    kept = {line["rule"]: (line["calls"], line["foretold"]) for line in rules_table(RECORDS, CALCULATOR)}
-    assert [kept[rule] for rule in ("paper", "tau_2", "tau_0")] == [(4, 2), (1, 1), (6, 3)]
+    better_placebo = {**call, "log_p": {**call["log_p"], "with_placebo": [-2.2] * 10}}
+    assert RULES["against_placebo"].reduction(better_placebo) == pytest.approx(0.2)
+    assert RULES["paper"].reduction(better_placebo) == pytest.approx(2.0)
 
 
 def test_log_probabilities_beside_the_losses_in_place_are_those_of_plain_passes(
     tmp_path: Path, tiny_gpt2_dir: Path
 ) -> None:
-    choices = StudyPlan(tool="Calendar").choices(str(tiny_gpt2_dir))
+    choices = StudyPlan(study="calendar").choices(str(tiny_gpt2_dir))
     records = [dated_record(item) for item in DATES.training(3, 0)]
     found = calls.inform(Settings(), choices, records, tmp_path)
     reference = PlainReference(tiny_gpt2_dir, load_tokenization(Settings(), str(tiny_gpt2_dir)).start_ids)
@@ -208,64 +296,217 @@ def test_a_killed_step_continues_after_its_last_whole_group(tmp_path: Path) -> N
         return list(group)
 
     for _ in range(2):
-        assert calls._continued(file, records, work, "done") == records
+        assert calls._continued(file, records, work, "done", 16) == records
         assert groups == [5]
 
 
-def test_intervals_are_those_of_the_textbook() -> None:
+def test_the_interval_of_a_mean_is_students() -> None:
     half = 4.303 * 0.1 / math.sqrt(3)  # Student's t of two degrees of freedom
-    assert mean_interval([0.4, 0.5, 0.6]) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-3)
+    interval = student([0.4, 0.5, 0.6])
+    assert (interval.mean, interval.low, interval.high) == pytest.approx(
+        (0.5, 0.5 - half, 0.5 + half), abs=1e-3
+    )
+
+
+def test_the_bootstrap_of_one_seed_is_that_of_scipy() -> None:
     draw = np.random.default_rng(1)
-    first, second = draw.random((2, 80)) < [[0.7], [0.5]]
-    difference, low, high = paired_bootstrap([first.tolist()], [second.tolist()])
+    first, second = (draw.random((2, 80)) < [[0.7], [0.5]]).astype(float)
+    found = paired_difference([first.tolist()], [second.tolist()])
     judge = stats.bootstrap(
-        (first.astype(float) - second.astype(float),),
+        (first - second,),
         np.mean,
         method="percentile",
         n_resamples=10_000,
         rng=draw,
     ).confidence_interval
-    assert difference == pytest.approx(first.mean() - second.mean())
-    assert (low, high) == pytest.approx((judge.low, judge.high), abs=0.02)
-    apart = paired_bootstrap([[True] * 500, [False] * 500], [[False] * 500] * 2)
-    assert apart == (0.5, 0.0, 1.0)
+    assert found.student.mean == pytest.approx(first.mean() - second.mean())
+    assert (found.bootstrap.low, found.bootstrap.high) == pytest.approx((judge.low, judge.high), abs=0.02)
+
+
+def test_a_difference_of_two_seeds_that_disagree_has_wide_intervals() -> None:
+    apart = paired_difference([[1.0] * 500, [0.0] * 500], [[0.0] * 500] * 2)
+    assert (apart.bootstrap.low, apart.bootstrap.high) == (0.0, 1.0)
+    assert apart.student.low < -5
+
+
+ARMS_OF_THE_TEST = ("paper", "paper_masked", "information", "without_calls")
+
+
+def prepared_folder(folder: Path) -> Path:
+    """A seed's folder with its calls: from the choice of calls on, since a tiny model writes none."""
+    folder.mkdir(parents=True)
+    records = [dated_record(item) for item in DATES.training(16, 0)]
+    for file in (calls.ANNOTATED, calls.CALLS):
+        (folder / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
+PLAN = StudyPlan(study="calendar", arms=ARMS_OF_THE_TEST, proposals=True, texts=16, test=4, steps=2, batch=2)
+
+
+def comparable(answers: Path) -> list[dict[str, Any]]:
+    """The lines of raw answers without what no two runs have alike."""
+    lines = read_answers(answers)
+    for line in lines:
+        for name in ("annotation_seconds", "training_seconds", "writing_cpu_seconds"):
+            line.pop(name, None)
+        for counts in line.get("proposed", {}).values():
+            assert counts["samples"] > 0
+            counts.pop("cpu_seconds")
+    return lines
 
 
 def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the choice of calls on: a tiny model writes none."""
-    arms = ("paper", "paper_masked", "without_calls")
-    plan = StudyPlan(tool="Calendar", arms=arms, proposals=True, texts=16, test=4, steps=2, batch=2)
-    records = [dated_record(item) for item in DATES.training(16, 0)]
-
-    for name in ("disturbed", "undisturbed"):
-        (tmp_path / name).mkdir()
-        for file in (calls.ANNOTATED, calls.CALLS):
-            (tmp_path / name / file).write_text("".join(json.dumps(record) + "\n" for record in records))
+    settings, model = Settings(), str(tiny_gpt2_dir)
+    disturbed, undisturbed = (
+        prepared_folder(tmp_path / name / "seed-0") for name in ("disturbed", "undisturbed")
+    )
     measure = study.measure
 
-    def until_the_second_arm(settings: Settings, model: str, plan: StudyPlan, arm: str, folder: Path) -> Any:
-        if arm == "paper_masked":
+    def until_the_second_arm(*arguments: Any) -> None:
+        if arguments[3] == "paper_masked":
             raise KeyboardInterrupt
-        return measure(settings, model, plan, arm, folder)
+        measure(*arguments)
 
     monkeypatch.setattr(study, "measure", until_the_second_arm)
     with pytest.raises(KeyboardInterrupt):
-        run_seed(Settings(), str(tiny_gpt2_dir), plan, tmp_path / "disturbed")
+        run_seed(settings, model, PLAN, disturbed)
     monkeypatch.setattr(study, "measure", measure)
-    found = {}
-    for name in ("disturbed", "undisturbed"):
-        seed = run_seed(Settings(), str(tiny_gpt2_dir), plan, tmp_path / name)
-        found[name] = evidence([seed, seed])
-        for line in found[name]["arms"]:
-            assert ("proposed" in line) == line["arm"].startswith("paper")
-            for counts in line.get("proposed", {}).values():
-                assert counts["samples"] > 0
-                counts["cpu_seconds"] = 1.0  # no two runs take as long
-    assert found["disturbed"] == found["undisturbed"]
-    seen = found["undisturbed"]
-    assert [(line["arm"], len(line["by_seed"])) for line in seen["arms"]] == [
-        (arm, 2) for arm in ("before", *arms)
-    ]
-    assert markdown(seen).count("\n| ") == 1 + len(arms) + 1 + 1 + len(RULES) + 1 + 4
+    for folder in (disturbed, undisturbed):
+        assert run_seed(settings, model, PLAN, folder) == ["before", *ARMS_OF_THE_TEST]
+        gather(folder.parent, folder.parent, "tiny")
+    assert comparable(tmp_path / "disturbed" / "calendar.jsonl.gz") == comparable(
+        tmp_path / "undisturbed" / "calendar.jsonl.gz"
+    )
+
+
+def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+    folder = prepared_folder(tmp_path / "study" / "seed-0")
+    plan = replace(PLAN, arms=("paper", "information"), proposals=False)
+    run_seed(Settings(), str(tiny_gpt2_dir), plan, folder)
+    answers, calls_file = gather(folder.parent, tmp_path, "tiny")
+    arms = {line["arm"]: line for line in read_answers(answers) if line["line"] == "arm"}
+    assert arms["information"] == {**arms["paper"], "arm": "information", "same_model_as": "paper"}
+    assert not list(folder.glob("training-*/model"))
+    first_cells = [line.split(" | ")[0] for line in tables(answers, calls_file).splitlines()]
+    assert first_cells.count("| information") == 2
+
+
+def test_no_arm_begins_after_the_time(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+    folder = prepared_folder(tmp_path / "seed-0")
+    assert run_seed(Settings(), str(tiny_gpt2_dir), PLAN, folder, until=0.0) == []
+    assert (folder / "seed.json").exists()
+
+
+def test_a_folder_of_another_plan_is_refused_with_the_numbers_that_differ(tmp_path: Path) -> None:
+    PLAN.write(tmp_path)
+    replace(PLAN, learning_rate=1e-3).write(tmp_path)  # nothing is trained yet
+    PLAN.write(tmp_path)
+    (tmp_path / "arm-before.json").write_text("{}")
+    replace(PLAN, arms=("paper",)).write(tmp_path)
+    with pytest.raises(UsageError, match=r"one with steps 2 and not 3\. Nothing in it was changed"):
+        replace(PLAN, steps=3).write(tmp_path)
+
+
+def test_a_source_file_that_is_not_there_is_refused_with_where_it_comes_from(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--gsm8k: expected train.jsonl of github.com/openai"):
+        StudyPlan(study="gsm8k", file=str(tmp_path / "train.jsonl"))
+
+
+class CallingModel:
+    """A model that makes one call, and whose losses are a tenth of a nat a character, less what the call saves."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.language_model = self
+
+    def text_losses(self, texts: list[str]) -> list[TextLoss]:
+        losses = []
+        for text in texts:
+            nats = 0.1 * len(text) - (2.0 if "-> 333] 333" in text else 0.0)
+            losses.append(TextLoss(nats=nats, tokens=len(text), utf8_bytes=len(text)))
+        return losses
+
+    def call_starts(self, texts: list[str]) -> list[list[ReadCallStart]]:
+        places = (TEXT.index(" has"), TEXT.index(" 333"))
+        starts = [
+            ReadCallStart(place, probability, self.rank)
+            for place, probability in zip(places, (0.1, 0.2), strict=True)
+        ]
+        return [starts for _ in texts]
+
+    def write(self, prompts: list[Prompt], decoding: DecodingSettings) -> list[WrittenText]:
+        made = MadeCall("Calculator", "520 - 187", "333", None, 1, 31, 0.0)
+        text = " [Calculator(520 - 187) -> 333] a"
+        return [WrittenText(prompt, text, " a", (made,), (), (), 1, "length") for prompt in prompts]
+
+
+SUM = Sentence(TEXT, "333", "-", ("-", 520, 187), held_out=False)
+
+
+def test_a_call_while_reading_counts_for_the_words_behind_it_alone() -> None:
+    model: Any = CallingModel(rank=10)
+    [read] = read_sentences(model, [SUM], calls=True)
+    assert (read.call_place, read.read_call) == (TEXT.index(" 333"), "[Calculator(520 - 187) -> 333]")
+    assert read.tokens == len(TEXT)
+    assert read.nats == pytest.approx(0.1 * len(TEXT))
+    assert read.nats_with_call == pytest.approx(read.nats - 2.0)
+
+
+def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens() -> None:
+    model: Any = CallingModel(rank=11)
+    [read] = read_sentences(model, [SUM], calls=True)
+    assert read.nats_with_call is None
+
+
+def test_a_model_without_calls_makes_none_while_reading() -> None:
+    model: Any = CallingModel(rank=1)
+    assert read_sentences(model, [SUM], calls=False)[0].nats_with_call is None
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("Natalia sold 48/2 = <<48/2=24>>24 clips in May.", "Natalia sold 24 clips in May."),
+        ("Weng earns 12/60 = $<<12/60=0.2>>0.2 per minute.", "Weng earns 0.2 per minute."),
+        ("There are 3 * 20 = <<3*20=60>>60 green marbles.", "There are 60 green marbles."),
+        ("It is <<3*20=60>>60 marbles.", "It is 60 marbles."),
+        ("First, 2 feet * 4 feet = <<2*4=8>>8 square feet", None),  # some of the equation would be left
+        ("He has 5 + 3 = <<5+3=8>>8 and 8 more.", None),  # which 8 is meant
+        ("He has 8 apples.", None),
+    ],
+)
+def test_a_word_problem_has_the_result_of_its_step_without_the_equation(step: str, told: str | None) -> None:
+    problem = word_problem("How many?", step)
+    assert (problem and problem.text) == (told and f"How many? {told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "prompt"),
+    [
+        ("We met this Thursday in 2015 and left.", "weekday", "We met this"),
+        ("It opens in July 2015 for all.", "year", "It opens in July"),
+        ("It opens on July 30 for all.", "date", "It opens on"),
+        ("It opens in July for all of us.", "no fact of its day", "It opens in July"),
+        ("2015 was good, said the old man.", "no fact of its day", "2015 was good, said"),
+    ],
+)
+def test_a_paragraph_asks_for_the_first_fact_of_its_day(text: str, kind: str, prompt: str) -> None:
+    paragraph = dated_paragraph(text, datetime.date(2015, 7, 30))
+    assert (paragraph.kind, paragraph.prompt) == (kind, prompt)
+
+
+def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path: Path) -> None:
+    file = tmp_path / "posts.jsonl"
+    body = " ".join(["word"] * 20)
+    lines = []
+    for number in range(60):
+        text = f"In May 2015 {body} {number}.\nToday {body} {number}."
+        lines.append(json.dumps({"id": number, "text": text, "date": "2015-05-04"}) + "\n")
+    file.write_text("".join(lines))
+    posts = Posts(file)
+    trained, fresh = posts.training(30, 0), posts.fresh(20, 0, [])
+    assert not {item.text.split()[-1] for item in trained} & {item.text.split()[-1] for item in fresh}
+    assert [bool(item.answer) for item in fresh] == [True] * 10 + [False] * 10

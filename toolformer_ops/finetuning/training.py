@@ -48,6 +48,12 @@ LOGGED_STEPS = 100
 """About how many progress lines a training writes."""
 OPTIMIZERS = {"adamw": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit"}
 """By the run's choice, transformers' name."""
+CHECKPOINTING = next(
+    name
+    for name in ("activation_checkpointing", "gradient_checkpointing")
+    if name in TrainingArguments.__dataclass_fields__
+)
+"""What transformers calls that activations are computed again: the second until 5.17, which GPU images may still have."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +269,7 @@ def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArgument
         # Of the forward passes; the weights that the optimiser changes are float32.
         bf16=computes_in_bfloat16(settings),
         optim=OPTIMIZERS[recipe.choices.finetune_optimizer],
-        activation_checkpointing=job.activation_checkpointing,
+        **{CHECKPOINTING: job.activation_checkpointing},
         logging_steps=max(1, recipe.choices.finetune_steps // LOGGED_STEPS),
         logging_first_step=True,
         logging_nan_inf_filter=False,  # else a diverged training shows the loss before it

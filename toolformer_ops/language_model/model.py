@@ -21,6 +21,7 @@ import torch
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import decode_loop, perplexity, scoring
+from toolformer_ops.language_model.call_starts import ReadCallStart, call_starts
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.comparison import compared_model
@@ -412,6 +413,11 @@ class LanguageModel:
         return perplexity.text_losses(
             self._model, self._tokenization, [self.tokenize(text) for text in texts]
         )
+
+    @torch.inference_mode()
+    def call_starts(self, texts: Sequence[str]) -> list[list[ReadCallStart]]:
+        """Where the model would begin a call as it reads each text without a prompt (`call_starts.py`), in the text's order."""
+        return call_starts(self._model, self._tokenization, [self.tokenize(text) for text in texts])
 
     @torch.inference_mode()
     def generate_texts(

@@ -118,9 +118,14 @@ def gpus() -> list[Gpu]:
 
 
 def free_bytes(number: int) -> int:
-    """What this process may take of a GPU's memory, with what torch holds there unused."""
-    free, _ = torch.cuda.mem_get_info(number)
-    return int(free + torch.cuda.memory_reserved(number) - torch.cuda.memory_allocated(number))
+    """What this process may take of a GPU's memory, with what torch holds there unused.
+
+    No more than the share that the process was limited to, if it was (`torch.cuda.set_per_process_memory_fraction`).
+    """
+    free, total = torch.cuda.mem_get_info(number)
+    allocated = torch.cuda.memory_allocated(number)
+    share = int(total * torch.cuda.get_per_process_memory_fraction(number))
+    return int(min(free + torch.cuda.memory_reserved(number), share) - allocated)
 
 
 def require_own_memory(what: str) -> None:

@@ -1,0 +1,126 @@
+"""The raw answers of a study, by seed: what its tables are computed from, and nothing more.
+
+`NAME.jsonl.gz` has lines of four kinds, by their `line`:
+
+    plan      the numbers of the study, the model, and which seeds it has
+    seed      of a seed: texts and steps by arm, texts that each arm could have had, seconds
+    arm       of a seed and arm: the perplexity of plain text, tokens that the training read, seconds
+    answer    of a seed, arm and sentence: what was written, whether it is right, losses while reading
+
+`NAME-calls.jsonl.gz` has a line for each call that could be released, with the log probabilities of the ten tokens
+behind it: what the rules of `arms.RULES` are tried on. The same answers are the same bytes.
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from studies.arms import foretells, is_right, releasable
+from studies.calls import CALLS, Record
+from studies.following import result_follows
+from studies.measuring import BEFORE
+from studies.plan import PLAN, StudyPlan
+from studies.study import SUMMARY
+from toolformer_ops.errors import NoResultError, UsageError
+from toolformer_ops.tools.registry import get_tool
+
+Line = dict[str, Any]
+
+DIGITS = 3
+"""Of a log probability, behind the point: thousandths of a nat."""
+
+
+def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
+    """Write the answers of a study's folder, as far as its seeds are, into the folder `out`.
+
+    Returns the file of the answers and that of the calls.
+
+    Raises:
+        NoResultError: no seed has an answer yet.
+    """
+    seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
+    seeds = [seed for seed in seeds if (seed / CALLS).exists()]
+    if not seeds:
+        raise NoResultError(
+            f"{folder}: expected folders of seeds with answers, found none. Run the study first."
+        )
+    plans = [StudyPlan.read(seed / PLAN) for seed in seeds]
+    numbers = asdict(plans[0])
+    numbers.pop("seed")
+    numbers["file"] = Path(numbers["file"]).name
+    lines: list[Line] = [{"line": "plan", "model": model, "seeds": [plan.seed for plan in plans], **numbers}]
+    calls: list[Line] = []
+    for plan, seed in zip(plans, seeds, strict=True):
+        lines += _seed_lines(plan, seed)
+        calls += _call_lines(plan, seed)
+    out.mkdir(parents=True, exist_ok=True)
+    study = plans[0].study
+    answers_file, calls_file = out / f"{study}.jsonl.gz", out / f"{study}-calls.jsonl.gz"
+    write_lines(answers_file, lines)
+    write_lines(calls_file, calls)
+    return answers_file, calls_file
+
+
+def write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON Lines with gzip; without a time, so that the same lines are the same bytes."""
+    with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
+        for line in lines:
+            packed.write((json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
+
+
+def read_answers(file: Path) -> list[Line]:
+    """The lines of a file that `gather` wrote.
+
+    Raises:
+        UsageError: it is not there, or is not one.
+    """
+    if not file.is_file():
+        raise UsageError(
+            f"expected raw answers at {file}, found no file. `python -m studies run` writes it into its folder."
+        )
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") as packed:
+            return [json.loads(line) for line in packed]
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(
+            f"{file}: expected JSON Lines with gzip, found: {error}. Gather the answers again."
+        ) from error
+
+
+def _seed_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
+    summary = seed / SUMMARY
+    chosen = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {}
+    yield {"line": "seed", "seed": plan.seed, **chosen}
+    for arm in (BEFORE, *plan.arms):
+        done = seed / f"arm-{arm}.json"
+        if not done.exists():
+            continue
+        yield {"line": "arm", "seed": plan.seed, **json.loads(done.read_text(encoding="utf-8"))}
+        for line in (seed / f"answers-{arm}.jsonl").read_text(encoding="utf-8").splitlines():
+            yield {"line": "answer", "seed": plan.seed, **json.loads(line)}
+
+
+def _call_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
+    tool = get_tool(plan.tool)
+    answers = {str(item.document.document_id): item.answer for item in plan.training}
+    lines = (seed / CALLS).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        record: Record = json.loads(line)
+        text = record["text"]
+        for call in releasable(record):
+            log_p = {}
+            for name, values in call["log_p"].items():
+                log_p[name] = None if values is None else [round(value, DIGITS) for value in values]
+            yield {
+                "seed": plan.seed,
+                "text": number,
+                "place": call["position_char"],
+                "call": call["call"],
+                "foretells": foretells(call, text),
+                "follows": result_follows(call["result"], text[call["position_char"] :]),
+                "right": is_right(call, answers[record["document_id"]], tool),
+                "log_p": log_p,
+            }

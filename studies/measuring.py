@@ -1,0 +1,219 @@
+"""What a model of a study does: it writes behind the prompts of fresh sentences, reads these sentences, and reads plain text.
+
+    written   the first number, name or date behind a prompt is right, or it is not
+    read      the loss of each sentence, and its loss behind a call that the model makes while it reads
+    plain     the perplexity of summaries of Wikipedia, in which no arm is trained (Toolformer, section 4.3)
+
+A call while reading stands where the model is the likeliest to begin one, if " [" is among its ten likeliest tokens
+there (k of section 4.2); the model writes it, the tool answers, and the words behind are read with it. Neither the
+call nor the result counts as text, so that the loss with a call is one of the same tokens. Calls are disabled else,
+as in section 4.3: the probability of " [" goes to the other tokens.
+"""
+
+import functools
+import itertools
+import json
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from studies.arms import ARMS
+from studies.devices import load_to_write
+from studies.plan import StudyPlan
+from studies.sentences import Sentence
+from toolformer_ops.call_syntax import ARROW, CALL_START
+from toolformer_ops.config import Settings
+from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
+from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
+from toolformer_ops.records import SampledContinuation
+from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.decoding.model import WritingModel
+    from toolformer_ops.language_model import LanguageModel
+
+BEFORE = "before"
+"""The model before training."""
+WRITTEN_TOKENS = 24
+"""Enough for a call's result and the answer behind it, and for a model that writes a sum out first."""
+READING = DecodingSettings(max_new_tokens=1, max_call_tokens=24)
+"""How a call is written while a text is read: at once or not at all."""
+
+
+@dataclass(frozen=True)
+class ReadSentence:
+    """What a model makes of one sentence while it reads it."""
+
+    tokens: int
+    """Of the text."""
+    nats: float
+    """Their loss, calls disabled."""
+    nats_with_call: float | None = None
+    """Their loss with a call in its place, the words before it as they are; None if the model makes none."""
+    read_call: str = ""
+    """The call with its result."""
+    call_place: int | None = None
+    """Where it stands, in characters of the text."""
+
+
+def measure(
+    settings: Settings, model: str, plan: StudyPlan, arm: str, folder: Path, training: dict[str, Any]
+) -> None:
+    """Measure a model as an arm's, unless that was done.
+
+    Writes `answers-ARM.jsonl`, a line a sentence, and `arm-ARM.json`, which also has the numbers of `training`.
+    """
+    done = folder / f"arm-{arm}.json"
+    if done.exists():
+        return
+    calls = arm != BEFORE and not ARMS[arm].without_calls
+    writing = load_to_write(settings, model, (plan.tool,) if calls else ())
+    started = time.process_time()
+    written = write(writing, plan.fresh, calls=calls)
+    seconds = time.process_time() - started
+    read = read_sentences(writing, plan.fresh, calls=calls)
+    plain = writing.language_model.text_losses(plain_texts())
+    lines = [
+        json.dumps({"arm": arm, "sentence": number, **answer_line(*one)}) + "\n"
+        for number, one in enumerate(zip(plan.fresh, written, read, strict=True))
+    ]
+    replace_file(folder / f"answers-{arm}.jsonl", "".join(lines))
+    summary = {
+        "arm": arm,
+        "perplexity": math.exp(sum(loss.nats for loss in plain) / sum(loss.tokens for loss in plain)),
+        "writing_cpu_seconds": round(seconds, 2),
+        **training,
+    }
+    if plan.proposals and calls:
+        summary["proposed"] = proposed_calls(writing.language_model, plan, plan.fresh)
+    replace_file(done, json.dumps(summary) + "\n")
+
+
+def measured_as(folder: Path, arm: str, other: str) -> None:
+    """Take over for an arm what was measured of another one, whose model it has."""
+    lines = []
+    for line in (folder / f"answers-{other}.jsonl").read_text(encoding="utf-8").splitlines():
+        lines.append(json.dumps({**json.loads(line), "arm": arm}) + "\n")
+    replace_file(folder / f"answers-{arm}.jsonl", "".join(lines))
+    summary = json.loads((folder / f"arm-{other}.json").read_text(encoding="utf-8"))
+    replace_file(
+        folder / f"arm-{arm}.json", json.dumps({**summary, "arm": arm, "same_model_as": other}) + "\n"
+    )
+
+
+def write(writing: "WritingModel", sentences: Sequence[Sentence], *, calls: bool) -> list[WrittenText]:
+    """What the model writes behind the prompts."""
+    decoding = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
+    if not calls:
+        decoding = replace(decoding, call_start_rank=0)
+    return writing.write([Prompt(item.prompt, item.date) for item in sentences], decoding)
+
+
+def read_sentences(
+    writing: "WritingModel", sentences: Sequence[Sentence], *, calls: bool
+) -> list[ReadSentence]:
+    """The loss of each sentence, and that behind a call which the model makes in it."""
+    model = writing.language_model
+    texts = [item.text for item in sentences]
+    read = [ReadSentence(loss.tokens, loss.nats) for loss in model.text_losses(texts)]
+    if not calls:
+        return read
+    # 1. The place in each text, and the call that the model writes there.
+    places: list[tuple[int, int]] = []  # number of the sentence, characters before the call
+    for number, starts in enumerate(model.call_starts(texts)):
+        likeliest = max(starts, key=lambda start: start.probability, default=None)
+        if likeliest is not None and likeliest.rank <= READING.call_start_rank:
+            places.append((number, likeliest.position_char))
+    prompts = [Prompt(texts[number][:place], sentences[number].date) for number, place in places]
+    # 2. The text with the call in it: what is before the call, the call alone, and all of it.
+    called: list[tuple[int, int, str]] = []
+    for (number, place), written in zip(places, writing.write(prompts, READING), strict=True):
+        if written.calls and written.calls[0].result is not None and written.text.startswith(CALL_START):
+            called.append((number, place, written.text[: written.calls[0].end_char]))
+    woven = []
+    for number, place, call in called:
+        before, behind = texts[number][:place], texts[number][place:]
+        woven += [before, f"{before}{call}", f"{before}{call}{behind}"]
+    losses = model.text_losses(woven)
+    # 3. The loss of the text is that of all of it, less that of the call.
+    for index, (number, place, call) in enumerate(called):
+        of_words, of_words_and_call, of_all = losses[3 * index : 3 * index + 3]
+        tokens = of_all.tokens - of_words_and_call.tokens + of_words.tokens
+        if tokens == read[number].tokens:  # else a token crosses the border
+            nats = of_all.nats - of_words_and_call.nats + of_words.nats
+            read[number] = replace(
+                read[number], nats_with_call=nats, read_call=call.strip(), call_place=place
+            )
+    return read
+
+
+def answer_line(sentence: Sentence, written: WrittenText, read: ReadSentence) -> dict[str, Any]:
+    """What is kept of one sentence."""
+    called = [call.input for call in written.calls if call.result is not None]
+    numbers = {
+        name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(read).items()
+    }
+    return {
+        "kind": sentence.kind,
+        "held_out": sentence.held_out,
+        "answer": sentence.answer,
+        "right": sentence.is_right(written.without_calls) if sentence.answer else None,
+        "called": called[0] if called else None,
+        "written": written.text,
+        **numbers,
+    }
+
+
+def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[Sentence]) -> dict[str, Any]:
+    """What a model samples for sentences, as the factory would with it: up to the bracket, and up to the arrow.
+
+    By the end: samples, those in which the model writes a result itself, those that are calls, and CPU
+    seconds.
+    """
+    from toolformer_ops.annotation.candidates import annotation_prompt, given_call_start, read_call
+    from toolformer_ops.annotation.text_sampling import TextToSample, sample_texts
+
+    tool = get_tool(plan.tool)
+    texts = [TextToSample(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
+    found: dict[str, Any] = {}
+    model.find_positions(
+        annotation_prompt(tool), [texts[0].text], at_most=1, threshold=0.0
+    )  # reads the prompt once
+    for until in ("bracket", "arrow"):
+        model.forget_texts()
+        choices = (
+            plan.choices(model.identity)
+            .model_copy(update={"sample_until": until})
+            .for_tool(tool.spec, tool.prompt)
+        )
+        start = given_call_start(tool, choices.call_prefix)
+        started = time.process_time()
+        sampled = sample_texts(model, annotation_prompt(tool), start, choices, texts)
+        seconds = time.process_time() - started
+        samples: list[SampledContinuation] = []
+        calls = 0
+        for sentence, text in zip(sentences, sampled, strict=True):
+            for sample in itertools.chain.from_iterable(text.samples):
+                samples.append(sample)
+                calls += not isinstance(read_call(tool, sample, sentence.text), str)
+        found[until] = {
+            "samples": len(samples),
+            "own_results": sum(bool(sample.text.partition(ARROW)[2].strip()) for sample in samples),
+            "calls": calls,
+            "cpu_seconds": round(seconds, 2),
+        }
+    return found
+
+
+@functools.cache
+def plain_texts() -> list[str]:
+    """Summaries of the demo's Wikipedia, in which no arm is trained: how well a model still reads plain text."""
+    with tempfile.TemporaryDirectory() as folder:
+        records = Path(folder) / "kilt.jsonl"
+        write_kilt_records(records)
+        return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]

@@ -1,0 +1,172 @@
+"""Texts that nobody wrote for a tool: word problems for the Calculator, posts with their day of writing for the Calendar.
+
+    WordProblems   questions of GSM8K with the first step of their solution, its equation left out
+    Posts          paragraphs of dated posts that name a day, a month, a year or a day from the writer's own
+
+Half of the problems, and half of the posts, are kept from training by a hash of their text or their id, so that
+all seeds test with texts in which none of them was trained. Seeds draw from the same files: their texts overlap,
+so that intervals over seeds say how another draw from these files would come out. The files are not part of the
+repository; `read_lines` says where they come from.
+"""
+
+import datetime
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from studies.sentences import NO_ANSWER, Sentence, distinct
+from toolformer_ops.errors import UsageError
+from toolformer_ops.tools.calendar import DAYS, MONTHS
+
+_STEP = re.compile(r"<<[^<>]*=(-?\d+(?:\.\d+)?)>>")
+"""How GSM8K marks a computation, with its result."""
+_EQUATION = re.compile(r"\$?[\d\s.,+*/x\u00d7\u00f7()%$-]*=\s*\$?(?=<<)")
+"""What is computed, as the solution writes it in front of the mark."""
+_NUMBER = re.compile(r"\d+")
+_OPERATOR = re.compile(r"[*/+=\u00d7\u00f7]| [x-] ")
+"""What a step holds if more than its equation is computed in it."""
+_DAY = "|".join(DAYS)
+_MONTH = "|".join(MONTHS)
+_DATED = re.compile(rf"\b(?:{_DAY}|{_MONTH}|(?:19|20)\d\d|today|tomorrow|yesterday)\b", re.IGNORECASE)
+"""A word for whose place in time the day of writing may help."""
+FEWEST_WORDS, MOST_WORDS = 20, 100
+"""Of a paragraph: long enough to say something, short enough to be one sequence of a training."""
+SOURCES_OF_FILES = {
+    "gsm8k": "train.jsonl of github.com/openai/grade-school-math (MIT)",
+    "posts": 'JSON Lines of "id", "text" with a paragraph a line, and "date", such as those of github.com/GSA/digitalgov.gov (CC0)',
+}
+"""By study, what its file is."""
+
+
+@dataclass(frozen=True)
+class WordProblems:
+    """Questions with the first step of their solution; a text is a prompt up to that step's result."""
+
+    file: Path
+    """JSON Lines of `question` and `answer` as GSM8K has them, also with gzip."""
+
+    def training(self, count: int, seed: int) -> list[Sentence]:
+        """Of the questions whose hash is even; the seed orders them."""
+        return self._drawn(count, seed, of_tests=False)
+
+    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
+        """Of the others."""
+        return self._drawn(count, seed, of_tests=True)
+
+    def _drawn(self, count: int, seed: int, *, of_tests: bool) -> list[Sentence]:
+        problems = []
+        for record in read_lines("gsm8k", self.file):
+            question = record["question"]
+            if _is_for_tests(question) != of_tests:
+                continue
+            problem = word_problem(question, record["answer"].partition("\n")[0])
+            if problem is not None:
+                problems.append(problem)
+        return distinct(iter(in_order(problems, seed)), count, set())
+
+
+def word_problem(question: str, step: str) -> Sentence | None:
+    """A question with a step of its solution, without the step's equation; None if the result has no clear place.
+
+    `Natalia sold 48/2 = <<48/2=24>>24 clips in May.` becomes `Natalia sold 24 clips in May.`
+    """
+    mark = _STEP.search(step)
+    if mark is None:
+        return None
+    equation = _EQUATION.search(step)
+    if equation is not None and len(_NUMBER.findall(equation.group())) < 2:
+        return None  # it is written with words, of which some would be left
+    told = _STEP.sub(" ", _EQUATION.sub("", step, count=1), count=1)
+    told = re.sub(r"\s+", " ", told).strip()
+    text = f"{question.strip()} {told}"
+    # The result stands alone, and nowhere before; nothing else is computed in the step.
+    if _OPERATOR.search(told) or "<<" in told or text.count(mark[1]) != 1 or f" {mark[1]}" not in told:
+        return None
+    return Sentence(text, mark[1], "word problem", question, held_out=False)
+
+
+@dataclass(frozen=True)
+class Posts:
+    """Paragraphs of dated posts. Where one states the weekday, date or year of its writing, this is its answer."""
+
+    file: Path
+    """JSON Lines of `id`, `text` (a paragraph a line) and `date` (YYYY-MM-DD), also with gzip."""
+
+    def training(self, count: int, seed: int) -> list[Sentence]:
+        """Of the posts whose hash is even, those that state a fact of their day as often as they come."""
+        return distinct(iter(in_order(self._paragraphs(of_tests=False), seed)), count, set())
+
+    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
+        """Of the other posts: half of them state a fact of their day, half do not."""
+        paragraphs = in_order(self._paragraphs(of_tests=True), seed)
+        stating = [item for item in paragraphs if item.answer]
+        others = [item for item in paragraphs if not item.answer]
+        half = distinct(iter(stating), count - count // 2, set())
+        return half + distinct(iter(others), count // 2, {item.fact for item in half})
+
+    def _paragraphs(self, *, of_tests: bool) -> list[Sentence]:
+        found = []
+        for record in read_lines("posts", self.file):
+            if not record.get("date") or _is_for_tests(str(record["id"])) != of_tests:
+                continue
+            day = datetime.date.fromisoformat(record["date"][:10])
+            for paragraph in record["text"].splitlines():
+                words = len(paragraph.split())
+                if FEWEST_WORDS <= words <= MOST_WORDS and _DATED.search(paragraph):
+                    found.append(dated_paragraph(paragraph.strip(), day))
+        return found
+
+
+def dated_paragraph(text: str, day: datetime.date) -> Sentence:
+    """A paragraph of this day, with the first fact of the day that it states behind a space: weekday, date or year."""
+    facts = {
+        "weekday": DAYS[day.weekday()],
+        "date": f"{MONTHS[day.month - 1]} {day.day}",
+        "year": str(day.year),
+    }
+    stated = {}
+    for kind, fact in facts.items():
+        place = re.search(rf"(?<=\w) {re.escape(fact)}\b", text)
+        if place is not None:
+            stated[kind] = place.start()
+    if not stated:
+        return Sentence(text, NO_ANSWER, "no fact of its day", text, held_out=False, date=day)
+    kind = min(stated, key=lambda name: stated[name])
+    return Sentence(text, facts[kind], kind, text, held_out=False, date=day, answer_place=stated[kind])
+
+
+def read_lines(study: str, file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of JSON Lines, also with gzip.
+
+    Raises:
+        UsageError: it is not there, or a line is no record.
+    """
+    if not file.is_file():
+        raise UsageError(
+            f"--{study}: expected {SOURCES_OF_FILES[study]}, found no file at {file}. Fetch it, and name its path."
+        )
+    opened = gzip.open if file.suffix == ".gz" else open
+    with opened(file, "rt", encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise UsageError(
+                    f"--{study}: {file}, line {number}: expected a JSON record, found {line[:40]!r}. "
+                    f"Take {SOURCES_OF_FILES[study]}."
+                ) from error
+            yield record
+
+
+def in_order(items: Sequence[Sentence], seed: int) -> list[Sentence]:
+    """The sentences in an order that follows from the seed and each sentence's fact."""
+    return sorted(items, key=lambda item: hashlib.sha256(f"{seed}|{item.fact}".encode()).digest())
+
+
+def _is_for_tests(name: Hashable) -> bool:
+    return hashlib.sha256(str(name).encode()).digest()[0] % 2 == 1

@@ -1,0 +1,118 @@
+"""The training of an arm: the finetuning of the factory on the arm's texts, for as many tokens as every other arm reads.
+
+Arms with the same texts and calls, masks and steps are one model, which is trained once. Its weights are removed
+when it has been measured, since a study has a hundred models; its logs stay.
+"""
+
+import json
+import logging
+import math
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from studies.arms import ARMS, ChosenTexts, ScoredCall
+from studies.calls import Record
+from studies.plan import StudyPlan
+from toolformer_ops.call_syntax import parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.release.format import ReleasedCall, ReleasedText, write_texts
+from toolformer_ops.runs.choices import FinetuningChoices
+
+logger = logging.getLogger(__name__)
+
+RELEASED_FIELDS = ("result", "position_char", "position_probability")
+RELEASED_LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
+"""Fields of an annotated call that a released call has under the same name; a loss that was not computed is
+nan there."""
+LOG = "training_log.jsonl"
+
+
+def released_text(tool: str, record: Record, call: ScoredCall) -> ReleasedText:
+    """A text with one of its calls, in the format of a release."""
+    losses: dict[str, Any] = {
+        name: math.nan if call[name] is None else call[name] for name in RELEASED_LOSSES
+    }
+    released = ReleasedCall(
+        call_id=f"{record['document_id']}-{call['position_char']}",
+        tool=tool,
+        input=parse_call(call["call"]).input,
+        sampling_recipe_id="study",
+        execution_recipe_id="study",
+        scoring_recipe_id="study",
+        **{name: call[name] for name in RELEASED_FIELDS},
+        **losses,
+    )
+    return ReleasedText.of(uuid.UUID(record["document_id"]), record["text"], [released], None)
+
+
+def arm_steps(
+    settings: Settings, model: str, plan: StudyPlan, chosen: Mapping[str, ChosenTexts]
+) -> dict[str, int]:
+    """By arm, in how many steps it reads as many tokens as the arm with the fewest tokens a text reads in the plan's steps."""
+    from toolformer_ops.runs.models import load_tokenization
+
+    tokenization = load_tokenization(settings, model)
+    tokens: dict[str, int] = {}
+    for arm, texts in chosen.items():
+        released = [released_text(plan.tool, record, call) for record, call in texts]
+        read = [text.plain_text if ARMS[arm].without_calls else text.text for text in released]
+        tokens[arm] = sum(len(tokenization.ids(text)) for text in read)
+    with_calls = [number for arm, number in tokens.items() if not ARMS[arm].without_calls]
+    fewest = min(with_calls or tokens.values())
+    return {arm: max(1, round(plan.steps * fewest / number)) for arm, number in tokens.items()}
+
+
+def train(
+    settings: Settings, model: str, plan: StudyPlan, arm: str, texts: ChosenTexts, steps: int, folder: Path
+) -> Path:
+    """Return the folder of the training of an arm's model, whose `model` has the weights; trained now unless it is there."""
+    from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
+    from toolformer_ops.finetuning.release_training import train_on_release
+    from toolformer_ops.language_model.models import model_identity
+    from toolformer_ops.language_model.models.identity import split_revision
+    from toolformer_ops.storage.file_hashes import file_sha256
+
+    release = folder / f"release-{arm}"
+    release.mkdir(exist_ok=True)
+    write_texts(release, [released_text(plan.tool, record, call) for record, call in texts])
+    choices = plan.choices(model).part(FinetuningChoices)
+    choices = choices.model_copy(
+        update={
+            "finetune_steps": steps,
+            "finetune_results": "mask" if ARMS[arm].masked else "train",
+        }
+    )
+    recipe = FinetuningRecipe(
+        release_id=file_sha256(release / "data" / "part-00000.parquet")[:16],
+        base_model=model_identity(*split_revision(model), settings=settings),
+        choices=choices,
+        without_calls=ARMS[arm].without_calls,
+    )
+    place = folder / f"training-{recipe.model_id}"
+    is_trained = (place / "model" / "finetuning.json").exists()
+    if not is_trained and measured_arm(place) is None:
+        # No development texts: a fixed number of steps, so that arms differ in their texts alone.
+        train_on_release(settings, TrainingJob(recipe, model, release, (), place))
+    return place
+
+
+def tokens_seen(training: Path) -> int:
+    """Tokens that a training has read, from the last line of its log."""
+    lines = (training / LOG).read_text(encoding="utf-8").splitlines()
+    return int(json.loads(lines[-1])["tokens"])
+
+
+def measured_arm(training: Path) -> str | None:
+    """The arm as which this model has been measured, None if it has not."""
+    mark = training / "measured_as"
+    return mark.read_text(encoding="utf-8") if mark.exists() else None
+
+
+def let_go(training: Path, arm: str) -> None:
+    """Remove the weights of a model that has been measured as this arm."""
+    (training / "measured_as").write_text(arm, encoding="utf-8")
+    for name in ("model", "checkpoints"):
+        shutil.rmtree(training / name, ignore_errors=True)
