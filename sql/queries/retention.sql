@@ -95,6 +95,22 @@ where used.partition is not null
   )
 order by used.tool, array_position(array['sample', 'score', 'placebo'], used.stage), used.recipe_id
 
+-- name: drop_answers
+delete from proposer_answers where proposer = :proposer
+
+-- name: unused_answers
+-- Stored answers of proposers behind endpoints that sampled for none of these runs.
+select answer.proposer, count(*) as answers, sum(pg_column_size(answer.*))::bigint as bytes
+from proposer_answers answer
+where not exists (
+    select
+    from run_tools used
+    join recipes sampling on sampling.recipe_id = used.sampling_recipe_id
+    where used.run_id = any(cast(:run_ids as text[])) and sampling.definition ->> 'proposer' = answer.proposer
+)
+group by answer.proposer
+order by answer.proposer
+
 -- name: unused_results
 -- Results of versions of tools that none of these runs uses.
 select tool, tool_version, count(*) as results, sum(pg_column_size(result.*))::bigint as bytes

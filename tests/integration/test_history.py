@@ -219,7 +219,7 @@ def test_rows_that_retention_drops_stay_in_the_history(corpus: Corpus, settings:
     before = of_history(settings, "scored_calls")
     run_sql(settings, "update dataset_releases set withdrawn_at = now()")
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
-    assert retention.drop_unused(settings, retention.Uses(schedules=()))[0]
+    assert retention.drop_unused(settings, retention.Uses(schedules=())).recipes
     history.write(settings)
     assert of_postgres(settings, "scored_calls")["rows"] == []
     assert of_history(settings, "scored_calls") == before
@@ -254,7 +254,7 @@ def calls_in_postgres(settings: Settings) -> int:
 
 
 def test_calls_of_a_release_that_the_history_holds_are_dropped(old: Corpus, settings: Settings) -> None:
-    assert retention.unused(settings, NO_NEXT_NIGHT)[0] == []
+    assert retention.unused(settings, NO_NEXT_NIGHT).recipes == []
     before = {view: of_history(settings, view) for view in VIEWS}
     dropped = retention.drop_written(settings, NO_NEXT_NIGHT)
     assert [(recipe.stage, recipe.recipe_id) for recipe in dropped] == CALLS_AND_LOSSES

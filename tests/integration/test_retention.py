@@ -10,7 +10,7 @@ from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.storage import database
 from toolformer_ops.storage.forgetting import withdraw
-from toolformer_ops.storage.retention import Uses, drop_unused, unused
+from toolformer_ops.storage.retention import Unused, Uses, drop_unused, unused
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 CALCULATOR = [(stage, recipe_id(stage, "Calculator")) for stage in STAGES]
@@ -49,7 +49,7 @@ class Nights:
                 )
 
     def unused(self, uses: Uses | None = None) -> list[tuple[str, str]]:
-        return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, uses or Uses())[0]]
+        return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, uses or Uses()).recipes]
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Ni
     before = nights.rows(numbers)
     assert nights.unused() == CALCULATOR
 
-    dropped, results = drop_unused(nights.settings, Uses())
+    dropped = drop_unused(nights.settings, Uses())
 
-    assert [recipe.recipe_id for recipe in dropped] == [recipe for _, recipe in CALCULATOR]
-    assert all(recipe.bytes > 0 for recipe in dropped)
-    assert [(result.tool, result.results) for result in results] == [("Calculator", 1)]
+    assert [recipe.recipe_id for recipe in dropped.recipes] == [recipe for _, recipe in CALCULATOR]
+    assert all(recipe.bytes > 0 for recipe in dropped.recipes)
+    assert [(result.tool, result.results) for result in dropped.results] == [("Calculator", 1)]
     for table in ("candidate_calls", "call_losses", "documents"):
         assert nights.rows(f"select count(*) from {table}") == [(1,)], table
     calendar = {recipe_id(stage, "Calendar") for stage in STAGES}
@@ -79,7 +79,7 @@ def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Ni
     assert nights.rows("select tool from call_results") == [("Calendar",)]
     assert nights.rows(numbers) == before
     assert nights.rows("select distinct tool from recipes where dropped_at is null") == [("Calendar",)]
-    assert drop_unused(nights.settings, Uses()) == ([], [])
+    assert drop_unused(nights.settings, Uses()) == Unused(recipes=[], results=[], answers=[])
     # A dropped recipe can be used again.
     with database.transaction(nights.old.engine) as connection:
         for stage, recipe in CALCULATOR:
@@ -137,7 +137,7 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
         return real(connection, table, recipe)
 
     monkeypatch.setattr(database, "lock_partition", a_run_starts)
-    dropped, _ = drop_unused(nights.settings, Uses())
+    dropped = drop_unused(nights.settings, Uses()).recipes
     assert ("score", recipe_id("score", "Calculator")) not in [
         (recipe.stage, recipe.recipe_id) for recipe in dropped
     ]
@@ -149,3 +149,45 @@ def test_the_command_drops_only_with_yes(nights: Nights) -> None:
     assert nights.unused() == CALCULATOR
     assert "4 recipes dropped: " in CliRunner().invoke(app, ["retention", "--yes"]).stdout
     assert nights.unused() == []
+
+
+# Answers of proposers behind endpoints
+
+
+@pytest.fixture
+def asked(nights: Nights) -> Nights:
+    """The sampling of the old run and that of the newer one each asked a proposer of its own, which answered once."""
+    for proposer, tool in (("older@1", "Calculator"), ("newer@1", "Calendar")):
+        sampling = recipe_id("sample", tool)
+        nights.change(
+            "insert into proposer_endpoints (proposer, model, api, licence, parameters) "
+            f"values ('{proposer}', 'm', 'chat', 'MIT', '{{}}')"
+        )
+        nights.change(
+            "insert into proposer_answers (request_key, proposer, document_id, reply) "
+            f"select gen_random_uuid(), '{proposer}', document_id, '{{}}' from documents"
+        )
+        nights.change(
+            f"update recipes set definition = '{{\"proposer\": \"{proposer}\"}}' where recipe_id = '{sampling}'"
+        )
+    return nights
+
+
+ANSWERS = "select proposer from proposer_answers order by proposer"
+
+
+def test_the_answers_of_a_proposer_go_with_the_recipe_that_asked_it(asked: Nights) -> None:
+    [answers] = drop_unused(asked.settings, Uses()).answers
+    assert (answers.proposer, answers.answers) == ("older@1", 1)
+    assert asked.rows(ANSWERS) == [("newer@1",)]
+
+
+def test_the_answers_of_a_proposer_stay_while_a_release_uses_its_calls(asked: Nights) -> None:
+    release(asked.settings, "old")
+    assert drop_unused(asked.settings, Uses()).answers == []
+    assert asked.rows(ANSWERS) == [("newer@1",), ("older@1",)]
+
+
+def test_the_command_names_the_answers_that_it_would_drop(asked: Nights) -> None:
+    assert "answers of older@1: 1, " in CliRunner().invoke(app, ["retention"]).stdout
+    assert asked.rows(ANSWERS) == [("newer@1",), ("older@1",)]

@@ -127,7 +127,8 @@ def retention_command(
     )
     run = retention.drop_unused if yes else retention.unused
     uses = retention.Uses(older_than_days=older_than, schedules=schedules)
-    recipes, results = run(settings, uses)
+    unused = run(settings, uses)
+    recipes = list(unused.recipes)
     if in_history:
         names = {recipe.recipe_id for recipe in recipes}
         written = (retention.drop_written if yes else retention.written)(settings, uses)
@@ -136,12 +137,15 @@ def retention_command(
         typer.echo(
             f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {recipe.bytes:,} bytes on disk"
         )
-    for result in results:
+    for result in unused.results:
         typer.echo(
             f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
         )
+    for answer in unused.answers:
+        typer.echo(f"answers of {answer.proposer}: {answer.answers:,}, {answer.bytes:,} bytes to be reused")
     on_disk = sum(recipe.bytes for recipe in recipes)
-    reused = sum(result.bytes for result in results)
+    reused = sum(result.bytes for result in unused.results)
+    reused += sum(answer.bytes for answer in unused.answers)
     done = "dropped" if yes else "would be dropped (--yes does it)"
     typer.echo(
         f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows"

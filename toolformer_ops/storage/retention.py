@@ -51,6 +51,25 @@ class UnusedResults:
 
 
 @dataclass(frozen=True)
+class UnusedAnswers:
+    """The stored answers of a proposer behind an endpoint that sampled for no run in use."""
+
+    proposer: str
+    answers: int
+    bytes: int
+    """About; Postgres writes later rows into this space."""
+
+
+@dataclass(frozen=True)
+class Unused:
+    """What no run uses."""
+
+    recipes: list[UnusedRecipe]
+    results: list[UnusedResults]
+    answers: list[UnusedAnswers]
+
+
+@dataclass(frozen=True)
 class Uses:
     """What counts as a use of a recipe, besides releases and unfinished runs."""
 
@@ -60,21 +79,24 @@ class Uses:
     """Names of the schedules that there are; None if that is not known, and every schedule counts."""
 
 
-def unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+def unused(settings: Settings, uses: Uses) -> Unused:
     """What `drop_unused` would drop."""
     with database.transaction(database.connect(settings)) as connection:
-        return _unused_recipes(connection, uses), _unused_results(connection, uses)
+        return Unused(
+            recipes=_unused_recipes(connection, uses),
+            results=_unused_results(connection, uses),
+            answers=_unused_answers(connection, uses),
+        )
 
 
-def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], list[UnusedResults]]:
+def drop_unused(settings: Settings, uses: Uses) -> Unused:
     """Drop it; returns what was dropped.
 
     May be killed and run again; fails if a partition stays locked by another session.
     """
     engine = database.connect(settings)
-    recipes, _ = unused(settings, uses)
     dropped: list[UnusedRecipe] = []
-    for recipe in recipes:
+    for recipe in unused(settings, uses).recipes:
         with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
             #    recipe.
@@ -95,7 +117,10 @@ def drop_unused(settings: Settings, uses: Uses) -> tuple[list[UnusedRecipe], lis
             database.execute(
                 connection, queries.retention.drop_results, tool=result.tool, tool_version=result.tool_version
             )
-    return dropped, results
+        answers = _unused_answers(connection, uses)
+        for answer in answers:
+            database.execute(connection, queries.retention.drop_answers, proposer=answer.proposer)
+    return Unused(recipes=dropped, results=results, answers=answers)
 
 
 def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
@@ -184,3 +209,9 @@ def _unused_results(connection: Connection, uses: Uses) -> list[UnusedResults]:
     run_ids = _runs_in_use(connection, uses)
     rows = database.fetch_all(connection, queries.retention.unused_results, run_ids=run_ids)
     return [UnusedResults(**row._mapping) for row in rows]
+
+
+def _unused_answers(connection: Connection, uses: Uses) -> list[UnusedAnswers]:
+    run_ids = _runs_in_use(connection, uses)
+    rows = database.fetch_all(connection, queries.retention.unused_answers, run_ids=run_ids)
+    return [UnusedAnswers(**row._mapping) for row in rows]
