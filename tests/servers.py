@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg2
 from psycopg2 import sql
@@ -203,6 +203,11 @@ def make_template(address: PostgresAddress, name: str) -> None:
     engine.dispose()  # Postgres copies only a database that nobody is connected to
 
 
+def end_sessions(cursor: Any, database: str) -> None:
+    """End all sessions of a database, such as one that is still closing: Postgres copies no database that has one."""
+    cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (database,))
+
+
 @contextmanager
 def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUSER) -> Iterator[str]:
     """The name of a copy of a database, dropped afterwards; rights and owners inside it are copied with it.
@@ -222,9 +227,7 @@ def copied_database(server: RunningPostgres, template: str, owner: str = SUPERUS
         connection.cursor() as cursor,
     ):
         connection.autocommit = True  # `create database` cannot run inside a transaction
-        cursor.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", (template,)
-        )
+        end_sessions(cursor, template)
         for statement in (
             # half the time of wal_log
             "create database {name} owner {owner} template {template} strategy file_copy",

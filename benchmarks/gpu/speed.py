@@ -217,12 +217,15 @@ class Annotation:
             TextToSample(text_of_tokens(tokenizer, work.text_tokens, number), str(number))
             for number in range(most_texts + 1)
         ]
-        # 1. The prompt is computed, and what is loaded on first use is loaded, by one text that does not count.
-        began = time.perf_counter()
-        [first] = sample_texts(model, prompt, " [", choices, to_sample[-1:])
-        model.score_texts(_placed(tool, to_sample[-1:], [first], samples), verify="off")
-        model.forget_texts()
-        texts = min(most_texts, max(1, int(SECONDS_OF_A_ROW / (time.perf_counter() - began))))
+        # 1. The prompt is computed, and what is loaded or compiled on first use, by one text that does not count; the same
+        #    text again says how many there is time for.
+        for _ in range(2):
+            began = time.perf_counter()
+            [first] = sample_texts(model, prompt, " [", choices, to_sample[-1:])
+            model.score_texts(_placed(tool, to_sample[-1:], [first], samples), verify="off")
+            a_text = time.perf_counter() - began
+            model.forget_texts()
+        texts = min(most_texts, max(1, int(SECONDS_OF_A_ROW / a_text)))
         # 2. The texts.
         session.watch_memory()
         sampling, sampled = session.timed(
@@ -317,8 +320,9 @@ def verification(session: Session, shape: Shape, work: Work, formats: Sequence[s
     tokenized = []
     for number in range(work.verified_texts):
         text = tokenization.tokenize(text_of_tokens(tokenizer, work.text_tokens, number))
-        tokenized.append((text, _calls("Calculator", text.word_starts[1 : 1 + work.verified_calls], 1)))
-    calls = work.verified_texts * work.verified_calls
+        tokens = _spread(text.word_starts[1:], work.verified_calls)
+        tokenized.append((text, _calls("Calculator", tokens, 1)))
+    calls = sum(len(placed) for _, placed in tokenized)
     exact: list[float] = []
     model: CausalModel | None = None
     loaded = ""
@@ -357,6 +361,13 @@ def verification(session: Session, shape: Shape, work: Work, formats: Sequence[s
             "most": off[-1] if off else None,
             "GiB at most": session.memory_at_most(),
         }
+
+
+def _spread(tokens: Sequence[int], count: int) -> list[int]:
+    """So many of the tokens, from the first to the last at equal distances: a call costs as many tokens as stand before it."""
+    distance = max(1, (len(tokens) - 1) / max(1, count - 1))
+    numbers = range(min(count, len(tokens)))
+    return [tokens[round(number * distance)] for number in numbers]
 
 
 def _causal_model(session: Session, shape: Shape, number_format: str) -> CausalModel:

@@ -30,7 +30,7 @@ from botocore.exceptions import BotoCoreError
 from psycopg2 import sql
 
 from tests.faults.proxies import LOOPBACK, ObjectStoreProxy, PostgresProxy
-from tests.servers import PASSWORDS, Server, free_port, make_template, start_object_store
+from tests.servers import PASSWORDS, Server, end_sessions, free_port, make_template, start_object_store
 from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, EXIT_TERMINATED
 from toolformer_ops.local import postgres
@@ -249,6 +249,7 @@ class World:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 cursor.execute("drop database if exists chain with (force)")
+                end_sessions(cursor, "template")
                 statement = "create database chain owner {} template template strategy file_copy"
                 cursor.execute(sql.SQL(statement).format(sql.Identifier(postgres.OWNER)))
         client = self.s3.client()

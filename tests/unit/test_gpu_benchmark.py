@@ -25,6 +25,7 @@ from benchmarks.gpu.speed import (
     PEAK,
     VERIFICATION,
     WITH_VERIFICATION,
+    _spread,
     measure_annotation,
     verification,
 )
@@ -309,3 +310,11 @@ def test_a_machine_without_a_gpu_is_told_what_is_lacking(monkeypatch: pytest.Mon
 def test_an_unknown_shape_is_refused_with_the_known_ones() -> None:
     result = CliRunner().invoke(app, ["--small", "--device", "cpu", "--shapes", "9B"])
     assert "tiny, 1.5B, 7B, 8B, found 9B" in str(result.exception)
+
+
+def test_verified_calls_stand_in_all_of_a_text() -> None:
+    assert _spread(range(100), 4) == [0, 33, 66, 99]
+
+
+def test_a_short_text_has_a_call_at_each_word() -> None:
+    assert _spread([5, 7, 9], 16) == [5, 7, 9]

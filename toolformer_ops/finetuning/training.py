@@ -32,6 +32,7 @@ from toolformer_ops.finetuning.base_model import (
 )
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots, copy_weights
+from toolformer_ops.finetuning.compiled_layers import compile_layers
 from toolformer_ops.finetuning.recipe import MAX_GRADIENT_NORM, SCHEDULE, PassSize, TrainingJob
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
@@ -153,7 +154,11 @@ def _trainer_of(
     """The Trainer of a job, with what it logs and keeps."""
     choices = job.recipe.choices
     examples = ShuffledPasses(sequences, choices.finetune_steps * choices.finetune_batch, choices.seed)
-    collate = collate_for(base.network, base.tokenizer, min(choices.finetune_length, base.window))
+    row_tokens = min(choices.finetune_length, base.window)
+    is_spread = job.deepspeed is not None
+    tries_lengths = computes_in_bfloat16(settings) and not is_spread
+    collate = collate_for(base.network, base.tokenizer, row_tokens, tries_lengths=tries_lengths)
+    compile_layers(base.network, settings, is_spread=is_spread)
     sum_losses_in_forward(base.network)
     trainer = ReleaseTrainer(
         model=base.trained,

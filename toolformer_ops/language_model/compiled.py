@@ -6,10 +6,10 @@ some thirty small kernels, each of which reads and writes all activations: a thi
 What is compiled is a table by the names of transformers' classes and functions (`MODULES`, `ROTARY`); a part
 that is not in it stays as it is.
 
-Only networks in 16 bits on a GPU are compiled: float32 decides, and a CPU's bits are the plain ones. The
-comparison at load (`comparison.py`) guards the result. A part that cannot be compiled is computed plainly
-from then on, and the log says so once. Kernels are kept in the folder `compiled` of the cache, so that the
-next process of a node compiles nothing.
+Only passes in 16 bits on a GPU are compiled: float32 decides, and a CPU's bits are the plain ones. The
+comparison at load (`comparison.py`) guards the result, in a training that of `finetuning/compiled_layers.py`. A part
+that cannot be compiled is computed plainly from then on, and the log says so once. Kernels are kept in the folder
+`compiled` of the cache, so that the next process of a node compiles nothing.
 """
 
 import functools
@@ -152,15 +152,21 @@ def why_not() -> str:
 def compile_parts(network: Any, settings: Settings) -> CompiledParts | None:
     """Compile the parts of a network in 16 bits on a GPU, unless the settings say off.
 
-    None where nothing is compiled; the log says so if it cannot be. Kernels are kept in the cache of the
-    settings, unless TORCHINDUCTOR_CACHE_DIR names another folder.
+    None where nothing is compiled; the log says so if it cannot be.
+    """
+    if network.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    return parts_compiled_on_gpu(network, settings)
+
+
+def parts_compiled_on_gpu(network: Any, settings: Settings) -> CompiledParts | None:
+    """Compile the parts of a network on a GPU whose passes compute in 16 bits, unless the settings say off.
+
+    None where nothing is compiled; the log says so if it cannot be. Kernels are kept in the cache of the settings, unless
+    TORCHINDUCTOR_CACHE_DIR names another folder.
     """
     device = network.get_input_embeddings().weight.device
-    if (
-        settings.compile == "off"
-        or device.type != "cuda"
-        or network.dtype not in (torch.bfloat16, torch.float16)
-    ):
+    if settings.compile == "off" or device.type != "cuda":
         return None
     if reason := why_not():
         logger.warning("the layers' parts are not compiled, which takes about a fifth longer: %s", reason)

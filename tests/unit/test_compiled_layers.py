@@ -1,0 +1,101 @@
+"""A trained network's compiled parts: the same loss and gradients, and where nothing is compiled."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.device_twin import device_twin
+from benchmarks.random_models import TINY_ARCHITECTURES, prompt_tokenizer, random_network, tiny_config
+from toolformer_ops.config import Settings
+from toolformer_ops.finetuning.adapter import with_adapters
+from toolformer_ops.finetuning.compiled_layers import compile_layers
+from toolformer_ops.finetuning.probe import Probe
+from toolformer_ops.language_model.compiled import CompiledParts
+from toolformer_ops.runs.choices import FinetuningChoices
+
+IDS = torch.tensor([[3, 7, 11, 5, 9, 2, 4, 8]])
+
+
+def settings_with(**changes: Any) -> Settings:
+    return Settings(_env_file=None, **{"device": "cuda"} | changes)  # type: ignore[call-arg]
+
+
+def network_of(architecture: str = "llama") -> Any:
+    return random_network(
+        tiny_config(architecture, prompt_tokenizer(), layers=2)
+    ).eval()  # without dropout, which is drawn anew
+
+
+def gradients(network: Any) -> dict[str, torch.Tensor]:
+    """By name, of all weights that are trained."""
+    network.zero_grad()
+    network(input_ids=IDS, labels=IDS).loss.backward()
+    return {
+        name: parameter.grad.clone()
+        for name, parameter in network.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+@pytest.fixture
+def gpu_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    with device_twin():
+        yield
+
+
+@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+def test_all_weights_have_the_gradients_of_plain_layers(architecture: str) -> None:
+    network = network_of(architecture)
+    plain = gradients(network)
+    CompiledParts(network, backend="aot_eager")
+    compiled = gradients(network)
+    assert compiled.keys() == plain.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(compiled[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_adapters_within_compiled_layers_have_the_gradients_of_plain_ones() -> None:
+    network = network_of()
+    adapted = with_adapters(network, FinetuningChoices(finetune_method="lora"), "tiny")
+    plain = gradients(adapted)
+    parts = CompiledParts(network, backend="aot_eager")
+    assert "LlamaMLP" in parts.names
+    compiled = gradients(adapted)
+    assert compiled.keys() == plain.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(compiled[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_layers_are_compiled_where_passes_compute_in_bfloat16(gpu_with_bfloat16: None) -> None:
+    network = network_of().to("cuda")
+    parts = compile_layers(network, settings_with(), is_spread=False)
+    assert parts is not None
+    assert parts.names == {"LlamaRMSNorm", "LlamaMLP", "apply_rotary_pos_emb"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_spread"),
+    [(settings_with(compile="off"), False), (settings_with(), True)],
+    ids=["off", "weights spread over processes"],
+)
+def test_layers_stay_plain(gpu_with_bfloat16: None, settings: Settings, is_spread: bool) -> None:
+    network = network_of().to("cuda")
+    assert compile_layers(network, settings, is_spread=is_spread) is None
+    assert not any("forward" in vars(module) for module in network.modules())
+
+
+def test_layers_stay_plain_on_a_cpu() -> None:
+    assert compile_layers(network_of(), settings_with(device="cpu"), is_spread=False) is None
+
+
+def test_compiled_layers_that_give_something_else_are_taken_back(
+    gpu_with_bfloat16: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Probe, "largest_difference", lambda self, other: 0.5)
+    network = network_of().to("cuda")
+    assert compile_layers(network, settings_with(), is_spread=False) is None
+    assert not any("forward" in vars(module) for module in network.modules())
+    assert "computed plainly, and slower" in caplog.text
