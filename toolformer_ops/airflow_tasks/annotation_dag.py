@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airflow.sdk import Context, TaskGroup, chain
+from airflow.sdk import BaseOperator, Context, TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.airflow_tasks.dag_tools import DagTool
@@ -76,32 +76,7 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     )
     ingest >> start_run >> tools_to_do
 
-    checks = {}
-    for dag_tool in tools:
-        tool = dag_tool.name
-        with TaskGroup(tool, tooltip=dag_tool.purpose):
-            filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
-            plan = stage("plan", tool=tool, returns_result=True)
-            pools = {"annotate": GPU_POOL}
-            if dag_tool.executes_apart:
-                pools = {
-                    "sample": GPU_POOL,
-                    "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
-                    "score": GPU_POOL,
-                }
-            # Tools that search have no filter, so the most texts. They start first: else they work alone at
-            # the end.
-            priority = 2 if dag_tool.needs_index else 1
-            shards = [
-                mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
-                for name, pool in pools.items()
-            ]
-            # Draws from the results of all shards. Starts nothing if the processes before have scored all
-            # placebos.
-            shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
-            checks[tool] = stage("check", tool=tool)
-            chain(filtered, plan, *shards, checks[tool])
-
+    checks = {dag_tool.name: tasks_of_tool(dag_tool, tools_to_do) for dag_tool in tools}
     gathered = GatherTools(
         checks={tool: check.task_id for tool, check in checks.items()},
         opened_by=start_run.task_id,
@@ -131,6 +106,34 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     )
     list(checks.values()) >> gathered >> release >> check_release
     [check_release, *published, report] >> finish
+
+
+def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> BaseOperator:
+    """Put the tasks of one tool into the DAG, from its filter on; returns the last one, its check."""
+    tool = dag_tool.name
+    with TaskGroup(tool, tooltip=dag_tool.purpose):
+        filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
+        plan = stage("plan", tool=tool, returns_result=True)
+        pools = {"annotate": GPU_POOL}
+        if dag_tool.executes_apart:
+            pools = {
+                "sample": GPU_POOL,
+                "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
+                "score": GPU_POOL,
+            }
+        # Tools that search have no filter, so the most texts. They start first: else they work alone at the
+        # end.
+        priority = 2 if dag_tool.needs_index else 1
+        shards = [
+            mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
+            for name, pool in pools.items()
+        ]
+        # Draws from the results of all shards. Starts nothing if the processes before have scored all
+        # placebos.
+        shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
+        check = stage("check", tool=tool)
+        chain(filtered, plan, *shards, check)
+    return check
 
 
 # Before a task: whether it is needed

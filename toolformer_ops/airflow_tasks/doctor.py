@@ -6,6 +6,7 @@ inside Postgres, S3 and the GPU (`runs/self_check.py`).
 """
 
 import asyncio
+import itertools
 import re
 import time
 import uuid
@@ -102,7 +103,9 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     yield _asked("rights", _rights, client, namespace)
     yield _asked("namespace", _namespace, client, namespace)
     yield _asked("Secret", _secret, client, namespace, settings.kubernetes_secret)
-    volumes = [volume for manifest in manifests.values() for volume in manifest["spec"]["volumes"]]
+    volumes = list(
+        itertools.chain.from_iterable(manifest["spec"]["volumes"] for manifest in manifests.values())
+    )
     claims = {
         volume["persistentVolumeClaim"]["claimName"]
         for volume in volumes
@@ -272,20 +275,23 @@ def _with_gpus(client: CoreV1Api, described: str, nodes: Sequence[k8s.V1Node], w
 
 def _untolerated(node: k8s.V1Node, tolerations: Sequence[Mapping[str, Any]]) -> set[str]:
     """The node's taints that keep a pod with these tolerations away, as `kubectl taint` writes them."""
-    return {
-        f"{taint.key}={taint.value or ''}:{taint.effect}"
-        for taint in node.spec.taints or ()
-        if taint.effect != "PreferNoSchedule"
-        and not any(
-            toleration.get("key") in (None, taint.key)
-            and (
-                toleration.get("operator") == "Exists"
-                or (toleration.get("value") or "") == (taint.value or "")
-            )
-            and toleration.get("effect") in (None, taint.effect)
-            for toleration in tolerations
-        )
-    }
+    repelling = set()
+    for taint in node.spec.taints or ():
+        is_tolerated = any(_tolerates(toleration, taint) for toleration in tolerations)
+        if taint.effect != "PreferNoSchedule" and not is_tolerated:
+            repelling.add(f"{taint.key}={taint.value or ''}:{taint.effect}")
+    return repelling
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: "k8s.V1Taint") -> bool:
+    has_value = toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (
+        taint.value or ""
+    )
+    return (
+        toleration.get("key") in (None, taint.key)
+        and has_value
+        and toleration.get("effect") in (None, taint.effect)
+    )
 
 
 def _airflow(settings: Settings) -> Iterator[Finding]:

@@ -196,7 +196,8 @@ def findings_of_runs(settings: Settings, airflow: AirflowClient, *, end: bool) -
                 )
         halted_now = halted_runs(airflow)
         waiting = [run for run in airflow.open_runs() if run.state == QUEUED]
-        dags = {dag_id: airflow.dag(dag_id) for dag_id in {run.dag_id for run in waiting}}
+        dag_ids = {run.dag_id for run in waiting}
+        dags = {dag_id: airflow.dag(dag_id) for dag_id in dag_ids}
     except ToolformerError as error:
         yield Finding("unknown" if isinstance(error, AirflowError) else "missing", "runs", str(error))
         return

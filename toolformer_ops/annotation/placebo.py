@@ -226,6 +226,19 @@ def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float 
     return tau_information is None or (nats is not None and nats >= tau_information)
 
 
+def run_keeps(
+    scored: ScoredCall,
+    placebos: Sequence[PlaceboLoss],
+    keep_threshold: float,
+    tau_information: float | None,
+) -> bool:
+    """Whether a run keeps a call: it saves enough, nats, and its result carries information if the run asks for it.
+
+    `run_keeps` in sql/functions/02_losses.sql says the same of a stored call; a test compares the two.
+    """
+    return scored.is_kept(keep_threshold) and carries_information(placebos, tau_information)
+
+
 _64_BITS = 2**64 - 1
 
 

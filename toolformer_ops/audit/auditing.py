@@ -98,8 +98,12 @@ class Subjects:
 
     def recipe_ids(self, stages: Collection[str] = RECIPE_OF_STAGE) -> list[str]:
         """The recipes of these stages of the tools, each once."""
-        ids = (getattr(tool, RECIPE_OF_STAGE[stage]) for tool in self.tools for stage in stages)
-        return [recipe_id for recipe_id in dict.fromkeys(ids) if recipe_id]
+        recipe_ids: dict[str, None] = {}
+        for tool in self.tools:
+            for stage in stages:
+                if recipe_id := getattr(tool, RECIPE_OF_STAGE[stage]):
+                    recipe_ids[recipe_id] = None
+        return list(recipe_ids)
 
     @property
     def has_rows(self) -> bool:

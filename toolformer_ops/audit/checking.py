@@ -228,11 +228,15 @@ def write_rows_of_release(
             released = ((text.document_id, text.plain_text) for text in read_release(folder))
             left_out = database.fetch_all(connection, queries.checks.left_out_texts, run_id=run_id)
             shared = find_overlaps(itertools.chain(released, map(tuple, left_out)), evaluation_data)
-    overlaps = {
-        f"{name}s": [getattr(overlap, name) for overlap in shared]
-        for name in ("document_id", "suite", "data_set", "question")
+    return {
+        "run_id": run_id,
+        "tools": run.tools,
+        "manifest_sha256": manifest_sha256,
+        "document_ids": [overlap.document_id for overlap in shared],
+        "suites": [overlap.suite for overlap in shared],
+        "data_sets": [overlap.data_set for overlap in shared],
+        "questions": [overlap.question for overlap in shared],
     }
-    return {"run_id": run_id, "tools": run.tools, "manifest_sha256": manifest_sha256, **overlaps}
 
 
 @database.translating("checks")
@@ -381,9 +385,11 @@ def result_of(claim: Claim, rows: int, offending: Sequence[Mapping[str, Any]]) -
         return value if is_json else str(value)
 
     unexpected = int(offending[0]["unexpected"]) if offending else 0
-    examples = [
-        {name: json_value(value) for name, value in row.items() if name != "unexpected"} for row in offending
-    ]
+    examples = []
+    for row in offending:
+        example = {name: json_value(value) for name, value in row.items()}
+        example.pop("unexpected", None)
+        examples.append(example)
     observed = {"rows": rows, "unexpected": unexpected, "examples": examples}
     if not offending:
         return CheckResult(claim, True, observed, f"{claim.sentence}: so in all {rows} rows")

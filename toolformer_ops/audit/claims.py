@@ -26,6 +26,7 @@ these).
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,9 +101,8 @@ def claims_of(scope: str) -> tuple[Claim, ...]:
 
 def claim_checks() -> tuple[Check, ...]:
     """The checks of all claims with a scope of audits, by name: of two findings of one place the first is stored."""
-    return tuple(
-        claim_check(claim, scope) for claim in all_claims() for scope in AUDIT_SCOPES if scope in claim.scopes
-    )
+    scopes = itertools.product(all_claims(), AUDIT_SCOPES)
+    return tuple(claim_check(claim, scope) for claim, scope in scopes if scope in claim.scopes)
 
 
 def claim_check(claim: Claim, scope: str) -> Check:

@@ -153,8 +153,8 @@ def _differences(
     key: Sequence[str], computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
 ) -> Iterator[tuple[Kind, str, str]]:
     """Kind, place and words for each row that is computed otherwise than it is stored, or not at all; `key` names a row."""
-    again = {tuple(row[name] for name in key): row for row in computed}
-    stored_rows = {tuple(getattr(row, name) for name in key): row for row in stored}
+    again = {tuple(map(row.__getitem__, key)): row for row in computed}
+    stored_rows = {tuple(map(row._mapping.__getitem__, key)): row for row in stored}
     for names in sorted({*again, *stored_rows}, key=str):
         row, before, place = again.get(names), stored_rows.get(names), " ".join(map(str, names))
         if row is None:

@@ -4,10 +4,11 @@ Most are one statement a page (sql/queries/audited_rows.sql). Postgres computes 
 functions that the stages' hashes are made with (sql/functions/01_hashes.sql).
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, column, delete, insert, literal_column, select
+from sqlalchemy import Connection, Row, Select, column, delete, insert, literal_column, select
 from sqlalchemy import table as sql_table
 
 from toolformer_ops.audit.auditing import NO_DOCUMENT, Auditing, Check, Page, statement_page
@@ -103,12 +104,8 @@ def stage_rows(stage: str) -> Check:
 def finished_work(auditing: Auditing, subject: str, _: str) -> Page:
     """Every document of a version that a recipe has finished is in the ledger."""
     recipe_id, corpus_id, version, ordinal_limit = subject.split(" ")
-    tool, stage = next(
-        (tool, stage)
-        for tool in auditing.subjects.tools
-        for stage in RECIPE_OF_STAGE
-        if _recipe(tool, stage) == recipe_id
-    )
+    stages_of_tools = itertools.product(auditing.subjects.tools, RECIPE_OF_STAGE)
+    tool, stage = next((tool, stage) for tool, stage in stages_of_tools if _recipe(tool, stage) == recipe_id)
     return statement_page(
         auditing,
         queries.audited_rows.finished,
@@ -222,33 +219,32 @@ def relation_of(table: str) -> str:
 
 def _numbers(connection: Connection, run_id: str) -> Numbers:
     with database.translating(f"numbers of run {run_id}"):
-        return {
-            table: [
-                dict(row)
-                for row in connection.execute(
-                    select(literal_column("*"))
-                    .select_from(sql_table(table))
-                    .where(column("run_id") == run_id)
-                ).mappings()
-            ]
-            for table in NUMBER_TABLES
-        }
+        numbers: dict[str, list[dict[str, Any]]] = {}
+        for table in NUMBER_TABLES:
+            is_of_run = column("run_id") == run_id
+            statement: Select[Any] = (
+                select(literal_column("*")).select_from(sql_table(table)).where(is_of_run)
+            )
+            rows = connection.execute(statement)
+            numbers[table] = [dict(row) for row in rows.mappings()]
+        return numbers
 
 
 def _comparable(numbers: Numbers) -> Numbers:
     """Without what is no property of the data: moments, seconds, and which document was the first to ask an input."""
+    comparable: dict[str, list[dict[str, Any]]] = {}
+    for table, rows in numbers.items():
+        proper = (row for row in rows if row.get("reason") not in ("executed", "from_cache"))
+        comparable[table] = list(map(_comparable_row, proper))
+    return comparable
+
+
+def _comparable_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        table: [
-            {
-                # The ends of an interval may differ in their last digits on another machine.
-                name: float(f"{value:.9g}") if isinstance(value, float) else value
-                for name, value in row.items()
-                if name not in ("run_id", "seconds", "counted_at")
-            }
-            for row in rows
-            if row.get("reason") not in ("executed", "from_cache")
-        ]
-        for table, rows in numbers.items()
+        # The ends of an interval may differ in their last digits on another machine.
+        name: float(f"{value:.9g}") if isinstance(value, float) else value
+        for name, value in row.items()
+        if name not in ("run_id", "seconds", "counted_at")
     }
 
 

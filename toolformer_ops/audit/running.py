@@ -4,7 +4,7 @@ One audit of a scope runs at a time; a second waits for its end.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 from toolformer_ops.audit.auditing import (
@@ -75,23 +75,7 @@ def audit(
             name = f"audit of {scope} {scope_id}"
             database.fetch_all(connection, queries.locks.session, name=name, seconds=sessions.OTHERS_SECONDS)
         # 1. Begin, or continue the audit of this scope that was interrupted.
-        engine = database.connect(settings)
-        with database.transaction(engine) as connection:
-            subjects = subjects_of(connection, scope, scope_id)
-            row = database.fetch_one(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
-        if row.is_continued:
-            logger.info(
-                "audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id
-            )
-        auditing = Auditing(
-            settings=settings,
-            engine=engine,
-            store=ObjectStore(settings),
-            subjects=subjects,
-            audit_id=row.audit_id,
-            orphans_after=orphans_after,
-            page_documents=page_documents,
-        )
+        auditing = _begin(settings, scope, scope_id, orphans_after, page_documents)
         # 2. The checks.
         checks: tuple[Check, ...] = (
             *ROW_CHECKS,
@@ -105,11 +89,7 @@ def audit(
         for check in checks:
             run_check(auditing, check)
         outcome = conclude(auditing, checks)
-        for done in outcome.checks:
-            unprovable = f", {done.unprovable:,} without a hash to compare with" if done.unprovable else ""
-            findings = f"{done.findings:,} found" if done.findings else "nothing found"
-            say(f"{done.name}: {done.items:,} looked at{unprovable}, {findings}, {done.seconds:.1f} s")
-        for line in report(auditing, outcome):
+        for line in (*check_lines(outcome), *report(auditing, outcome)):
             say(line)
         # 3. Repair, or what it would do.
         if accepts and outcome.wrong:
@@ -121,15 +101,51 @@ def audit(
             say(f"{repaired}; the next run with these recipes computes the rows that were deleted")
             outcome = conclude(auditing, checks)
         elif plans and outcome.wrong:
-            lines = list(planned(auditing))
-            for line in lines[:MOST_SHOWN]:
-                say(f"--repair --yes would {line}")
-            if not lines:
-                say("nothing of it can be repaired by this command")
-            elif len(lines) > MOST_SHOWN:
-                say(f"and {len(lines) - MOST_SHOWN} more")
-        engine.dispose()
+            for line in plan_lines(auditing):
+                say(line)
+        auditing.engine.dispose()
         return outcome
+
+
+def _begin(
+    settings: Settings, scope: Scope, scope_id: str, orphans_after: timedelta, page_documents: int
+) -> Auditing:
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        subjects = subjects_of(connection, scope, scope_id)
+        row = database.fetch_one(connection, queries.audits.open, scope=scope, scope_id=subjects.scope_id)
+    if row.is_continued:
+        logger.info(
+            "audit %d of %s %s was interrupted: continuing it", row.audit_id, scope, subjects.scope_id
+        )
+    return Auditing(
+        settings=settings,
+        engine=engine,
+        store=ObjectStore(settings),
+        subjects=subjects,
+        audit_id=row.audit_id,
+        orphans_after=orphans_after,
+        page_documents=page_documents,
+    )
+
+
+def check_lines(outcome: AuditOutcome) -> Iterator[str]:
+    """What each check looked at, in a line."""
+    for check in outcome.checks:
+        unprovable = f", {check.unprovable:,} without a hash to compare with" if check.unprovable else ""
+        findings = f"{check.findings:,} found" if check.findings else "nothing found"
+        yield f"{check.name}: {check.items:,} looked at{unprovable}, {findings}, {check.seconds:.1f} s"
+
+
+def plan_lines(auditing: Auditing) -> Iterator[str]:
+    """What a repair would do, in at most `MOST_SHOWN` lines and one for the rest."""
+    lines = list(planned(auditing))
+    for line in lines[:MOST_SHOWN]:
+        yield f"--repair --yes would {line}"
+    if not lines:
+        yield "nothing of it can be repaired by this command"
+    elif len(lines) > MOST_SHOWN:
+        yield f"and {len(lines) - MOST_SHOWN} more"
 
 
 def report(auditing: Auditing, outcome: AuditOutcome) -> list[str]:

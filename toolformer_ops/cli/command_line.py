@@ -1,5 +1,6 @@
 """The whole command line: the commands of every room in one application, `--help` in panels by purpose."""
 
+import itertools
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Annotated
@@ -78,26 +79,25 @@ def toolformer_ops(
     """A dataset factory after Toolformer: a language model annotates text with tool calls."""
 
 
-_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+_PANEL_OF: dict[str, str] = {}
+for _panel, _names in PANELS.items():
+    _PANEL_OF |= dict.fromkeys(_names, _panel)
 app.add_typer(stages.app, name="stage", rich_help_panel=_PANEL_OF["stage"])
 app.add_typer(history.app, name="history", rich_help_panel=_PANEL_OF["history"])
+_PARTS = (
+    on_a_file,
+    people,
+    placebos,
+    tools,
+    decoding,
+    evaluation,
+    publishing,
+    housekeeping,
+    services,
+    demo,
+)
 app.registered_commands = sorted(
-    (
-        command
-        for part in (
-            on_a_file,
-            people,
-            placebos,
-            tools,
-            decoding,
-            evaluation,
-            publishing,
-            housekeeping,
-            services,
-            demo,
-        )
-        for command in part.app.registered_commands
-    ),
+    itertools.chain.from_iterable(part.app.registered_commands for part in _PARTS),
     key=lambda command: list(_PANEL_OF).index(str(command.name)),
 )
 for _command in app.registered_commands:

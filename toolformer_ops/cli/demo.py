@@ -46,50 +46,58 @@ def demo(
         raise typer.Exit(INTERRUPTED) from None
 
 
+_Corpus = Annotated[
+    str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
+]
+_Limit = Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")]
+_Model = Annotated[
+    str,
+    typer.Option(
+        help="Folder, id@revision or s3://bucket/models/NAME; empty means the default model, else the demo's."
+    ),
+]
+_Parameters = Annotated[
+    str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
+]
+_Thresholds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        "--thresholds",
+        help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
+    ),
+]
+_Finetune = Annotated[
+    bool,
+    typer.Option("--finetune/--no-finetune", help="Train the model on the release, or end with the release."),
+]
+_Attach = Annotated[
+    str,
+    typer.Option(
+        metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."
+    ),
+]
+_AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one line of JSON on stdout, how the run ended with its release, model and counts; all else on stderr.",
+    ),
+]
+
+
 @app.command("run")
 def run_corpus(
-    corpus: Annotated[
-        str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
-    ] = "",
+    corpus: _Corpus = "",
     tools: ToolsOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")] = None,
+    limit: _Limit = None,
     field: FieldOption = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Folder, id@revision or s3://bucket/models/NAME; empty means the default model, else the demo's."
-        ),
-    ] = "",
-    parameters: Annotated[
-        str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
-    ] = "",
-    thresholds: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--threshold",
-            "--thresholds",
-            help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
-        ),
-    ] = None,
-    finetune: Annotated[
-        bool,
-        typer.Option(
-            "--finetune/--no-finetune", help="Train the model on the release, or end with the release."
-        ),
-    ] = True,
-    attach: Annotated[
-        str,
-        typer.Option(
-            metavar="RUN", help="Start nothing: watch this run of annotate_corpus to its end, and report it."
-        ),
-    ] = "",
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one line of JSON on stdout, how the run ended with its release, model and counts; all else on stderr.",
-        ),
-    ] = False,
+    model: _Model = "",
+    parameters: _Parameters = "",
+    thresholds: _Thresholds = None,
+    finetune: _Finetune = True,
+    attach: _Attach = "",
+    as_json: _AsJson = False,
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 

@@ -5,6 +5,7 @@ Results go to stdout, progress to stderr.
 
 import dataclasses
 import datetime
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,9 +98,8 @@ def evaluate(
     run(entrants, suites, outcome)
     # 3. Inputs, and scores.
     if out is not None:
-        out.write_bytes(
-            input_lines(evaluated for evaluation in outcome.evaluations for evaluated in evaluation.inputs)
-        )
+        inputs = (evaluation.inputs for evaluation in outcome.evaluations)
+        out.write_bytes(input_lines(itertools.chain.from_iterable(inputs)))
     comparisons = compare_evaluations(outcome.evaluations)
     if as_json:
         report = {

@@ -171,29 +171,24 @@ def explain(
                 "expected a stored call (--call-id, --run, --document with --at) or one that you write (TEXT), "
                 "found both. Leave out one of them."
             )
-        from toolformer_ops.runs.explaining import explain_stored
-        from toolformer_ops.storage import database
-
-        with database.transaction(database.connect(load_settings(), writes=False)) as connection:
-            explanations = explain_stored(connection, run, call_id, document, at)
+        explanations = _explain_stored(run, call_id, document, at)
     elif not text or not call_text or at is None:
         raise UsageError(
             "expected a text with its call in brackets, or a stored call: --call-id, or --document with --at. "
             "--text, --at and --call give the call apart from its text."
         )
     else:
-        explanations = [
-            explain_call(
-                load_settings(),
-                text=text,
-                at=at,
-                call_text=call_text,
-                date=date or None,
-                model_name=model_name(model),
-                context_tokens=context_tokens or None,
-                pool_file=placebos,
-            )
-        ]
+        explanation = explain_call(
+            load_settings(),
+            text=text,
+            at=at,
+            call_text=call_text,
+            date=date or None,
+            model_name=model_name(model),
+            context_tokens=context_tokens or None,
+            pool_file=placebos,
+        )
+        explanations = [explanation]
     if as_json:
         typer.echo(json_to_show(explanations if call_id or document else explanations[0], indent=2))
     else:
@@ -201,6 +196,14 @@ def explain(
             explanation_table(explanation)
     if len(explanations) == 1 and explanations[0]["reason"] is not None:
         raise typer.Exit(EXIT_NO_RESULT)
+
+
+def _explain_stored(run: str, call_id: str, document: str, at: int | None) -> list[dict[str, Any]]:
+    from toolformer_ops.runs.explaining import explain_stored
+    from toolformer_ops.storage import database
+
+    with database.transaction(database.connect(load_settings(), writes=False)) as connection:
+        return explain_stored(connection, run, call_id, document, at)
 
 
 @app.command("check")

@@ -1,6 +1,7 @@
 """`toolformer-ops new-tool` and `refresh-tool`: tool files of databases, functions and servers (docs/own_tools.md)."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,69 +26,84 @@ def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
 
 
+_Examples = Annotated[Path, typer.Option(help="A text on each line, five best, with calls where they help.")]
+_Sql = Annotated[
+    str,
+    typer.Option(help="A database: sqlite:///shop.db, or postgresql://reader:{SHOP_PASSWORD}@host/shop."),
+]
+_Connection = Annotated[
+    str, typer.Option(help="A database by its Airflow Connection, whose variable is AIRFLOW_CONN_ID.")
+]
+_Tables = Annotated[
+    list[str] | None,
+    typer.Option(help="Of a database: what a query may name; none: all tables. May be repeated."),
+]
+_Python = Annotated[
+    str, typer.Option(help="A function of a Python file: height.py:height. The file is copied.")
+]
+_Mcp = Annotated[
+    str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
+]
+_OpenApi = Annotated[str, typer.Option(help="OpenAPI 3 document, a JSON or YAML file; with --url.")]
+_Url = Annotated[str, typer.Option(help="With --openapi: the service's address before the paths.")]
+_ServerTools = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What a server calls it; of an OpenAPI document the operationId. May be repeated: a file for each, whose "
+        "calls are in the same examples."
+    ),
+]
+_Fixed = Annotated[
+    list[str] | None,
+    typer.Option(help="An argument of every call of a server: repo_path=/srv/repo; may be repeated."),
+]
+_Name = Annotated[
+    str, typer.Option(help="In calls; by default the server's, as in ConvertTime, or the database's.")
+]
+_Secrets = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Environment variable that the server or function gets, or the address names. May be repeated."
+    ),
+]
+_Headers = Annotated[
+    list[str] | None,
+    typer.Option(help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."),
+]
+_AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
+]
+_Texts = Annotated[
+    str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
+]
+_TryModel = Annotated[
+    str, typer.Option(help="For --texts; demo: the demo's model; empty: the setting default_model.")
+]
+_TryParameters = Annotated[
+    str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
+]
+
+
 @app.command("new-tool")
 def new_tool(
-    examples: Annotated[
-        Path, typer.Option(help="A text on each line, five best, with calls where they help.")
-    ],
-    sql: Annotated[
-        str,
-        typer.Option(help="A database: sqlite:///shop.db, or postgresql://reader:{SHOP_PASSWORD}@host/shop."),
-    ] = "",
-    connection: Annotated[
-        str, typer.Option(help="A database by its Airflow Connection, whose variable is AIRFLOW_CONN_ID.")
-    ] = "",
-    table: Annotated[
-        list[str] | None,
-        typer.Option(help="Of a database: what a query may name; none: all tables. May be repeated."),
-    ] = None,
-    python: Annotated[
-        str, typer.Option(help="A function of a Python file: height.py:height. The file is copied.")
-    ] = "",
-    mcp: Annotated[
-        str, typer.Option(help="MCP server: the command that starts it, in quotes, or its http address.")
-    ] = "",
-    openapi: Annotated[str, typer.Option(help="OpenAPI 3 document, a JSON or YAML file; with --url.")] = "",
-    url: Annotated[str, typer.Option(help="With --openapi: the service's address before the paths.")] = "",
-    tool: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What a server calls it; of an OpenAPI document the operationId. May be repeated: a file for each, whose "
-            "calls are in the same examples."
-        ),
-    ] = None,
-    fixed: Annotated[
-        list[str] | None,
-        typer.Option(help="An argument of every call of a server: repo_path=/srv/repo; may be repeated."),
-    ] = None,
-    name: Annotated[
-        str, typer.Option(help="In calls; by default the server's, as in ConvertTime, or the database's.")
-    ] = "",
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Environment variable that the server or function gets, or the address names. May be repeated."
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Such as 'Authorization: Bearer {API_KEY}', with --secret API_KEY; may be repeated."
-        ),
-    ] = None,
-    allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
-    ] = False,
-    texts: Annotated[
-        str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
-    ] = None,
+    examples: _Examples,
+    sql: _Sql = "",
+    connection: _Connection = "",
+    table: _Tables = None,
+    python: _Python = "",
+    mcp: _Mcp = "",
+    openapi: _OpenApi = "",
+    url: _Url = "",
+    tool: _ServerTools = None,
+    fixed: _Fixed = None,
+    name: _Name = "",
+    secret: _Secrets = None,
+    header: _Headers = None,
+    allow_writes: _AllowWrites = False,
+    texts: _Texts = None,
     field: FieldOption = None,
-    model: Annotated[
-        str, typer.Option(help="For --texts; demo: the demo's model; empty: the setting default_model.")
-    ] = "",
-    parameters: Annotated[
-        str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
-    ] = "{}",
+    model: _TryModel = "",
+    parameters: _TryParameters = "{}",
 ) -> None:
     """Write a tool file and its prompt from a database, a function or a server and your examples, and try it.
 
@@ -110,31 +126,20 @@ def new_tool(
             f"expected one of {', '.join(sources)}, found {' and '.join(named) or 'none'}. Name what answers."
         )
     settings = load_settings()
-    names = [name or camel_case(each) for each in tool or ()]
     if sql or connection:
         database = making.database_part(sql, connection, table or (), secret or ())
-        written = [
-            making.write_database_tool(settings, database, name or camel_case(database.name), examples)
-        ]
+        chosen = name or camel_case(database.name)
+        written = [making.write_database_tool(settings, database, chosen, examples)]
     elif python:
-        source, _, function = python.rpartition(":")
-        if not source or not function.isidentifier():
-            raise UsageError(f"--python: expected FILE.py:FUNCTION, found {python!r:.80}.")
+        file, function = _file_and_function(python)
         chosen = name or camel_case(function)
-        written = [
-            making.write_function_tool(settings, Path(source), function, chosen, examples, secret or ())
-        ]
+        written = [making.write_function_tool(settings, file, function, chosen, examples, secret or ())]
     else:
-        if not names or (name and len(names) > 1):
-            raise UsageError(
-                f"--tool: expected what the server calls its tool, {'one with --name' if name else 'or several'}, found "
-                f"{len(names) or 'none'}."
-            )
         server = making.server_part(mcp, openapi, url, header or (), secret or ())
         arguments = making.fixed_arguments(fixed or ())
         choices = [
             making.ServerToolChoice(called, chosen, arguments, allow_writes)
-            for called, chosen in zip(tool or (), names, strict=True)
+            for called, chosen in _names_of_server_tools(tool or (), name).items()
         ]
         written = making.write_server_tools(settings, server, choices, examples)
     for new in written:
@@ -151,6 +156,23 @@ def new_tool(
         values = with_fields(typed_values(parameters), field)
         for line in making.try_tool(settings, chosen, texts, model_name(model), TEXTS, values):
             typer.echo(line)
+
+
+def _file_and_function(python: str) -> tuple[Path, str]:
+    file, _, function = python.rpartition(":")
+    if not file or not function.isidentifier():
+        raise UsageError(f"--python: expected FILE.py:FUNCTION, found {python!r:.80}.")
+    return Path(file), function
+
+
+def _names_of_server_tools(tools: Sequence[str], name: str) -> dict[str, str]:
+    """The name in calls of each tool of a server, by what the server calls it."""
+    if not tools or (name and len(tools) > 1):
+        how_many = "one with --name" if name else "or several"
+        raise UsageError(
+            f"--tool: expected what the server calls its tool, {how_many}, found {len(tools) or 'none'}."
+        )
+    return {tool: name or camel_case(tool) for tool in tools}
 
 
 def _show_new_tool(settings: "Settings", new: "NewTool") -> None:

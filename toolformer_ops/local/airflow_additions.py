@@ -60,12 +60,10 @@ def read_additions(path: Path) -> configparser.RawConfigParser:
             f"{path}: expected sections and keys as in airflow.cfg, found a {type(error).__name__}{where}. Correct the file, or "
             "delete it."
         ) from None
-    fixed = [
-        f"[{section}] {key}"
-        for section in additions.sections()
-        for key in additions.options(section)
-        if (section, key) in FIXED
-    ]
+    fixed = []
+    for section in additions.sections():
+        keys = [key for key in additions.options(section) if (section, key) in FIXED]
+        fixed += [f"[{section}] {key}" for key in keys]
     if fixed:
         raise ConfigurationError(
             f"{path}: expected additions to what `up` sets itself, found {', '.join(fixed)}. Take them out."

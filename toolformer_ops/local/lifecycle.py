@@ -118,7 +118,7 @@ class _Startup:
         self.secrets = load_or_make_secrets(paths.secrets)
         self.supervisor = Supervisor(paths)
         service_settings = ServiceSettings(_env_file=paths.environment)  # type: ignore[call-arg]
-        self.asked_ports = service_settings.wanted_ports()
+        self.wanted_ports = service_settings.wanted_ports()
         self.slots = service_settings.slots(settings.device)
         self.ports: dict[str, int] = {}
 
@@ -128,66 +128,98 @@ class _Startup:
         self._supervise()
         if AIRFLOW in wanted:
             self._name_what_is_dropped()
-        secrets, ports, bucket = self.secrets, self.ports, self.settings.s3_bucket
-
         # 2. Postgres with its roles and databases
-        address = postgres.PostgresAddress(ports["postgres"], secrets.postgres_superuser)
         if POSTGRES in wanted:
-            cluster = postgres.prepare_cluster(self.paths.postgres, secrets.postgres_superuser)
-            if POSTGRES not in self._living():
-                postgres.clear_pid_file(cluster)
-            self._start(POSTGRES, lambda: postgres.is_ready(address))
-            passwords = {
-                postgres.OWNER: secrets.postgres_owner,
-                postgres.READER: secrets.postgres_reader,
-                postgres.PAGE: secrets.postgres_page,
-                postgres.ANALYST: secrets.postgres_analyst,
-                postgres.REVIEWER: secrets.postgres_reviewer,
-                postgres.AIRFLOW: secrets.postgres_airflow,
-            }
-            postgres.ensure_roles(address, passwords)
-            postgres.ensure_databases(address)
-            logger.info("postgres: ready on %s:%d", LOOPBACK, address.port)
-
+            self._start_postgres()
         # 3. S3 with its bucket
-        endpoint = f"http://{LOOPBACK}:{ports['s3']}"
         if OBJECT_STORE in wanted:
-            keys = {"access_key": secrets.s3_access_key, "secret_key": secrets.s3_secret_key}
-            client = object_store.ObjectStoreAddress(
-                endpoint, region=self.settings.s3_region, **keys
-            ).client()
-            object_store.write_identities(self.paths.identities, **keys)
-            self._start(OBJECT_STORE, lambda: object_store.is_ready(client, bucket))
-            logger.info("object store: ready on %s, bucket %s", endpoint, bucket)
+            self._start_object_store()
+        # 4. the settings with their addresses, and the file `environment`
+        settings = self._offer_settings(wanted)
+        # 5. our tables
+        if POSTGRES in wanted:
+            _migrate(settings)
+        # 6. Airflow's tables, Airflow with its pools
+        if AIRFLOW in wanted:
+            self._start_airflow(settings)
+        return settings
 
-        # 4. the settings with their addresses, and the file `environment` with those of the services that
-        #    were asked for
-        values_of_service = {
+    @property
+    def _postgres(self) -> postgres.PostgresAddress:
+        return postgres.PostgresAddress(self.ports["postgres"], self.secrets.postgres_superuser)
+
+    @property
+    def _s3_endpoint(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports['s3']}"
+
+    def _start_postgres(self) -> None:
+        secrets, address = self.secrets, self._postgres
+        cluster = postgres.prepare_cluster(self.paths.postgres, secrets.postgres_superuser)
+        if POSTGRES not in self._living():
+            postgres.clear_pid_file(cluster)
+        self._start(POSTGRES, lambda: postgres.is_ready(address))
+        passwords = {
+            postgres.OWNER: secrets.postgres_owner,
+            postgres.READER: secrets.postgres_reader,
+            postgres.PAGE: secrets.postgres_page,
+            postgres.ANALYST: secrets.postgres_analyst,
+            postgres.REVIEWER: secrets.postgres_reviewer,
+            postgres.AIRFLOW: secrets.postgres_airflow,
+        }
+        postgres.ensure_roles(address, passwords)
+        postgres.ensure_databases(address)
+        logger.info("postgres: ready on %s:%d", LOOPBACK, address.port)
+
+    def _start_object_store(self) -> None:
+        bucket = self.settings.s3_bucket
+        keys = {"access_key": self.secrets.s3_access_key, "secret_key": self.secrets.s3_secret_key}
+        address = object_store.ObjectStoreAddress(self._s3_endpoint, region=self.settings.s3_region, **keys)
+        client = address.client()
+        object_store.write_identities(self.paths.identities, **keys)
+        self._start(OBJECT_STORE, lambda: object_store.is_ready(client, bucket))
+        logger.info("object store: ready on %s, bucket %s", self._s3_endpoint, bucket)
+
+    def _start_airflow(self, settings: Settings) -> None:
+        dsn = self._postgres.dsn(postgres.AIRFLOW, postgres.AIRFLOW, self.secrets.postgres_airflow)
+        airflow.migrate(self.paths, dsn, self.supervisor.environment())
+        with AirflowClient.of(settings) as client:
+            self._start(AIRFLOW, lambda: airflow.is_healthy(client))
+            slots = airflow.set_pools(self.paths, client, self.slots)
+        shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
+        logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
+
+    def _addresses(self) -> dict[str, dict[str, str]]:
+        """The settings with which each service is found, by service."""
+        secrets, address = self.secrets, self._postgres
+        return {
             POSTGRES: {
                 "database_dsn": address.dsn(postgres.OWNER, postgres.OWNER, secrets.postgres_owner),
                 "reader_dsn": address.dsn(postgres.OWNER, postgres.PAGE, secrets.postgres_page),
                 "reviewer_dsn": address.dsn(postgres.OWNER, postgres.REVIEWER, secrets.postgres_reviewer),
             },
             OBJECT_STORE: {
-                "s3_endpoint_url": endpoint,
+                "s3_endpoint_url": self._s3_endpoint,
                 "s3_access_key_id": secrets.s3_access_key,
                 "s3_secret_access_key": secrets.s3_secret_key,
                 "s3_region": self.settings.s3_region,
-                "s3_bucket": bucket,
+                "s3_bucket": self.settings.s3_bucket,
             },
             AIRFLOW: {
-                "airflow_url": f"http://{LOOPBACK}:{ports['airflow']}",
+                "airflow_url": f"http://{LOOPBACK}:{self.ports['airflow']}",
                 "airflow_username": airflow.USERNAME,
                 "airflow_password": secrets.airflow_admin,
                 "schedules_dir": str(self.settings.schedules_dir or self.paths.schedules),
             },
         }
-        offered: dict[str, str] = {}
+
+    def _offer_settings(self, wanted: Collection[str]) -> Settings:
+        """Return the settings with all addresses; write those of the wanted services into the file `environment`."""
         all_values = self.settings.model_dump()
-        for service, values in values_of_service.items():
+        offered: dict[str, str] = {}
+        for service, values in self._addresses().items():
             all_values |= values
-            offered |= values if service in wanted else {}
-        settings = Settings.model_validate(all_values)
+            if service in wanted:
+                offered |= values
         write_environment(self.paths.environment, offered)
         for name, value in offered.items():
             variable = f"{ENV_PREFIX}{name.upper()}"
@@ -196,31 +228,7 @@ class _Startup:
                     "%s is set in the environment and wins over that of the embedded service: unset it",
                     variable,
                 )
-
-        # 5. our tables
-        if POSTGRES in wanted:
-            engine = database.connect(settings)
-            try:
-                schema.migrate(
-                    engine,
-                    lock_seconds=settings.migration_lock_seconds,
-                    statement_seconds=settings.migration_statement_seconds,
-                )
-            except BlockedMigrationError as error:
-                # Airflow shows it: the first task of each run says the same until a person has migrated.
-                logger.warning("the database keeps the tables and views of an earlier version: %s", error)
-            engine.dispose()
-
-        # 6. Airflow's tables, Airflow with its pools
-        if AIRFLOW in wanted:
-            airflow_dsn = address.dsn(postgres.AIRFLOW, postgres.AIRFLOW, secrets.postgres_airflow)
-            airflow.migrate(self.paths, airflow_dsn, self.supervisor.environment())
-            with AirflowClient.of(settings) as client:
-                self._start(AIRFLOW, lambda: airflow.is_healthy(client))
-                slots = airflow.set_pools(self.paths, client, self.slots)
-            shown = ", ".join(f"{name} {count}" for name, count in sorted(slots.items()))
-            logger.info("airflow: ready on %s, slots of its pools: %s", settings.airflow_url, shown)
-        return settings
+        return Settings.model_validate(all_values)
 
     def _supervise(self) -> None:
         """Start the supervisor, with ports and configuration; say which settings one that runs does not see."""
@@ -233,13 +241,13 @@ class _Startup:
         is_new = not self._living()
         if is_new:
             self.supervisor.shut_down()  # what an `up` left that has failed
-        self.ports = settle_ports(paths, self.asked_ports) if is_new else recalled_ports(paths)
+        self.ports = settle_ports(paths, self.wanted_ports) if is_new else recalled_ports(paths)
         cfg = airflow.configuration(paths, self.secrets, self.ports, sum(self.slots.values()))
         conf = self.supervisor.configuration(postgres.cluster_of(paths.postgres), self.ports)
         other = [] if is_new else self.supervisor.other_settings(conf)
         other += [
             f"{ENV_PREFIX}{name.upper()}_PORT"
-            for name, port in self.asked_ports.items()
+            for name, port in self.wanted_ports.items()
             if self.ports[name] != port
         ]
         if AIRFLOW not in self._living():
@@ -294,6 +302,21 @@ class _Startup:
                     f"The end of {log}:\n" + "\n".join(lines)
                 )
             time.sleep(_POLL_SECONDS)
+
+
+def _migrate(settings: Settings) -> None:
+    """Bring our tables to the version of this code, if nothing blocks it."""
+    engine = database.connect(settings)
+    try:
+        schema.migrate(
+            engine,
+            lock_seconds=settings.migration_lock_seconds,
+            statement_seconds=settings.migration_statement_seconds,
+        )
+    except BlockedMigrationError as error:
+        # Airflow shows it: the first task of each run says the same until a person has migrated.
+        logger.warning("the database keeps the tables and views of an earlier version: %s", error)
+    engine.dispose()
 
 
 def down(settings: Settings) -> bool:

@@ -95,7 +95,9 @@ class Cluster:
         """
         buffers = shared_buffers_mb(psutil.virtual_memory().total)
         settings = {**_SETTINGS, "shared_buffers": f"{buffers}MB", "port": str(port)}
-        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        options: list[str] = []
+        for name, value in settings.items():
+            options += ["-c", f"{name}={value}"]
         return [str(self.programs / "bin" / "postgres"), "-D", str(self.data), *options]
 
 

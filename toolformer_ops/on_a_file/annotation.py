@@ -222,12 +222,11 @@ class Annotation:
             annotator.tool.spec.name: self._annotated_by(annotator, batch, partial)
             for annotator in self.annotators
         }
-        return [
-            by_tool[tool][item.document.document_id]
-            for item in batch
-            for tool in self.choices.tools
-            if item.paragraphs[tool]
-        ]
+        annotated = []
+        for item in batch:
+            tools = [tool for tool in self.choices.tools if item.paragraphs[tool]]
+            annotated += [by_tool[tool][item.document.document_id] for tool in tools]
+        return annotated
 
     def _annotated_by(
         self, annotator: Annotator, batch: Sequence[_DocumentToAnnotate], partial: PartialFile
@@ -251,12 +250,13 @@ class Annotation:
         # 2. The others, together.
         new = [item for item in items if item.document.document_id not in texts]
         self.progress.begins(f"annotating with {tool}")
-        annotated = annotator.annotate([paragraph for item in new for paragraph in item.paragraphs[tool]])
+        paragraphs = itertools.chain.from_iterable(item.paragraphs[tool] for item in new)
+        annotated = annotator.annotate(list(paragraphs))
         for item in new:
             parts: list[AnnotatedParagraph] = list(itertools.islice(annotated, len(item.paragraphs[tool])))
             counts = sum((part.counts for part in parts), Counter[str]())
             without_result = sum((part.without_result for part in parts), Counter[str]())
-            rows = [row for part in parts for row in part.lines]
+            rows = list(itertools.chain.from_iterable(part.lines for part in parts))
             text = _text_of(item, tool, counts, without_result, rows)
             partial.add(
                 _key(annotator, recipe_id, item.document),
@@ -292,11 +292,11 @@ class Annotation:
         for annotator in self.annotators:
             tool = annotator.tool.spec.name
             own = [text for text in texts if text.tool == tool]
-            with_calls = [
-                TextOfCalls(str(text.document.document_id), text.document.text, scored)
-                for text in own
-                if (scored := [row for row in text.rows if row["reason"] in (None, "pruned_below")])
-            ]
+            with_calls = []
+            for text in own:
+                if scored := [row for row in text.rows if row["reason"] in (None, "pruned_below")]:
+                    document = text.document
+                    with_calls.append(TextOfCalls(str(document.document_id), document.text, scored))
             if with_calls:
                 self.progress.begins(f"scoring placebos of {tool}", len(with_calls))
                 rate = judge_by_placebos(

@@ -294,12 +294,10 @@ class AnnotationProgress:
             for name, tool in self.tools.items()
             if tool.rate is not None
         ]
-        lines += [
-            Text(f"{name}, {what}: {reasons_in_words(counts)}")
-            for name, tool in self.tools.items()
-            for what, counts in (("not asked", tool.filtered_out), (self._nothing, tool.nothing))
-            if counts
-        ]
+        for name, tool in self.tools.items():
+            for what, counts in (("not asked", tool.filtered_out), (self._nothing, tool.nothing)):
+                if counts:
+                    lines.append(Text(f"{name}, {what}: {reasons_in_words(counts)}"))
         return Group(table, *lines)
 
 

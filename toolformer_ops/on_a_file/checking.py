@@ -175,12 +175,11 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
     others = [name for name in look.fields if name not in look.names.read.values()]
     more = " and more" if len(others) > 8 else ""
     unread = [f"not read: {', '.join(others[:8])}{more}"] if others else []
-    remedies = [
-        f"{likely} may be the {target}, --field {target}={likely}"
-        for target in ("date", "url")
-        if not look.with_field[target]
-        for likely in likely_fields(others, target)[:1]
-    ]
+    remedies = []
+    for target in ("date", "url"):
+        likely = likely_fields(others, target)
+        if likely and not look.with_field[target]:
+            remedies.append(f"{likely[0]} may be the {target}, --field {target}={likely[0]}")
     yield Observation(
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )

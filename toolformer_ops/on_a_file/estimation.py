@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
@@ -146,8 +147,9 @@ def probe_tool(
         return probed
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
     # as a call can ask for, each a little longer than one of the probe's.
-    calls = [[call for call in text.calls if call.has_losses] for text in annotated]
-    own_results = itertools.cycle(str(call.scored.result) for text_calls in calls for call in text_calls)
+    calls = [list(filter(attrgetter("has_losses"), text.calls)) for text in annotated]
+    every_call = itertools.chain.from_iterable(calls)
+    own_results = itertools.cycle([str(call.scored.result) for call in every_call])
     stand_ins = [
         PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
         for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1))
@@ -203,7 +205,13 @@ def extrapolate(
             return stage_seconds
         return stage_seconds * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
 
-    hours = [sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600 for text in probed]
+    def hours_of(text: ProbedText) -> float:
+        return sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600
+
+    hours = list(map(hours_of, probed))
+    seconds_by_stage = {"filter": kept.seconds}
+    for stage in stages:
+        seconds_by_stage[stage] = expected(seconds(text, stage) for text in probed)
 
     return Estimate(
         tool=tool.spec.name,
@@ -216,22 +224,21 @@ def extrapolate(
         # One text has no spread; no kept text takes no time.
         device_hours_low=None if len(hours) == 1 else min(hours, default=0.0),
         device_hours_high=None if len(hours) == 1 else max(hours, default=0.0),
-        seconds={
-            "filter": kept.seconds,
-            **{stage: expected(seconds(text, stage) for text in probed) for stage in stages},
-        },
+        seconds=seconds_by_stage,
     )
 
 
 def total(estimates: Sequence[Estimate]) -> Estimate:
     """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
-    stages = dict.fromkeys(stage for estimate in estimates for stage in estimate.seconds)
+    stages = dict.fromkeys(itertools.chain.from_iterable(estimate.seconds for estimate in estimates))
     sums: dict[str, Any] = {}
     for item in fields(Estimate):
         if item.name not in ("tool", "seconds"):
             values = [getattr(estimate, item.name) for estimate in estimates]
             sums[item.name] = None if None in values else sum(values)
-    seconds = {stage: sum(item.seconds.get(stage, 0.0) for item in estimates) for stage in stages}
+    seconds: dict[str, float] = {}
+    for stage in stages:
+        seconds[stage] = sum(estimate.seconds.get(stage, 0.0) for estimate in estimates)
     return Estimate(tool="total", **sums, seconds=seconds)
 
 

@@ -5,6 +5,7 @@ sql/queries/ingestion.sql): a text is left out if it shares enough with one of t
 ids that have a band of its sketch in common with it, and a lesser id.
 """
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def near_duplicates(texts: list[SketchedText], share: float) -> Iterator[NearDup
     """
     least_of_band: defaultdict[int, list[int]] = defaultdict(list)
     for place, text in enumerate(texts):
-        mates = sorted({mate for band in text.bands for mate in least_of_band[band]})
+        mates = sorted(set(itertools.chain.from_iterable(least_of_band[band] for band in text.bands)))
         for mate in mates:
             estimate = estimated_share(text.numbers, texts[mate].numbers)
             if estimate >= share:

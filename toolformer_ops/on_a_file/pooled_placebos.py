@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import uuid
 from collections import Counter
@@ -17,6 +18,7 @@ from toolformer_ops.annotation.placebo import (
     carries_information,
     information,
     placebo_reduction,
+    run_keeps,
     score_placebos,
 )
 from toolformer_ops.on_a_file.annotator import judged_call_of
@@ -113,7 +115,10 @@ class PlaceboScoring:
 
     def _stored(self, text: TextOfCalls) -> list[list[PlaceboLoss]]:
         line = self.partial.line(self._key(text)) or {"placebos": []}
-        return [[PlaceboLoss(**fields) for fields in placebos] for placebos in line["placebos"]]
+        placebos_of_calls = []
+        for placebos in line["placebos"]:
+            placebos_of_calls.append([PlaceboLoss(**fields) for fields in placebos])
+        return placebos_of_calls
 
     def _key(self, text: TextOfCalls) -> tuple[str, ...]:
         return ("placebos", self.recipe_id, text.text_id)
@@ -139,12 +144,13 @@ def false_discovery_rate(
     kept: Counter[uuid.UUID] = Counter()  # by document
     by_chance: Counter[uuid.UUID] = Counter()
     for call, placebos in calls:
-        if call.scored.is_kept(threshold) and carries_information(placebos, tau_information):
+        if run_keeps(call.scored, placebos, threshold, tau_information):
             kept[call.document_id] += 1
         by_chance[call.document_id] += sum(
             placebo.is_sampled and placebo.is_kept(threshold, tau_information) for placebo in placebos
         )
-    sampled = [placebo for _, placebos in calls for placebo in placebos if placebo.is_sampled]
+    every_placebo = itertools.chain.from_iterable(placebos for _, placebos in calls)
+    sampled = [placebo for placebo in every_placebo if placebo.is_sampled]
     scored = sum(placebo.has_losses for placebo in sampled)
     document_ids = {call.document_id for call, _ in calls}
     documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)

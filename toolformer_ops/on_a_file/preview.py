@@ -44,7 +44,7 @@ class PreviewedText:
     @property
     def rows(self) -> list[Row]:
         """All calls with a result."""
-        return [row for text in self.annotated for row in text.rows]
+        return list(itertools.chain.from_iterable(text.rows for text in self.annotated))
 
     @property
     def article(self) -> str:
@@ -95,7 +95,8 @@ class Preview:
     @property
     def summary(self) -> str:
         """In a sentence: how many texts were looked at, what is kept in them, and which others were passed over."""
-        kept = sum(row["kept"] for text in self._shown for row in text.rows)
+        rows = itertools.chain.from_iterable(text.rows for text in self._shown)
+        kept = sum(row["kept"] for row in rows)
         calls = sum(len(text.rows) for text in self._shown)
         passed = self.passed_over.total()
         others = ", ".join(f"{count:,} {title(reason)}" for reason, count in self.passed_over.most_common(3))

@@ -42,7 +42,9 @@ def proposed_result(calls: Sequence[ExampleCall], answers: Sequence[str]) -> tup
 def _proposals(calls: Sequence[ExampleCall], answers: Sequence[str]) -> Iterator[str]:
     """Fields first, then parts of fields, then regular expressions: what a person reads best comes first."""
     pairs = list(zip(calls, answers, strict=True))
-    fields = [(call, path, value) for call, answer in pairs for path, value in _fields(answer)]
+    fields = []
+    for call, answer in pairs:
+        fields += [(call, path, value) for path, value in _fields(answer)]
     for call, path, value in fields:
         if call.agrees(value):
             yield f"{{{path}}}"

@@ -119,11 +119,11 @@ def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> 
 
 def rows_shown(opened: Opened) -> str:
     """What tables hold, a sentence each, for a prompt: `A row of products is (kettle, 667).`."""
-    sentences = [
-        f"A row of {table.name} is ({', '.join((value or 'NULL')[:VALUE_CHARACTERS] for value in table.rows[0])})."
-        for table in opened.tables
-        if table.rows
-    ]
+    sentences = []
+    for table in opened.tables:
+        if table.rows:
+            values = [(value or "NULL")[:VALUE_CHARACTERS] for value in table.rows[0]]
+            sentences.append(f"A row of {table.name} is ({', '.join(values)}).")
     return " ".join(sentences)
 
 

@@ -5,7 +5,7 @@ if it did.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from toolformer_ops.airflow_tasks.run_ids import dag_run_of
 from toolformer_ops.run_page.calls import candidates, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
-from toolformer_ops.run_page.shown_runs import ShownRun, load_run
+from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.storage import queries
 from toolformer_ops.storage.database import fetch_all, fetch_one
@@ -87,25 +87,12 @@ async def show(
             connection, queries.page_calls.document, **place, first=first, at_most=TEXT_CHARACTERS
         )
         # 3. Where its numbers come from, and the same call in other runs.
-        variant_id = str(call["variant_id"])
-        row = {
-            "scoring_recipe_id": run_tool.scoring_recipe_id,
-            "document_id": variant_id,
-            "call_id": str(call_id),
-        }
-        tokens = fetch_all(connection, queries.page_calls.call_tokens, **row)
-        others = fetch_all(
+        tokens = fetch_all(
             connection,
-            queries.page_calls.call_in_runs,
+            queries.page_calls.call_tokens,
             scoring_recipe_id=run_tool.scoring_recipe_id,
-            run_id=run.run_id,
-            corpus_id=run.corpus_id,
-            tool=run_tool.tool,
-            document_id=str(call["document_id"]),
-            variant_id=variant_id,
-            position_char=call["position_char"],
-            call_text=call["call_text"],
-            dag_ids=sorted(visitor.dag_ids),
+            document_id=str(call["variant_id"]),
+            call_id=str(call_id),
         )
         recipe_ids = [run_tool.sampling_recipe_id, run_tool.execution_recipe_id, run_tool.scoring_recipe_id]
         values = {
@@ -122,18 +109,40 @@ async def show(
             if tokens
             else [],
             "token_columns": TOKEN_COLUMNS,
-            "others": [
-                {
-                    **row._mapping,
-                    "address": {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)},
-                }
-                for row in others
-            ],
+            "others": same_call_in_other_runs(connection, run, run_tool, call, visitor.dag_ids),
             "largest_loss": largest_loss([call]),
         }
         return Page("call.html.j2", values, run.seconds_to_keep)
 
     return await answer(request, make, visitor.dag_ids)
+
+
+def same_call_in_other_runs(
+    connection: Connection,
+    run: ShownRun,
+    tool: RunTool,
+    call: Mapping[str, Any],
+    dag_ids: Collection[str],
+) -> list[dict[str, Any]]:
+    """The rows of the same call in other runs of these DAGs, each with the address of its run."""
+    rows = fetch_all(
+        connection,
+        queries.page_calls.call_in_runs,
+        scoring_recipe_id=tool.scoring_recipe_id,
+        run_id=run.run_id,
+        corpus_id=run.corpus_id,
+        tool=tool.tool,
+        document_id=str(call["document_id"]),
+        variant_id=str(call["variant_id"]),
+        position_char=call["position_char"],
+        call_text=call["call_text"],
+        dag_ids=sorted(dag_ids),
+    )
+    others = []
+    for row in rows:
+        address = {"dag_id": row.dag_id, "run_id": dag_run_of(row.run_id, row.dag_id)}
+        others.append({**row._mapping, "address": address})
+    return others
 
 
 def calls_of_text(connection: Connection, run: ShownRun, document: Row[Any]) -> list[dict[str, Any]]:
@@ -157,11 +166,12 @@ def token_rows(
 ) -> list[TokenRow]:
     """The tokens of a call with the weights of its scoring recipe, from its stored lists; none if nothing is stored."""
     by_token = zip_longest(*(values or [] for values in stored or ()))
-    return [
-        TokenRow(repr(tokens[place]) if tokens else str(place + 1), weight, log_probabilities)
-        for place, (weight, log_probabilities) in enumerate(zip(weights, by_token, strict=False))
-        if any(value is not None for value in log_probabilities)
-    ]
+    token_rows = []
+    for place, (weight, log_probabilities) in enumerate(zip(weights, by_token, strict=False)):
+        if any(value is not None for value in log_probabilities):
+            token = repr(tokens[place]) if tokens else str(place + 1)
+            token_rows.append(TokenRow(token, weight, log_probabilities))
+    return token_rows
 
 
 def pieces(text: str, first: int, calls: Sequence[Any]) -> list[Piece]:

@@ -65,7 +65,10 @@ def as_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
     types = {name: pa.float64() if name in NUMBERS else pa.string() for name in COLUMNS}
     types["position_char"] = pa.int64()
-    columns = {name: [_plain(row[name], types[name] == pa.string()) for row in rows] for name in COLUMNS}
+    columns: dict[str, list[Any]] = {}
+    for name in COLUMNS:
+        is_text = types[name] == pa.string()
+        columns[name] = [_plain(row[name], is_text) for row in rows]
     table = pa.table(columns, schema=pa.schema(types.items()))
     written = io.BytesIO()
     pq.write_table(table, written)

@@ -363,7 +363,9 @@ def find_calls(
 
 def largest_loss(rows: Iterable[Mapping[str, Any]]) -> float:
     """Where the scale of the bars of these calls ends, nats; 1 if they have no losses."""
-    losses = [row[name] for row in rows for name in LOSSES]
+    losses: list[float | None] = []
+    for row in rows:
+        losses += [row[name] for name in LOSSES]
     return max((loss for loss in losses if loss is not None), default=1.0)
 
 

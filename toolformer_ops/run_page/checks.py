@@ -4,6 +4,7 @@ The claims and their remedies are those of `sql/audits`; what was found is in `q
 """
 
 import datetime
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ class ShownCheck:
         """The check of a row of `page.quality`."""
         claim = next((claim for claim in all_claims() if claim.name == row.check_name), None)
         examples: Sequence[Mapping[str, Any]] = row.observed.get("examples", ())
-        columns = tuple(dict.fromkeys(name for example in examples for name in example))
+        columns = tuple(dict.fromkeys(itertools.chain.from_iterable(examples)))
         return cls(
             subject=row.subject,
             name=row.check_name,

@@ -4,6 +4,7 @@ Who may see a run of a corpus sees the corpus, and of its runs and releases thos
 are those that were stored when the runs ended, so that no call is read.
 """
 
+import itertools
 import logging
 from typing import Annotated, Any
 
@@ -38,12 +39,11 @@ async def show(
     """The corpora; of one of them, the newest if none is named, versions, nights and releases."""
 
     def make(connection: Connection) -> Page:
-        corpora = [
-            row
-            for row in fetch_all(connection, queries.corpora.newest, at_most=MOST_CORPORA)
-            if visitor.dag_ids
-            & {dag_of(run["schedule"], annotates=run["annotates"]) for run in row.schedules}
-        ]
+        corpora = []
+        for row in fetch_all(connection, queries.corpora.newest, at_most=MOST_CORPORA):
+            dag_ids = {dag_of(run["schedule"], annotates=run["annotates"]) for run in row.schedules}
+            if visitor.dag_ids & dag_ids:
+                corpora.append(row)
         chosen = next((row for row in corpora if corpus in ("", row.corpus_id)), None)
         if corpus and chosen is None:
             raise HTTPException(404)
@@ -61,7 +61,7 @@ async def show(
             "most_documents": max((row.documents for row in versions), default=0),
             "runs": runs,
             "nights": [row for row in reversed(runs) if row.kept],
-            "tools": sorted({tool for row in runs for tool in row.kept or ()}),
+            "tools": sorted(set(itertools.chain.from_iterable(row.kept or () for row in runs))),
             "address": address,
         }
         return Page("corpora.html.j2", values, SECONDS_TO_KEEP)

@@ -8,6 +8,7 @@ What a failed task said is in Airflow's log of it, and who may read a log is Air
 visitor's own browser asks Airflow for it (`assets/page.js`), and this server never does.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -149,6 +150,7 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         best_status, best = best_calls(connection, run, BEST_SO_FAR if is_running else BEST_CALLS)
         network = next(iter(fetch_all(connection, queries.page.network, **ours)), None)
         at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
+        stages = itertools.chain.from_iterable(tool.stages for tool in tools)
         values = {
             "run": run,
             "view": "run",
@@ -156,7 +158,7 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
             "best": best,
             "tools": tools,
             # A tool may have placebos if another has none.
-            "stages": list(dict.fromkeys(stage.stage for tool in tools for stage in tool.stages)),
+            "stages": list(dict.fromkeys(stage.stage for stage in stages)),
             "counted": counted,
             "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
             "why_no_time_left": why_no_time_left(tools, is_counted=counted is not None),

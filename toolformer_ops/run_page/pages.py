@@ -100,9 +100,9 @@ def as_json(value: Any) -> str:
 
 def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
     """The address of a view with these values; those that are None or empty are left out."""
-    values = {
-        name: value for part in (*parts, query) for name, value in part.items() if value not in (None, "")
-    }
+    values: dict[str, Any] = {}
+    for part in (*parts, query):
+        values |= {name: value for name, value in part.items() if value not in (None, "")}
     return f"{view}?{urlencode(values)}" if values else view
 
 

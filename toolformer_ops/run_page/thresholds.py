@@ -8,6 +8,7 @@ form cannot be filled in by an address (3.3), so the page shows what will be sen
 sends it to Airflow's API with the visitor's own rights.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,13 +85,14 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         counts: Counts | None = counted.values if counted else None
         tools = [_of_tool(connection, run, tool, chosen.get(tool.tool), counts) for tool in run.tools]
         thresholds = {tool.tool.tool: tool.threshold for tool in tools}
+        moved_rows = (tool.moved.rows for tool in tools if tool.moved)
         values = {
             "run": run,
             "view": "thresholds",
             "tools": tools,
             "step": 1 / PLACES_A_NAT,
             "counted": counted,
-            "largest_loss": largest_loss(row for tool in tools if tool.moved for row in tool.moved.rows),
+            "largest_loss": largest_loss(itertools.chain.from_iterable(moved_rows)),
             "conf": conf_with(run.parameters, thresholds) if tools else {},
             "annotate": ANNOTATE,
             "is_moved": any(tool.threshold != tool.tool.keep_threshold for tool in tools),

@@ -514,14 +514,12 @@ def _tool_summaries(
     for tool in sorted({*rows, *(count.tool for count in changes.counts)}):
         done = rows[tool].done_by_stage if tool in rows else {}
         annotated = max(done.values(), default=0)
-        added, removed = (
-            {
-                count.reason: count.calls
-                for count in changes.counts
-                if count.tool == tool and count.is_added == is_added
-            }
-            for is_added in (True, False)
-        )
+        added: dict[str, int] = {}
+        removed: dict[str, int] = {}
+        for count in changes.counts:
+            if count.tool == tool:
+                by_reason = added if count.is_added else removed
+                by_reason[count.reason] = count.calls
         with_failed = max((count + failed[tool, stage] for stage, count in done.items()), default=0)
         summaries.append(
             ToolSummary(

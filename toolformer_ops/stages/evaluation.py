@@ -10,7 +10,7 @@ fails, as with a tool that is down, has none of this evaluation.
 import functools
 import logging
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Row
@@ -108,18 +108,19 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
 
     entrants = []
     for model in sorted(models, key=lambda model: model.variants[-1][0] != "with_tools"):
-        undone = tuple(
-            variant
-            for variant in (
-                model.variants[:1] if name == PERPLEXITY else model.variants
-            )  # a perplexity has no tools
-            if not all(
-                (subset, model.name, *variant, count, sha, CALENDAR_DATE) in stored_scores
-                for subset, count, sha in inputs
-            )
-        )
+        # A perplexity has no tools.
+        variants = model.variants[:1] if name == PERPLEXITY else model.variants
+        undone = []
+        for variant in variants:
+            scores = {
+                (subset, model.name, *variant, count, sha, CALENDAR_DATE) for subset, count, sha in inputs
+            }
+            if not scores <= stored_scores:
+                undone.append(variant)
         if undone:
-            entrants.append(Entrant(load=functools.partial(load, model), variants=undone, name=model.name))
+            entrants.append(
+                Entrant(load=functools.partial(load, model), variants=tuple(undone), name=model.name)
+            )
     evaluate(entrants, suites, outcome)
     if outcome.failures:
         raise ToolError(outcome.failures[name])
@@ -134,12 +135,10 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         return score.suite, score.variant, score.call_start_rank
 
     evaluations = sorted(outcome.evaluations, key=lambda evaluation: key(evaluation.score))
-    files = {
-        variant: write_inputs(
-            store, run_id, [evaluated for evaluation in group for evaluated in evaluation.inputs]
-        )
-        for variant, group in groupby(evaluations, lambda evaluation: key(evaluation.score))
-    }
+    files = {}
+    for score_key, group in groupby(evaluations, lambda evaluation: key(evaluation.score)):
+        evaluated = chain.from_iterable(evaluation.inputs for evaluation in group)
+        files[score_key] = write_inputs(store, run_id, list(evaluated))
     ids = {model.name: model.model_id for model in models}
     with database.transaction(database.connect(settings)) as connection:
         written = write_scores(connection, run_id, outcome.scores, ids, files)

@@ -111,8 +111,11 @@ class ExecuteWork(StageWork[CallInputs]):
         self, loaded: CallInputs, missing: Sequence[uuid.UUID], outputs: Sequence[ToolOutput], seconds: float
     ) -> MicroBatch:
         """The rows of the fresh outputs, and the counts of the documents that asked; `seconds` is an input's share."""
-        rows: list[TableRow] = [
-            TableRow.of(
+        rows: list[TableRow] = []
+        fresh: dict[uuid.UUID, str | None] = {}
+        for key, output in zip(missing, outputs, strict=True):
+            fresh[key] = output.reason
+            row = TableRow.of(
                 "call_results",
                 output,
                 tool=self.run.tool,
@@ -123,9 +126,7 @@ class ExecuteWork(StageWork[CallInputs]):
                 results=[escape_control_characters(result)[0] for result in output.results],
                 seconds=seconds,
             )
-            for key, output in zip(missing, outputs, strict=True)
-        ]
-        fresh = {key: output.reason for key, output in zip(missing, outputs, strict=True)}
+            rows.append(row)
         reasons = self._answers(loaded) | fresh
         self.unwritten_answers.append(fresh)
         # Counts by document; a fresh result is counted with the first document that asked for it.

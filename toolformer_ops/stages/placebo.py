@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -93,23 +94,18 @@ class PlaceboWork(StageWork[Loaded]):
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has placebos."""
-        if any(self._has_placebos(call) for _, calls in loaded for call in calls):
+        if any(map(self._has_placebos, chain.from_iterable(calls for _, calls in loaded))):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
         """One row for each call that has placebos, with the reason instead of losses."""
-        return self._batch(
-            loaded,
-            [
-                [
-                    [PlaceboLoss(1, None, is_sampled=self.draw.is_sampled(call.call_id), reason=reason)]
-                    if self._has_placebos(call)
-                    else []
-                    for call in calls
-                ]
-                for _, calls in loaded
-            ],
-        )
+
+        def without_losses(call: JudgedCall) -> list[PlaceboLoss]:
+            if not self._has_placebos(call):
+                return []
+            return [PlaceboLoss(1, None, is_sampled=self.draw.is_sampled(call.call_id), reason=reason)]
+
+        return self._batch(loaded, [list(map(without_losses, calls)) for _, calls in loaded])
 
     def compute(self, loaded: Loaded) -> MicroBatch:
         """The placebos of the calls of all documents."""

@@ -469,6 +469,11 @@ def write_release(
     )
 
 
+def _definition_of_tool(tool: ReleaseTool) -> dict[str, Any]:
+    """What decides the calls of a tool; costs that it does not have are left out."""
+    return {name: value for name, value in vars(tool).items() if value is not None}
+
+
 def release_definition(
     tools: ToolsOfRun,
     choices: ReleaseChoices,
@@ -490,9 +495,7 @@ def release_definition(
         "model": tools.model_identity,
         **({} if tools.proposer_identity is None else {"proposer": tools.proposer_identity}),
         **({} if tools.endpoint is None else {"proposer_endpoint": dict(tools.endpoint)}),
-        "tools": [
-            {name: value for name, value in vars(tool).items() if value is not None} for tool in tools.present
-        ],
+        "tools": list(map(_definition_of_tool, tools.present)),
         "lacking_tools": sorted(tools.lacking),
         **choices.deciding(),
         **following,

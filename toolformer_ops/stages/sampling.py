@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -128,15 +129,15 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""
         rows = self.rows_of(connection, queries.undone.kept_paragraphs, documents)
-        return {
-            item.document_id: [
+        paragraphs: dict[uuid.UUID, list[Paragraph]] = {}
+        for document in documents:
+            paragraphs[document.document_id] = [
                 Paragraph(
-                    document=item, number=row.paragraph, start_char=row.start_char, end_char=row.end_char
+                    document=document, number=row.paragraph, start_char=row.start_char, end_char=row.end_char
                 )
-                for row in rows[item.document_id]
+                for row in rows[document.document_id]
             ]
-            for item in documents
-        }
+        return paragraphs
 
     def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
         """Load the model if there is something to sample."""
@@ -153,9 +154,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         """Candidates and pruned positions of all paragraphs, which are sampled together."""
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
         rows: list[TableRow] = []
-        if paragraphs := [
-            paragraph for document_paragraphs in loaded.values() for paragraph in document_paragraphs
-        ]:
+        if paragraphs := list(chain.from_iterable(loaded.values())):
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
             for sampled in sample_paragraphs(
                 self.load_model(), self.tool, choices, paragraphs, self.scorer, self.endpoint

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row
@@ -73,11 +74,8 @@ class ScoreWork(StageWork[Loaded]):
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has a result."""
         every = self.run.choices.score_unreleasable
-        if any(
-            call.reason is None and (every or not call.input_only_after)
-            for _, calls in loaded
-            for call in calls
-        ):
+        calls = chain.from_iterable(calls for _, calls in loaded)
+        if any(call.reason is None and (every or not call.input_only_after) for call in calls):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:

@@ -74,7 +74,7 @@ def corpus_choices(
     for name in ("corpus", "model"):
         if name in choices:
             raise UsageError(f"--parameters: {name} is given elsewhere on the command line.")
-    for item in [word for several in thresholds for word in several.replace(",", " ").split()]:
+    for item in ",".join(thresholds).replace(",", " ").split():
         tool, _, nats = item.partition("=")
         try:
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)

@@ -94,11 +94,10 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
 
 def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:
     """Return all documents, each kind spread evenly over the whole, its documents in their order."""
-    places = [
-        ((place + 0.5) / len(kind), number, document)
-        for number, kind in enumerate(kinds)
-        for place, document in enumerate(kind)
-    ]
+    places: list[tuple[float, int, DemoDocument]] = []
+    for number, kind in enumerate(kinds):
+        for place, document in enumerate(kind):
+            places.append(((place + 0.5) / len(kind), number, document))
     return [document for _, _, document in sorted(places, key=lambda item: item[:2])]
 
 
