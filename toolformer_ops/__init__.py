@@ -2,7 +2,8 @@
 
 The method is that of Schick et al., "Toolformer: Language Models Can Teach Themselves to Use Tools" (2023).
 CONTRIBUTING.md lists the rooms. `annotate`, `explain` and `open_run` are those of `notebook.py`, which is
-imported when one of them is asked for: this module imports nothing, since DAG files and every stage import it.
+imported when one of them is asked for: this module imports nothing, since DAG files and every stage import
+it.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -98,10 +98,11 @@ steady clock."""
 
 
 def _begin_anew(error: InfrastructureError) -> None:
-    """Wait a moment and begin this stage anew, as the same process; return once it has waited for `outage_seconds`.
+    """Wait a moment and begin this stage anew, as the same process.
 
-    So a stage is at work again seconds after Postgres or S3 is, and Airflow's retries, of which there are
-    few, count long outages. What is committed stays, as with a retry.
+    Return once it has waited for `outage_seconds`. So a stage is at work again seconds after Postgres or S3
+    is, and Airflow's retries, of which there are few, count long outages. What is committed stays, as with a
+    retry.
     """
     waits_until = float(
         os.environ.setdefault(_WAITS_UNTIL, str(time.monotonic() + load_settings().outage_seconds))

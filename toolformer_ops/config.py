@@ -104,7 +104,8 @@ class Settings(BaseSettings):
     model_parallel: Literal["off", "layers"] = Field(
         default="off",
         description="How a language model that is too large for one GPU uses all that the process sees (device cuda). layers: "
-        "each GPU has some of the layers, and they work in turn. Pods of gpu.yaml that ask for several GPUs have layers.",
+        "each GPU has some of the layers, and they work in turn. Pods of gpu.yaml that ask for several GPUs "
+        "have layers.",
     )
     compile: Literal["auto", "off"] = Field(
         default="auto",
@@ -209,9 +210,9 @@ class Settings(BaseSettings):
     corpus_roots: str = Field(
         default="",
         description="Folders of this machine that runs may read corpora, models, evaluation data and Wikipedia from, with colons "
-        "between; S3 is always allowed. Empty: all but the folders of the system and of programs (/usr, /opt, /root; what is below "
-        "the current folder or the home may be read), hidden ones except the hub's cache, and state folders without their `demo` "
-        "and `models`. In the image: /corpora.",
+        "between; S3 is always allowed. Empty: all but the folders of the system and of programs (/usr, "
+        "/opt, /root; what is below the current folder or the home may be read), hidden ones except the "
+        "hub's cache, and state folders without their `demo` and `models`. In the image: /corpora.",
     )
     quote_rejected: bool = Field(
         default=False,
@@ -343,7 +344,10 @@ def secret_of(name: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def load_settings() -> Settings:
-    """Settings from the environment and the state folder's `environment` file, read once a process; a fork reads them again."""
+    """Settings from the environment and the state folder's `environment` file, read once a process.
+
+    A fork reads them again.
+    """
     return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]
 
 

@@ -188,9 +188,10 @@ class AirflowNotReadyError(AirflowError):
 
 
 class NoSuchRunError(ToolformerError):
-    """A DAG has no such run in Postgres; the message says what that may mean, `title` what is known of the run.
+    """A DAG has no such run in Postgres.
 
-    `dag_run` are the ids of the DAG and of its run, if that may be under way in Airflow.
+    The message says what that may mean, `title` what is known of the run. `dag_run` are the ids of the DAG
+    and of its run, if that may be under way in Airflow.
     """
 
     def __init__(
@@ -217,7 +218,10 @@ class RejectedInputError(Exception):
 
 
 class NoAnswerError(Exception):
-    """A tool's server gave none, and another try may get one; `reason`, in snake_case, is stored if none does."""
+    """A tool's server gave none, and another try may get one.
+
+    `reason`, in snake_case, is stored if none does.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -270,14 +274,18 @@ def exit_code(error: BaseException) -> int:
 
 
 def disk_full(error: BaseException) -> InfrastructureError | None:
-    """The error to show if `error`, or what it was raised from, is the system's "no space left"; None if it is not."""
+    """The error to show if `error`, or what it was raised from, is the system's "no space left".
+
+    It is None if it is not.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             place = f" at {cause.filename}" if cause.filename else ""
             return InfrastructureError(
-                f"expected space on the disk{place}, found none left ({cause.strerror}). Free some, or give the state folder "
-                "(TOOLFORMER_STATE_DIR) and /tmp more; the next try starts after the last committed micro-batch."
+                f"expected space on the disk{place}, found none left ({cause.strerror}). Free some, or give "
+                "the state folder (TOOLFORMER_STATE_DIR) and /tmp more; the next try starts after the last "
+                "committed micro-batch."
             )
         cause = cause.__cause__ or cause.__context__
     return None

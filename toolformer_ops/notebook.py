@@ -1,8 +1,8 @@
 """The factory in a notebook: `from toolformer_ops import annotate, explain, open_run`.
 
-`annotate` and `explain` work in this process, without services, as the commands of these names do (docs/notebook.md);
-`open_run` reads the views of a stored run, as the read-only role. Imported when one of them is first asked
-for, so that `import toolformer_ops` stays cheap.
+`annotate` and `explain` work in this process, without services, as the commands of these names do
+(docs/notebook.md); `open_run` reads the views of a stored run, as the read-only role. Imported when one of
+them is first asked for, so that `import toolformer_ops` stays cheap.
 """
 
 import functools
@@ -37,7 +37,10 @@ LIST_NAME = "texts"
 
 
 def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """The function; a package that an extra brings and that is not installed is an error that names the extra."""
+    """The function.
+
+    A package that an extra brings and that is not installed is an error that names the extra.
+    """
 
     @functools.wraps(function)
     def with_remedies(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
@@ -53,7 +56,10 @@ def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Paramet
 
 
 class Calls(pd.DataFrame):  # type: ignore[misc]
-    """A table of calls, a row each; a notebook shows each call in the text around it, the kept ones marked."""
+    """A table of calls, a row each.
+
+    A notebook shows each call in the text around it, the kept ones marked.
+    """
 
     @property
     def _constructor(self) -> type["Calls"]:
@@ -100,13 +106,16 @@ def annotate(
     limit: int | None = None,
     **parameters: Any,
 ) -> Calls:
-    """Do the whole method on texts, in this process; returns every call that has a result, with its losses in nats.
+    """Do the whole method on texts, in this process.
+
+    Returns every call that has a result, with its losses in nats.
 
     Args:
-        texts: strings, or records as lines of a corpus have them (`text`, `url`, `date`, `id`); or the path of
-            a corpus.
+        texts: strings, or records as lines of a corpus have them (`text`, `url`, `date`, `id`); or the path
+            of a corpus.
         tools: names, such as Calculator.
-        model: a folder, id@revision or s3:// address; `demo`: the demo's model; empty: the setting default_model.
+        model: a folder, id@revision or s3:// address; `demo`: the demo's model; empty: the setting
+        default_model.
         preset: what parameters hold that are not given: `small_model`, or `paper`.
         limit: only the first texts.
         parameters: other parameters of a run, such as `seed=1` or `placebos=0` (`toolformer-ops parameters`).
@@ -201,7 +210,8 @@ class StoredRun:
         rows = self._rows("run")
         if not rows:
             raise UsageError(
-                f"expected a run that has started, found none called {run_id!r}. `toolformer-ops runs` lists them."
+                f"expected a run that has started, found none called {run_id!r}. `toolformer-ops runs` lists "
+                "them."
             )
         self.state = str(rows[0]["state"])
 

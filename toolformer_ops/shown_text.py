@@ -24,9 +24,9 @@ def visible(text: str) -> str:
 
 
 def json_to_show(value: Any, **options: Any) -> str:
-    """JSON with letters of all scripts as they are, and nothing in it that a terminal obeys; it reads back as `value`.
+    """JSON with letters of all scripts as they are, and nothing in it that a terminal obeys.
 
-    `options` are those of `json.dumps`.
+    It reads back as `value`. `options` are those of `json.dumps`.
     """
     written = json.dumps(value, ensure_ascii=False, **options)
     return _RAW_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", written)

@@ -20,7 +20,8 @@ class."""
 
 _UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 _SPACED = rf"[^\W_{UNSPACED_SCRIPTS}\u3005-\u3007]"
-"""A letter or digit of any other script; the marks that repeat or replace a Chinese character are not among them."""
+"""A letter or digit of any other script; the marks that repeat or replace a Chinese character are not among
+them."""
 _MARKS = "\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 """Punctuation of Chinese and Japanese, as the inside of a character class."""
 _OPENING = "「『《〈（【〔“‘"  # noqa: RUF001 (brackets of full width are meant)
@@ -41,7 +42,8 @@ _WORD_MAY_START = re.compile(
     rf"|(?<=[{UNSPACED_SCRIPTS}{_MARKS}])(?:{_SPACED}|[{_OPENING}])"
     r")"
 )
-"""Where a word may start though no white space is before it: at each syllable, since only a dictionary knows the words.
+"""Where a word may start though no white space is before it: at each syllable, since only a dictionary knows
+the words.
 
 Numbers, Latin words and those in katakana are not divided.
 """
@@ -77,9 +79,9 @@ _QUARTERS_OF_A_TOKEN = (
 )
 """From each code point to the next line's: what a character counts for, in quarters of a token.
 
-Behind a script: tokens a character as measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly all
-English, on the first articles of the Universal Declaration of Human Rights, spaces left out. A vocabulary of
-more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
+Behind a script: tokens a character as measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly
+all English, on the first articles of the Universal Declaration of Human Rights, spaces left out. A vocabulary
+of more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
 """
 
 
@@ -93,7 +95,10 @@ def is_unspaced(character: str) -> bool:
 
 
 def unspaced_word_starts(text: str) -> frozenset[int]:
-    """Offsets of the characters before which a word may start without white space; none in a text of scripts with spaces."""
+    """Offsets of the characters before which a word may start without white space.
+
+    It is None in a text of scripts with spaces.
+    """
     if _UNSPACED.search(text) is None:
         return frozenset()
     return frozenset(match.start() for match in _WORD_MAY_START.finditer(text) if match.start() > 0)
@@ -103,8 +108,8 @@ def tokens_before(text: str) -> "npt.NDArray[np.float64]":
     """About how many tokens precede each character of `text`, and at the end how many the whole text has.
 
     Entry i minus entry j is about the number of tokens of `text[j:i]`, in exact quarters: four characters of
-    English prose are one token. No tokenizer is asked, so another model has the same numbers. The array has one
-    entry more than the text has characters; a million characters take some 10 ms.
+    English prose are one token. No tokenizer is asked, so another model has the same numbers. The array has
+    one entry more than the text has characters; a million characters take some 10 ms.
     """
     import numpy as np
 

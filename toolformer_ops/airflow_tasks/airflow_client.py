@@ -1,7 +1,8 @@
-"""Airflow's REST API (v2): health and pools for `toolformer-ops up`; DAG runs, their tasks and logs for `make demo` and `make run`.
+"""Airflow's REST API (v2): health and pools for `toolformer-ops up`.
 
-Requests are repeated if the API server does not answer or answers with 5xx; a trigger is safe to repeat,
-because we choose the run's id. https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
+DAG runs, their tasks and logs for `make demo` and `make run`. Requests are repeated if the API server does
+not answer or answers with 5xx; a trigger is safe to repeat, because we choose the run's id.
+https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
 
 import datetime
@@ -161,7 +162,10 @@ class AirflowClient:
     # What `toolformer-ops up` needs
 
     def health(self) -> dict[str, str]:
-        """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed; empty while none answers."""
+        """Return the state of each part of Airflow (`healthy`, `unhealthy`, ...), no login needed.
+
+        It is empty while none answers.
+        """
         try:
             answer = self._client.get("/api/v2/monitor/health", timeout=5.0)
             parts = answer.json() if answer.is_success else {}
@@ -205,9 +209,10 @@ class AirflowClient:
                     raise AirflowError(f"expected Airflow to import {error['filename']}, found: {why}")
             if time.monotonic() > until:
                 raise AirflowError(
-                    f"expected Airflow to parse the DAG {dag_id} within {_SECONDS_TO_PARSE / 60:.0f} min, found neither the DAG "
-                    "nor an import error. Look at the DAG processor's log (`toolformer-ops logs`), and whether Airflow reads the "
-                    "folder that `toolformer-ops dags-folder` prints."
+                    f"expected Airflow to parse the DAG {dag_id} within {_SECONDS_TO_PARSE / 60:.0f} min, "
+                    "found neither the DAG nor an import error. Look at the DAG processor's log "
+                    "(`toolformer-ops logs`), and whether Airflow reads the folder that `toolformer-ops "
+                    "dags-folder` prints."
                 )
             time.sleep(self._wait_seconds)
 
@@ -276,7 +281,10 @@ class AirflowClient:
         self._request("PATCH", _run_path(dag_id, run_id), json={"note": note})
 
     def answer(self, dag_id: str, run_id: str, task_id: str) -> dict[str, Any] | None:
-        """Return what a person answered a task that waits for input, as the task gets it; None without an answer."""
+        """Return what a person answered a task that waits for input, as the task gets it.
+
+        It is None without an answer.
+        """
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/-1/hitlDetails"
         details = self._request("GET", path, empty_at=httpx.codes.NOT_FOUND)
         if not details or not details["response_received"]:
@@ -345,13 +353,13 @@ class AirflowClient:
                     answer = self._client.request(method, f"/api/v2{path}", auth=self._login, **arguments)
                 except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
                     raise AirflowNotReadyError(
-                        f"expected an answer of Airflow at {self.url} within {_SECONDS_PER_REQUEST:.0f} s, found none: it runs, "
-                        "and is busy or stuck. `toolformer-ops logs` shows what it says."
+                        f"expected an answer of Airflow at {self.url} within {_SECONDS_PER_REQUEST:.0f} s, "
+                        "found none: it runs, and is busy or stuck. `toolformer-ops logs` shows what it says."
                     ) from error
                 except httpx.TransportError as error:
                     raise AirflowNotReadyError(
-                        f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it by `toolformer-ops up`, "
-                        "or set TOOLFORMER_AIRFLOW_URL."
+                        f"expected Airflow at {self.url}, found: {error or type(error).__name__}. Start it "
+                        "by `toolformer-ops up`, or set TOOLFORMER_AIRFLOW_URL."
                     ) from error
                 return {} if answer.status_code == empty_at else _content(answer)
         raise AssertionError("the last attempt returns or raises")

@@ -39,7 +39,10 @@ CHECK_RELEASE = "check_release"
 
 
 class ToolsToDo(StageProcess):
-    """Asks which tools have work, so that the tasks of all others are skipped; returns the shards of the filters that remain."""
+    """Asks which tools have work, so that the tasks of all others are skipped.
+
+    Returns the shards of the filters that remain.
+    """
 
     def execute(self, context: Context) -> list[str]:
         """Run the stage, and tell the task that gathers the tools which it named."""
@@ -220,6 +223,7 @@ def not_needed_after_release(
     ):
         return reasons | dict.fromkeys(
             MODEL_TASKS,
-            f"{changed} examples differ from the release that was finetuned on last; the schedule asks for {min_changed_examples}",
+            f"{changed} examples differ from the release that was finetuned on last; the schedule asks for "
+            f"{min_changed_examples}",
         )
     return reasons | not_asked_for(choices)

@@ -111,7 +111,8 @@ class AskForApproval(ApprovalOperator):
         self.body = f"{summary}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
         set_note(
             context,
-            f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: {address}/required_actions",
+            f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: "
+            f"{address}/required_actions",
         )
         return super().execute(context)
 

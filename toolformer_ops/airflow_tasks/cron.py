@@ -25,7 +25,8 @@ def require_cron(expression: str) -> None:
         raise ValueError("expected times, found a field that is drawn at random (R or H): write the number")
     if len(expression.split()) != CRON_FIELDS or not croniter.is_valid(expression):
         raise ValueError(
-            "expected five fields, minute, hour, day of month, month, day of week, such as 0 2 * * * for two at night"
+            "expected five fields, minute, hour, day of month, month, day of week, such as 0 2 * * * for two "
+            "at night"
         )
     try:
         croniter(expression, datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)).get_next()

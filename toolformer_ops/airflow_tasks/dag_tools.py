@@ -57,7 +57,10 @@ def registered_tools() -> tuple[DagTool, ...]:
 
 
 def tools_beside(dag_file: str) -> tuple[DagTool, ...]:
-    """The tools of the version that a DAG file is of; the registered ones if it is of none, as in `dags/` itself."""
+    """The tools of the version that a DAG file is of.
+
+    They are the registered ones if it is of none, as in `dags/` itself.
+    """
     path = Path(dag_file).with_name(TOOLS_FILE)
     return from_json(path.read_bytes()) if path.exists() else registered_tools()
 
@@ -96,8 +99,8 @@ def look_for_tools() -> tuple[DagTool, ...]:
         child.join()
     if not content:
         raise ConfigurationError(
-            f"expected the tools within {LOOK_SECONDS:.0f} s, found none. A package of a tool cannot be imported: the log of the "
-            "DAG processor says more. Mend or uninstall it."
+            f"expected the tools within {LOOK_SECONDS:.0f} s, found none. A package of a tool cannot be "
+            "imported: the log of the DAG processor says more. Mend or uninstall it."
         )
     return from_json(content)
 

@@ -1,7 +1,7 @@
 """The DAG files of this package as a DAG bundle with versions, so that a run keeps the tools that it started with.
 
-A version holds which tools had tasks. The files themselves are always those that are installed: they call this
-package, and a file of an earlier package may not fit it.
+A version holds which tools had tasks. The files themselves are always those that are installed: they call
+this package, and a file of an earlier package may not fit it.
 """
 
 from pathlib import Path
@@ -26,7 +26,10 @@ class DagsBundle(VersionedBundle):
         ).decode()
 
     def initialize(self) -> None:
-        """Make the DAG files, and of a version that another package made, make them anew; raises as its base class."""
+        """Make the DAG files, and of a version that another package made, make them anew.
+
+        Raises as its base class.
+        """
         super().initialize()
         for target in self.path.glob("*.py") if self.version else ():
             _, text = self.dag_file(target.name, target.read_bytes())

@@ -150,7 +150,10 @@ def _asked(subject: str, look: Callable[..., str], *arguments: Any) -> Finding:
 
 
 def _there(read: Callable[..., Any], name: str, namespace: str, missing: str) -> Any:
-    """What the API shows under this name; raises ConfigurationError with what is `missing` if that is nothing."""
+    """What the API shows under this name.
+
+    Raises ConfigurationError with what is `missing` if that is nothing.
+    """
     try:
         return read(name, namespace)
     except ApiException as error:
@@ -173,8 +176,8 @@ def _rights(client: CoreV1Api, namespace: str) -> str:
             lacking.append(f"{verb} {resource}{'/' + part if part else ''}")
     if lacking:
         raise ConfigurationError(
-            f"in namespace {namespace}: {', '.join(lacking)}. `kubectl apply --filename {RIGHTS_FILE}` gives them to the service "
-            "account airflow."
+            f"in namespace {namespace}: {', '.join(lacking)}. `kubectl apply --filename {RIGHTS_FILE}` gives "
+            "them to the service account airflow."
         )
     return f"all {len(RIGHTS)} that tasks and triggerer use"
 
@@ -216,8 +219,9 @@ def _claim(client: CoreV1Api, namespace: str, name: str) -> str:
     storage_class = claim.spec.storage_class_name or "the cluster's default storage class"
     modes = ", ".join(claim.spec.access_modes or ["an access mode"])
     raise UnseenError(
-        f"is {claim.status.phase}: {storage_class} may wait for the first pod, or may not have {modes}. If it stays so, `kubectl "
-        f"describe pvc {name}` says why, and `kubectl get storageclass` which others there are."
+        f"is {claim.status.phase}: {storage_class} may wait for the first pod, or may not have {modes}. If "
+        f"it stays so, `kubectl describe pvc {name}` says why, and `kubectl get storageclass` which others "
+        "there are."
     )
 
 
@@ -229,8 +233,8 @@ def _nodes(client: CoreV1Api, manifest: Mapping[str, Any]) -> str:
     labelled = client.list_node(label_selector=selector).items
     if not labelled:
         raise ConfigurationError(
-            f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct nodeSelector in the template. "
-            "If an autoscaler adds such nodes, the pod below gets one."
+            f"no node with {selector}. `kubectl get nodes --show-labels` says what there is: correct "
+            "nodeSelector in the template. If an autoscaler adds such nodes, the pod below gets one."
         )
     described = f"{len(labelled)} nodes, {selector or 'no selector'}"
     untolerated = {node.metadata.name: _untolerated(node, part_of(spec, "tolerations")) for node in labelled}

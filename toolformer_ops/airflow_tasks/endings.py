@@ -44,7 +44,8 @@ class Ending(NamedTuple):
     """A row of `ENDINGS`."""
 
     where: str
-    """pod, condition, terminated, exit, waiting, event, node added, unscheduled, gone, lost, deleted, phase."""
+    """pod, condition, terminated, exit, waiting, event, node added, unscheduled, gone, lost, deleted,
+    phase."""
     pattern: str
     """What `reason: message` has to match, or of `status: last line` for an exit."""
     fault: Fault
@@ -54,20 +55,21 @@ class Ending(NamedTuple):
 
 _DISRUPTED = "the pod on {node} was %s: {said}; {again}."
 _OWN_DISK = (
-    "Evicted by {node}, since the stage needs more disk than its own limit: {said}. Raise that limit in the pod template "
-    "(ephemeral-storage, or the volume's sizeLimit), or make the cache smaller (TOOLFORMER_CACHE_GIB); {again}."
+    "Evicted by {node}, since the stage needs more disk than its own limit: {said}. Raise that limit in the "
+    "pod template (ephemeral-storage, or the volume's sizeLimit), or make the cache smaller "
+    "(TOOLFORMER_CACHE_GIB); {again}."
 )
 _NODE_LOW = (
-    "Evicted by {node}: {said}. Raise the pod template's memory or ephemeral-storage request, or let fewer pods share the "
-    "node; {again}."
+    "Evicted by {node}: {said}. Raise the pod template's memory or ephemeral-storage request, or let fewer "
+    "pods share the node; {again}."
 )
 _KILLED = (
-    "{init}killed by {signal}%s; {again}. A text that kills its stage again and again is set apart by itself. "
-    "The last line: {said}"
+    "{init}killed by {signal}%s; {again}. A text that kills its stage again and again is set apart by "
+    "itself. The last line: {said}"
 )
 _IMAGE = (
-    "the image {image} cannot be pulled ({text}). Check TOOLFORMER_KUBERNETES_IMAGE, the pull secret in the pod template, and that "
-    "the nodes reach the registry."
+    "the image {image} cannot be pulled ({text}). Check TOOLFORMER_KUBERNETES_IMAGE, the pull secret in the "
+    "pod template, and that the nodes reach the registry."
 )
 _PULL = "^(ErrImagePull|ImagePullBackOff|InvalidImageName|ErrImageNeverPull|ImageInspectError|RegistryUnavailable): "
 _REGISTRY_AWAY = (
@@ -90,7 +92,8 @@ ENDINGS = tuple(Ending(*row) for row in (
     ("pod", "^Evicted: .*(EmptyDir volume|local (ephemeral )?storage)", "stage", _OWN_DISK),
     ("pod", "^Evicted", "outside", _NODE_LOW),
     ("pod", "^DeadlineExceeded", "stage",
-     "the pod ran longer than its deadline of {deadline} s and was ended; {again}. If that happens again, give the stage more "
+     "the pod ran longer than its deadline of {deadline} s and was ended; {again}. If that happens again, "
+     "give the stage more "
      "shards or a longer time limit."),
     ("pod", "^(NodeLost|NodeShutdown|Shutdown|Terminated|Preempting)", "outside",
      "lost with {node} ({text}); {again}, on another node."),
@@ -116,10 +119,12 @@ ENDINGS = tuple(Ending(*row) for row in (
 
     # A container that ended.
     ("terminated", "^OOMKilled", "outside",
-     "{init}OOMKilled at its limit of {memory}; {again}. A text that needs too much memory is set apart by itself; if the stage "
+     "{init}OOMKilled at its limit of {memory}; {again}. A text that needs too much memory is set apart by "
+     "itself; if the stage "
      "is killed while it loads its model, raise resources.limits.memory in the pod template."),
     ("terminated", "^(ContainerCannotRun|StartError)", "setup",
-     "{init}the container cannot start ({text}). Check command and runtime class of the pod template, and that the image holds "
+     "{init}the container cannot start ({text}). Check command and runtime class of the pod template, and "
+     "that the image holds "
      "Python and this project."),
     ("terminated", "^(ContainerStatusUnknown|Unknown)", "outside",
      "{init}{node} or its container runtime restarted, and nobody knows how the container ended; {again}."),
@@ -136,15 +141,18 @@ ENDINGS = tuple(Ending(*row) for row in (
     ("waiting", "^Create(Container|ContainerConfig)Error: .*(timed out|deadline exceeded|is reserved|failed to sync)", "away",
      "the container is not made yet: {said}. See `kubectl describe pod {name}` if that lasts."),
     ("waiting", "^CreateContainerConfigError: .*non-?root", "setup",
-     "the container cannot be made: {said}. Take an image whose user is a number other than 0, or set securityContext.runAsUser in "
+     "the container cannot be made: {said}. Take an image whose user is a number other than 0, or set "
+     "securityContext.runAsUser in "
      "the pod template."),
     ("waiting", "^CreateContainerConfigError", "setup",
-     "the container cannot be made: {said}. Make that Secret or ConfigMap in namespace {namespace} with every key that the pod "
+     "the container cannot be made: {said}. Make that Secret or ConfigMap in namespace {namespace} with "
+     "every key that the pod "
      "names, or correct TOOLFORMER_KUBERNETES_SECRET."),
     ("waiting", "^(CreateContainerError|RunContainerError)", "setup",
      "the container cannot be started ({text}). Check command, mounts, seccomp profile and runtime class of the pod template."),
     ("event", r"^Failed(Mount|AttachVolume): .*((configmap|secret) \S+ not found|non-existent (config|secret) key)", "setup",
-     "a volume cannot be mounted: {said}. Make that ConfigMap or Secret in namespace {namespace}, or correct the volumes of the "
+     "a volume cannot be mounted: {said}. Make that ConfigMap or Secret in namespace {namespace}, or correct "
+     "the volumes of the "
      "pod template."),
     ("event", r"^Failed(Mount|AttachVolume): .*persistentvolumeclaim \S+ not found", "setup",
      "a volume cannot be mounted: {said}. Make that claim in namespace {namespace}, or correct the volumes of the pod template."),
@@ -331,7 +339,10 @@ def _tolerations(message: str) -> str:
 
 
 def _of(shown: object, path: str, otherwise: Any = None) -> Any:
-    """The attribute at a path of names such as `spec.node_name`; `otherwise` if it is empty, or something on the way not set."""
+    """The attribute at a path of names such as `spec.node_name`.
+
+    `otherwise` if it is empty, or something on the way not set.
+    """
     for name in path.split("."):
         shown = getattr(shown, name, None)
     return shown or otherwise

@@ -225,9 +225,10 @@ def shown(value: Any) -> str:
 
 
 def _param(name: str, default: Any = None, *, starts_empty: bool = False, tools: Sequence[str] = ()) -> Param:
-    """The param for one choice; it starts with `default`, or else with the choice's; without either, the form asks for it.
+    """The param for one choice.
 
-    With `starts_empty`, it starts empty if there is no `default`, and may be left so.
+    It starts with `default`, or else with the choice's; without either, the form asks for it. With
+    `starts_empty`, it starts empty if there is no `default`, and may be left so.
     """
     # 1. The JSON schema of the choice as Airflow's form wants it, with its section.
     schema, usual = PROPERTIES[name], usual_of(name)

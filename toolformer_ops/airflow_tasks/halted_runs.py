@@ -49,12 +49,13 @@ PATIENCE: Mapping[str, datetime.timedelta] = MappingProxyType(
 REASONS: Mapping[str, str] = MappingProxyType(
     {
         "deleted": (
-            "Its DAG {dag_id} is gone: its file was deleted, or cannot be read. Airflow did not continue the run. Put the file "
-            "back and clear the run, if it is to go on: what was committed is not done again."
+            "Its DAG {dag_id} is gone: its file was deleted, or cannot be read. Airflow did not continue the "
+            "run. Put the file back and clear the run, if it is to go on: what was committed is not done "
+            "again."
         ),
         "paused": (
-            "Its DAG {dag_id} is paused. Airflow did not continue the run. Switch the DAG on and clear the run, if it is to go "
-            "on: what was committed is not done again."
+            "Its DAG {dag_id} is paused. Airflow did not continue the run. Switch the DAG on and clear the "
+            "run, if it is to go on: what was committed is not done again."
         ),
     }
 )
@@ -152,9 +153,10 @@ def end_halted_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool
 
 
 def close_lost_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool = False) -> list[str]:
-    """Close the runs in `annotation_runs` whose DAG run was deleted, or is over in Airflow; returns their ids.
+    """Close the runs in `annotation_runs` whose DAG run was deleted, or is over in Airflow.
 
-    Not before nothing was committed for an hour (but `at_once`): another Airflow may have the run.
+    Returns their ids. Not before nothing was committed for an hour (but `at_once`): another Airflow may have
+    the run.
 
     Raises:
         AirflowError: Airflow does not answer, or refuses.
@@ -182,7 +184,10 @@ def close_lost_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool
 
 
 def findings_of_runs(settings: Settings, airflow: AirflowClient, *, end: bool) -> Iterator[Finding]:
-    """A line for each run that Airflow does not continue, or that waits in a paused DAG; `end`: end the former."""
+    """A line for each run that Airflow does not continue, or that waits in a paused DAG.
+
+    `end` ends the former.
+    """
     try:
         if end:
             ended = end_halted_runs(settings, airflow, at_once=True)

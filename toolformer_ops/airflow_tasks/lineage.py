@@ -62,7 +62,9 @@ READS_AND_WRITES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def lineage_of(settings: Settings, arguments: Sequence[str]) -> OperatorLineage[Any, Any]:
-    """The datasets of a stage with these arguments of `python -m toolformer_ops`; none for a stage that has none.
+    """The datasets of a stage with these arguments of `python -m toolformer_ops`.
+
+    It is None for a stage that has none.
 
     Raises:
         DatabaseError: Postgres does not answer.
@@ -103,7 +105,10 @@ class _Stage:
         return list(database.fetch_all(self.connection, statement, **parameters))
 
     def datasets(self) -> tuple[list[InputDataset], list[OutputDataset]]:
-        """What the stage read, and what it wrote; nothing for a stage that only starts, chooses or ends a run."""
+        """What the stage read, and what it wrote.
+
+        Empty for a stage that only starts, chooses or ends a run.
+        """
         tables_read, tables_written = READS_AND_WRITES.get(self.name, ((), ()))
         read = [self.read(table) for table in tables_read]
         written = [self.written(table) for table in tables_written]

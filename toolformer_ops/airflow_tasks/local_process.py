@@ -137,7 +137,8 @@ class StageProcess(StageTask):
             self.tell(context)
         if self.reads_result and self.printed is None:
             raise AirflowException(
-                f"{self.stage_name}: expected ids or counts as the last line on stdout, found {ending.last_output!r:.200}."
+                f"{self.stage_name}: expected ids or counts as the last line on stdout, found "
+                f"{ending.last_output!r:.200}."
             )
         return self.finish(context)
 

@@ -39,7 +39,10 @@ WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
 class ReportLink(BaseOperatorLink):
-    """A button on the task that made a run's evaluation report; the page in the Airflow UI serves it (`run_page/evaluation.py`)."""
+    """A button on the task that made a run's evaluation report.
+
+    The page in the Airflow UI serves it (`run_page/evaluation.py`).
+    """
 
     name = "Evaluation report"
 
@@ -92,10 +95,11 @@ def not_needed_on_release(context: Context, _: object) -> dict[str, str]:
 
 
 def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[BaseOperator], BaseOperator]:
-    """Train, publish and evaluate the model, and the baseline if it is asked for; the tasks that publish the two, and the report.
+    """Train, publish and evaluate the model, and the baseline if it is asked for.
 
-    One after the other: each training takes all GPUs of its machine. `chosen_by` may skip the baseline, or
-    both, and suites that were not asked for; a person who is asked and says no skips what follows.
+    It returns the tasks that publish the two, with that of the report. One after the other: each training
+    takes all GPUs of its machine. `chosen_by` may skip the baseline, or both, and suites that were not asked
+    for; a person who is asked and says no skips what follows.
     """
     # 1. The models.
     yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)

@@ -38,9 +38,9 @@ clear it together with what follows: what is done stays done. A night without a 
 
 
 def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> DAG:
-    """The DAG of a schedule file with this content; None: of the file as it is, or the reason why it may not be read.
+    """The DAG of a schedule file with this content.
 
-    It has tasks for these tools.
+    None means the file as it is, or the reason why it may not be read. It has tasks for these tools.
 
     Raises:
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.

@@ -132,7 +132,10 @@ def end_what_airflow_does_not_continue(settings: Settings, airflow: AirflowClien
 
 
 def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:
-    """Tell whoever is to be told of the end of a run, a row of `notifications_due`; returns who could not be told, and why."""
+    """Tell whoever is to be told of the end of a run, a row of `notifications_due`.
+
+    Returns who could not be told, and why.
+    """
     from toolformer_ops.storage import database, queries
 
     dag_id = run.run_id.partition(".")[0]
@@ -253,7 +256,8 @@ def send_to_webhook(connection_id: str, message: Message) -> None:
             return
         problem = f"status {status}"
     raise AirflowException(
-        f"expected the webhook to take a message, found: {problem}. Look at the host and the password of the Connection"
+        f"expected the webhook to take a message, found: {problem}. Look at the host and the password of the "
+        "Connection"
     ) from None
 
 
@@ -271,9 +275,10 @@ def airflow_client(settings: Settings) -> AirflowClient:
 
 
 def set_note(context: Context, text: str) -> None:
-    """Set the note of the DAG run; if Airflow does not take it, a warning says why, and the run is what it was.
+    """Set the note of the DAG run.
 
-    A task can set no note by Airflow's Task SDK (3.3), so this asks the REST API.
+    If Airflow does not take it, a warning says why, and the run is what it was. A task can set no note by
+    Airflow's Task SDK (3.3), so this asks the REST API.
     """
     instance = context["ti"]
     try:

@@ -21,8 +21,9 @@ from toolformer_ops.airflow_tasks.endings import Fault, PodEnding
 
 OWN_RETRIES = 2
 INFRASTRUCTURE_RETRIES = 20
-"""So often a task is tried again. If a service is away, the last try ends more than three hours after the first failure
-(`outage_seconds`). If texts kill their process, these are enough to set two of them apart (`runs/micro_batches.py`)."""
+"""So often a task is tried again. If a service is away, the last try ends more than three hours after the
+first failure (`outage_seconds`). If texts kill their process, these are enough to set two of them apart
+(`runs/micro_batches.py`)."""
 RETRY_DELAY = timedelta(seconds=15)
 MAX_RETRY_DELAY = timedelta(minutes=10)
 
@@ -53,7 +54,10 @@ COUNTS = "failures"
 
 
 def stage_failure(name: str, ending: PodEnding) -> AirflowException:
-    """The error with which a task fails whose stage ended so; it is never tried again if the request is wrong."""
+    """The error with which a task fails whose stage ended so.
+
+    It is never tried again if the request is wrong.
+    """
     error = (AirflowException if RETRIES[ending.fault].allowed else AirflowFailException)(
         f"{name}: {ending.message}"
     )
@@ -67,7 +71,10 @@ class StageRetries(RetryPolicy):
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
     ) -> RetryDecision:
-        """Count the failure; end the task if its kind has used up its retries, else say when the next try starts."""
+        """Count the failure.
+
+        End the task if its kind has used up its retries, else say when the next try starts.
+        """
         status = vars(exception).get("status")  # of Kubernetes' ApiException
         if isinstance(status, int):
             is_away = status >= 500 or status in (0, 408, 429)

@@ -12,9 +12,9 @@ KEEPS_PARAMETERS = (
 ANNOTATE = "annotate_corpus"
 FINETUNE = "finetune_release"
 RUN_ID_PATTERN = "^[A-Za-z0-9_.~:+-]{1,200}$"
-"""Airflow's setting `[scheduler] allowed_run_id_pattern`: what its API and command line take as the id of a run.
-The folder of a run's logs has its id; file systems take names of 255 bytes. Without its folder no task of the
-run can start, and each is tried as often as its policy says."""
+"""Airflow's setting `[scheduler] allowed_run_id_pattern`: what its API and command line take as the id of a
+run. The folder of a run's logs has its id; file systems take names of 255 bytes. Without its folder no task
+of the run can start, and each is tried as often as its policy says."""
 NIGHTLY = "nightly_"
 """How the ids of the DAGs begin that are made from schedule files."""
 RUN_ID = f"{{{{ dag.dag_id ~ '.' ~ run_id if dag.dag_id.startswith('{NIGHTLY}') else run_id }}}}"
@@ -29,7 +29,10 @@ def is_ours(dag_id: str) -> bool:
 
 
 def dag_of(schedule: str | None, *, annotates: bool) -> str:
-    """The DAG that a run belongs to; one that was started by the command line belongs to the DAG that does the same."""
+    """The DAG that a run belongs to.
+
+    One that was started by the command line belongs to the DAG that does the same.
+    """
     return f"{NIGHTLY}{schedule}" if schedule else ANNOTATE if annotates else FINETUNE
 
 

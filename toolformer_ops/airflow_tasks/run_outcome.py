@@ -33,8 +33,8 @@ FROM_A_LOG = re.compile(r"^stage [a-z-]+: exit status \d+: (\S+ )?ERROR \w+: ")
 """What is before the sentence of a stage's error in the message of its task."""
 
 GONE = (
-    "this version of the DAG has no such tool. Put its file back into {folder}, or install its package again, and clear the run "
-    "with the newest version of the DAG."
+    "this version of the DAG has no such tool. Put its file back into {folder}, or install its package "
+    "again, and clear the run with the newest version of the DAG."
 )
 """Why a run lacks a tool that it was started with."""
 
@@ -62,7 +62,10 @@ def choices_of(context: Context) -> RunChoices:
 
 
 def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
-    """Tasks that failed themselves, not those that only waited for one, in the order of `task_ids`; with the number of shards."""
+    """Tasks that failed themselves, not those that only waited for one, in the order of `task_ids`.
+
+    It comes with the number of shards.
+    """
     failed = []
     for task_id in task_ids:
         shard = re.compile(rf"{re.escape(task_id)}_\d+")
@@ -94,7 +97,10 @@ def note_why_not_started(context: Context) -> None:
 
 
 def note_why_failed(context: Context) -> None:
-    """Set why a task failed as the run's note, at once; the last task says it again beside what else happened."""
+    """Set why a task failed as the run's note, at once.
+
+    The last task says it again beside what else happened.
+    """
     reason = _push_reason(context)
     set_note(context, f"{context['ti'].task_id} failed: {reason} What does not need it goes on.")
 
@@ -159,8 +165,9 @@ class GatherTools(BaseOperator):
         failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
         if not done:
             raise AirflowFailException(
-                f"expected at least one tool to come through, found none: nothing to release. Tasks that failed: {failed}. "
-                "Open the log of the first, mend its cause, and clear it: what is done stays done."
+                "expected at least one tool to come through, found none: nothing to release. Tasks that "
+                f"failed: {failed}. Open the log of the first, mend its cause, and clear it: what is done "
+                "stays done."
             )
         if lacking:
             self.log.warning(

@@ -29,7 +29,10 @@ class ScheduleBundle(VersionedBundle):
     """The schedule files of `TOOLFORMER_SCHEDULES_DIR`, each as a DAG file."""
 
     def sources(self) -> Contents:
-        """The schedule files of the folder, by the name of the schedule; the DAG file of one that may not be read says why."""
+        """The schedule files of the folder, by the name of the schedule.
+
+        The DAG file of one that may not be read says why.
+        """
         contents: Contents = {}
         for source in schedule_files(load_settings().schedules_dir):
             try:

@@ -22,7 +22,8 @@ SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""
 
 NotNeeded = Callable[[Context, Any], Mapping[str, str]]
-"""From Airflow's context and what the stage printed: by the id of each task that is not needed, the reason."""
+"""From Airflow's context and what the stage printed: by the id of each task that is not needed, the
+reason."""
 
 
 class StageTask(BaseOperator):
@@ -132,7 +133,10 @@ class StageTask(BaseOperator):
             self.tells(context, self.printed)
 
     def finish(self, context: Context) -> Any:
-        """What follows a stage that did its work: ids for asset events, tasks to skip; returns its ids or counts if asked for."""
+        """What follows a stage that did its work: ids for asset events, tasks to skip.
+
+        Returns its ids or counts if asked for.
+        """
         for asset in self.outlets:
             event = context["outlet_events"][asset]
             if isinstance(asset, AssetAlias):

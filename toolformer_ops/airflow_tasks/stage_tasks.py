@@ -20,7 +20,8 @@ from toolformer_ops.config import load_settings
 OF_RUN = ("--run", RUN_ID)
 """What follows the name of most stages."""
 OF_CORPUS = ("--corpus", "{{ params.corpus }}", "--field", "{{ (params.fields or []) | join('\n') }}")
-"""Which corpus a form names, for the stage that reads it; templated. An item of `--field` may have several lines."""
+"""Which corpus a form names, for the stage that reads it; templated. An item of `--field` may have several
+lines."""
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
 ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "finish-run"})

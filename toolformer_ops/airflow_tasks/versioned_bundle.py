@@ -61,9 +61,9 @@ class VersionedBundle(BaseDagBundle):
             )
             if not rows:
                 raise ConfigurationError(
-                    f"expected the files of version {self.version} in bundle_versions, found none. Does the dag "
-                    "processor write into this database (TOOLFORMER_DATABASE_DSN)? Clear the run with Airflow's newest version of "
-                    "the DAG."
+                    f"expected the files of version {self.version} in bundle_versions, found none. Does the "
+                    "dag processor write into this database (TOOLFORMER_DATABASE_DSN)? Clear the run with "
+                    "Airflow's newest version of the DAG."
                 )
             self.versions_dir.mkdir(parents=True, exist_ok=True)
             with self.lock(), tempfile.TemporaryDirectory(dir=self.versions_dir) as folder:
@@ -74,7 +74,9 @@ class VersionedBundle(BaseDagBundle):
         super().initialize()
 
     def refresh(self) -> None:
-        """Make the DAG files of what there is, and remove those whose source is gone; a new version is stored first.
+        """Make the DAG files of what there is, and remove those whose source is gone.
+
+        A new version is stored first.
 
         Raises:
             ConfigurationError: the tools cannot be looked for.

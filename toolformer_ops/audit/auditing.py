@@ -161,7 +161,10 @@ class AuditOutcome:
 
 
 def subjects_of(connection: Connection, scope: Scope, scope_id: str) -> Subjects:
-    """What belongs to a corpus (given by id or address), run, release or model, or everything; `UsageError` if it is not known."""
+    """What belongs to a corpus (given by id or address), run, release or model, or everything.
+
+    It raises `UsageError` if it is not known.
+    """
     if scope == "corpus":
         corpora_of_id = database.fetch_all(
             connection, queries.audits.scope_corpora, scope=scope, scope_id=scope_id

@@ -102,9 +102,10 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
 
 
 def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, object]) -> dict[str, object]:
-    """Write the temporary tables of the scope `tool` on the single connection of `engine`; returns the parameters of its checks.
+    """Write the temporary tables of the scope `tool` on the single connection of `engine`.
 
-    `members` are the documents to check, as the SQL function `members_to_do` takes them.
+    Returns the parameters of its checks. `members` are the documents to check, as the SQL function
+    `members_to_do` takes them.
     """
     parameters: dict[str, object] = {
         **vars(run),
@@ -207,7 +208,10 @@ def released_calls(
 def write_rows_of_release(
     engine: Engine, run_id: str, folder: Path, manifest_sha256: str, evaluation_data: EvaluationNgrams | None
 ) -> dict[str, object]:
-    """Write the temporary tables of the scope `files` from a release's files; else as `write_rows_of_tool`."""
+    """Write the temporary tables of the scope `files` from a release's files.
+
+    In all else it does as `write_rows_of_tool`.
+    """
     with database.transaction(engine) as connection:
         database.execute(connection, queries.checks.tables_of_release)
         run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
@@ -328,7 +332,10 @@ def _great_expectations(engine: Engine) -> tuple[Any, Any]:
 
 
 def _validated(context: Any, source: Any, claims: Sequence[Claim]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """The rows that Great Expectations finds in `found_CHECK`, by check; raises `DatabaseError` if it could not run one."""
+    """The rows that Great Expectations finds in `found_CHECK`, by check.
+
+    Raises `DatabaseError` if it could not run one.
+    """
     import great_expectations as gx
 
     expect: Any = gx.expectations
@@ -374,7 +381,10 @@ def _backend_of(connection: Connection) -> int:
 
 
 def result_of(claim: Claim, rows: int, offending: Sequence[Mapping[str, Any]]) -> CheckResult:
-    """The result of a check on so many rows, by the first rows that break it; each says in `unexpected` how many there are."""
+    """The result of a check on so many rows, by the first rows that break it.
+
+    Each says in `unexpected` how many there are.
+    """
 
     def json_value(value: object) -> object:
         is_json = (

@@ -77,7 +77,8 @@ def all_claims() -> tuple[Claim, ...]:
             remedy = head and (head["remedy"] or (remedy_of_file and remedy_of_file[1]))
             if head is None or not remedy:
                 raise DatabaseError(
-                    f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: ...' below {name}."
+                    f"{path}: expected lines '-- fail: CLAIM' (or warn), '-- SCOPE: ...' and '-- remedy: "
+                    f"...' below {name}."
                 )
             scopes = dict(line.removeprefix("-- ").split(": ") for line in head["scopes"].splitlines())
             statement = content[head.end() :].strip()
@@ -106,7 +107,10 @@ def claim_checks() -> tuple[Check, ...]:
 
 
 def claim_check(claim: Claim, scope: str) -> Check:
-    """The check of an audit that a claim about all rows of this scope holds; one page, of what belongs to the audit's subjects."""
+    """The check of an audit that a claim about all rows of this scope holds.
+
+    It is one page, of what belongs to the audit's subjects.
+    """
 
     def subjects(auditing: Auditing) -> list[str]:
         members = auditing.subjects

@@ -96,7 +96,10 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
 
 
 def _equal(stored: object, computed: object) -> bool:
-    """Whether two numbers are equal; the ends of an interval may differ in their last digits on another machine."""
+    """Whether two numbers are equal.
+
+    The ends of an interval may differ in their last digits on another machine.
+    """
     if isinstance(stored, float) and isinstance(computed, float):
         return math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-12)
     return stored == computed

@@ -117,11 +117,14 @@ class ReleasedContent:
             self.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
 
     def _add_wrong_text(self, place: str, what: str, *, explained_by: str | None = None) -> None:
-        """Add a finding about a text of the files; `explained_by` is the place of rows that may be the wrong ones."""
+        """Add a finding about a text of the files.
+
+        `explained_by` is the place of rows that may be the wrong ones.
+        """
         remedy = (
-            f"`toolformer-ops audit --run {self.row.run_id} --sample 1000` says whether the rows are right. If they are, withdraw "
-            f"the release (`toolformer-ops forget --release`) and make it again (`toolformer-ops stage release --run "
-            f"{self.row.run_id}`); else restore the rows from a backup."
+            f"`toolformer-ops audit --run {self.row.run_id} --sample 1000` says whether the rows are right. "
+            "If they are, withdraw the release (`toolformer-ops forget --release`) and make it again "
+            f"(`toolformer-ops stage release --run {self.row.run_id}`); else restore the rows from a backup."
         )
         unless = None if explained_by is None else {"unless": explained_by}
         self.wrong_texts.append(
@@ -147,7 +150,10 @@ class ReleasedContent:
 
     @property
     def hashed_id(self) -> str | None:
-        """The id that follows from the definition, the texts and the calls; None if it cannot be computed again."""
+        """The id that follows from the definition, the texts and the calls.
+
+        It is None if it cannot be computed again.
+        """
         return None if self.digest is None else self.digest.hexdigest()[:16]
 
 
@@ -234,9 +240,10 @@ def _check_objects(
     repair: dict[str, Any] | None = None,
     read: Callable[[Path], None] | None = None,
 ) -> Manifest | None:
-    """Add what is wrong with a publication's manifest and objects; returns the manifest if it is the registered one.
+    """Add what is wrong with a publication's manifest and objects.
 
-    `read` takes a copy of each Parquet file, as long as nothing is wrong.
+    Returns the manifest if it is the registered one. `read` takes a copy of each Parquet file, as long as
+    nothing is wrong.
     """
     store = auditing.store
 
@@ -348,7 +355,10 @@ def _add_orphans(
 
 
 def _artifact(store: ObjectStore, prefix: str) -> Manifest | None:
-    """The manifest of a published model or index; None if there is none, or one of a release or a finetuned model."""
+    """The manifest of a published model or index.
+
+    It is None if there is none, or one of a release or a finetuned model.
+    """
     try:
         manifest = store.read_manifest(prefix)
     except CorruptObjectError:

@@ -1,9 +1,10 @@
 """Mend what can be derived from what is older: releases from Postgres, a document's rows by the next run, orphans.
 
 `planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows,
-and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself, or was not looked
-at: a release waits for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a person accepts what
-the rows give.
+and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself, or was not
+looked
+at: a release waits for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a
+person accepts what the rows give.
 """
 
 import logging
@@ -67,7 +68,8 @@ def repair(auditing: Auditing) -> int:
                 sound = []
             if len(sound) < len(rows):
                 logger.warning(
-                    "%d findings in rows are not repaired: the texts or recipes that they follow from are damaged.",
+                    "%d findings in rows are not repaired: the texts or recipes that they follow from are "
+                    "damaged.",
                     len(rows) - len(sound),
                 )
             done += _delete_rows(auditing, sound)
@@ -84,15 +86,15 @@ def repair(auditing: Auditing) -> int:
             continue
         if action == "release" and not auditing.subjects.has_rows and rows:
             logger.warning(
-                "%d objects of releases are not repaired: a release is made from rows, and this audit looked at none. Audit "
-                "its run: `toolformer-ops audit --run RUN --repair --yes`.",
+                "%d objects of releases are not repaired: a release is made from rows, and this audit "
+                "looked at none. Audit its run: `toolformer-ops audit --run RUN --repair --yes`.",
                 len(rows),
             )
             continue
         if action == "release" and rows_by_action["rows"] and rows:
             logger.warning(
-                "%d objects of releases are not repaired: rows are damaged, and a release is made from them. Run the stages again, "
-                "and then audit again.",
+                "%d objects of releases are not repaired: rows are damaged, and a release is made from "
+                "them. Run the stages again, and then audit again.",
                 len(rows),
             )
             continue
@@ -116,7 +118,9 @@ def _by_action(auditing: Auditing) -> dict[str, list[Row[Any]]]:
 
 
 def accept_numbers(auditing: Auditing, run_id: str) -> int:
-    """Store what the rows give instead of a run's numbers that the audit found to differ; returns the number of findings.
+    """Store what the rows give instead of a run's numbers that the audit found to differ.
+
+    Returns the number of findings.
 
     Raises:
         NoResultError: the audit found something else, by which the rows may be wrong.
@@ -125,8 +129,8 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
     others = [row for row in findings if row.repair is None or row.repair["action"] != CHOICE]
     if others:
         raise NoResultError(
-            f"run {run_id}: expected rows that nothing speaks against, found {len(others)} other findings, such as "
-            f"{others[0].relation} {others[0].place}. No number was changed: mend these first."
+            f"run {run_id}: expected rows that nothing speaks against, found {len(others)} other findings, "
+            f"such as {others[0].relation} {others[0].place}. No number was changed: mend these first."
         )
     if findings:
         with auditing.engine.connect() as connection:
@@ -189,13 +193,13 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
         if written.release_id != row.release_id:
             if written.definition.get("evaluation_data") != (row.definition or {}).get("evaluation_data"):
                 raise ToolformerError(
-                    f"expected the evaluation data with which the release {row.release_id} was compared, found others, with which "
-                    f"the rows give {written.release_id}. Put the first ones back (the release's definition has their hashes), and "
-                    "then audit again."
+                    f"expected the evaluation data with which the release {row.release_id} was compared, "
+                    f"found others, with which the rows give {written.release_id}. Put the first ones back "
+                    "(the release's definition has their hashes), and then audit again."
                 )
             raise ToolformerError(
-                f"expected rows that give the release {row.release_id}, found others, which give {written.release_id}. Repair the "
-                "rows first, run the stages again, and then audit again."
+                f"expected rows that give the release {row.release_id}, found others, which give "
+                f"{written.release_id}. Repair the rows first, run the stages again, and then audit again."
             )
         expected = Manifest.of(store.key_of(row.uri), {**written.parts, release_stage.CARD: written.card})
         try:

@@ -152,7 +152,10 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
 def _differences(
     key: Sequence[str], computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
 ) -> Iterator[tuple[Kind, str, str]]:
-    """Kind, place and words for each row that is computed otherwise than it is stored, or not at all; `key` names a row."""
+    """Kind, place and words for each row that is computed otherwise than it is stored, or not at all.
+
+    `key` names a row.
+    """
     again = {tuple(map(row.__getitem__, key)): row for row in computed}
     stored_rows = {tuple(map(row._mapping.__getitem__, key)): row for row in stored}
     for names in sorted({*again, *stored_rows}, key=str):

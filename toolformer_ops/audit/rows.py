@@ -87,8 +87,8 @@ def stage_rows(stage: str) -> Check:
     def recipes(auditing: Auditing) -> Sequence[str]:
         if not auditing.subjects.has_rows:
             return []
-        # The ledger of rows that are in the history alone stays; `audit/history.py` looks at their files. Which inputs
-        # an execution has asked is in the calls.
+        # The ledger of rows that are in the history alone stays; `audit/history.py` looks at their files.
+        # Which inputs an execution has asked is in the calls.
         in_history = auditing.in_history_alone()
         tools = (
             tool
@@ -136,10 +136,10 @@ def numbered_runs(auditing: Auditing) -> list[str]:
 
 
 def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
-    """The stored numbers of a finished run are those that the rows give; not comparable where rows are damaged.
+    """The stored numbers of a finished run are those that the rows give.
 
-    If all runs of the corpus are looked at, those before are proven by now, and what changed since them is
-    counted.
+    They are not comparable where rows are damaged. If all runs of the corpus are looked at, those before are
+    proven by now, and what changed since them is counted.
     """
     counts = database.fetch_one(auditing.engine, queries.audits.count, audit_id=auditing.audit_id)
     if counts.in_rows:
@@ -161,10 +161,11 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
             "changed",
             relation_of(table),
             run_id,
-            f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in {table}, such as "
-            f"{by_rows} by the rows, {kept} stored. The rows agree with the ledger and its hashes",
-            f"Choose: `toolformer-ops audit --accept-numbers {run_id}` stores what the rows give. If the stored numbers are "
-            "right, restore the rows from a backup; `--sample` computes calls again.",
+            f"expected the numbers that the rows give, found {max(len(differing), len(missing))} others in "
+            f"{table}, such as {by_rows} by the rows, {kept} stored. The rows agree with the ledger and its "
+            "hashes",
+            f"Choose: `toolformer-ops audit --accept-numbers {run_id}` stores what the rows give. If the "
+            "stored numbers are right, restore the rows from a backup; `--sample` computes calls again.",
             repair={"action": "store_numbers", "run_id": run_id},
         )
     return page
@@ -185,10 +186,10 @@ Numbers = dict[str, list[dict[str, Any]]]
 
 
 def count_again(connection: Connection, run_id: str, *, from_earlier: bool = False) -> Numbers:
-    """The numbers of a run, counted from the rows; instead of those that are stored, until the transaction is rolled back.
+    """The numbers of a run, counted from the rows.
 
-    `from_earlier`: from those of earlier runs over its corpus, and what changed; else nothing that is stored
-    is believed.
+    They are there instead of those that are stored, until the transaction is rolled back. `from_earlier`:
+    from those of earlier runs over its corpus, and what changed; else nothing that is stored is believed.
     """
     database.execute(
         connection, queries.audited_rows.forget_numbers, run_id=run_id, from_earlier=from_earlier

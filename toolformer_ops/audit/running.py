@@ -51,7 +51,9 @@ def audit(
     orphans_after: timedelta = ORPHANS_AFTER,
     page_documents: int = PAGE_DOCUMENTS,
 ) -> AuditOutcome:
-    """Audit everything, or what belongs to one corpus, run, release or model; an interrupted audit of the same is continued.
+    """Audit everything, or what belongs to one corpus, run, release or model.
+
+    An interrupted audit of the same is continued.
 
     Args:
         settings: of the deployment.
@@ -165,6 +167,7 @@ def require_sound(outcome: AuditOutcome) -> None:
     """Raise a `NoResultError` that says how much is wrong and not repaired, if something is."""
     if outcome.wrong:
         raise NoResultError(
-            f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found {outcome.wrong} places. The "
-            "table audit_findings names each with its remedy; `toolformer-ops audit --repair` mends what can be derived again."
+            f"audit {outcome.audit_id}: expected nothing lost, doubled, changed or orphaned, found "
+            f"{outcome.wrong} places. The table audit_findings names each with its remedy; `toolformer-ops "
+            "audit --repair` mends what can be derived again."
         )

@@ -36,5 +36,6 @@ def write_command(
     for key in written.lost:
         typer.echo(f"was not there as it was written: {key}")
     typer.echo(
-        f"{len(written.runs):,} runs written: {written.rows:,} rows in {written.files:,} files, {written.bytes:,} bytes"
+        f"{len(written.runs):,} runs written: {written.rows:,} rows in {written.files:,} files, "
+        f"{written.bytes:,} bytes"
     )

@@ -135,11 +135,13 @@ def retention_command(
         recipes += [recipe for recipe in written if recipe.recipe_id not in names]
     for recipe in recipes:
         typer.echo(
-            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, {recipe.bytes:,} bytes on disk"
+            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, "
+            f"{recipe.bytes:,} bytes on disk"
         )
     for result in unused.results:
         typer.echo(
-            f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be reused"
+            f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be "
+            "reused"
         )
     for answer in unused.answers:
         typer.echo(f"answers of {answer.proposer}: {answer.answers:,}, {answer.bytes:,} bytes to be reused")
@@ -232,7 +234,8 @@ def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annota
     for document in documents:
         typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
     typer.echo(
-        f"{len(documents):,} documents are tried again by the next run, or when the run's filter and annotate are cleared"
+        f"{len(documents):,} documents are tried again by the next run, or when the run's filter and "
+        "annotate are cleared"
     )
 
 

@@ -168,14 +168,14 @@ def explain(
     if call_id or document or run:
         if any((text, call_text, date, model, context_tokens, placebos)):
             raise UsageError(
-                "expected a stored call (--call-id, --run, --document with --at) or one that you write (TEXT), "
-                "found both. Leave out one of them."
+                "expected a stored call (--call-id, --run, --document with --at) or one that you write "
+                "(TEXT), found both. Leave out one of them."
             )
         explanations = _explain_stored(run, call_id, document, at)
     elif not text or not call_text or at is None:
         raise UsageError(
-            "expected a text with its call in brackets, or a stored call: --call-id, or --document with --at. "
-            "--text, --at and --call give the call apart from its text."
+            "expected a text with its call in brackets, or a stored call: --call-id, or --document with "
+            "--at. --text, --at and --call give the call apart from its text."
         )
     else:
         explanation = explain_call(
@@ -317,7 +317,8 @@ def annotate(
     if not names:
         raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
     typer.echo(
-        f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in {settings.dtype}",
+        f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in "
+        f"{settings.dtype}",
         err=True,
     )
     from toolformer_ops.on_a_file.annotation import Annotation

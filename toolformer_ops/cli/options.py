@@ -36,8 +36,8 @@ FieldOption = Annotated[
     typer.Option(
         "--field",
         help="If records name a field otherwise: text=raw_content; also date=, crawled=, url=, title=, id=. Or the corpus, "
-        "whose names are known: c4, ccnet, dolma, fineweb, oscar, the_stack. near_duplicates=0.8 leaves out a text that shares "
-        "four fifths of its passages with another. May be repeated.",
+        "whose names are known: c4, ccnet, dolma, fineweb, oscar, the_stack. near_duplicates=0.8 leaves out "
+        "a text that shares four fifths of its passages with another. May be repeated.",
     ),
 ]
 RunParametersJson = Annotated[

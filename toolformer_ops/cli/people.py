@@ -42,8 +42,8 @@ def export(
         typer.Option(
             "--format",
             help="chat: messages with tools and tool results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
-            "and a rejected call, as messages; preference-text: as plain text; preference-sharegpt: for LLaMA-Factory. "
-            "environment: tasks with a reward, for TRL and verifiers. All are JSON Lines.",
+            "and a rejected call, as messages; preference-text: as plain text; preference-sharegpt: for "
+            "LLaMA-Factory. environment: tasks with a reward, for TRL and verifiers. All are JSON Lines.",
         ),
     ] = "chat",
     seed: Annotated[

@@ -56,7 +56,8 @@ def up_command(
     status_command()
     if not only or Service.AIRFLOW in only:
         typer.echo(
-            f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in {state_dir() / 'environment'}"
+            f"\nAirflow: {settings.airflow_url}  user {settings.airflow_username}, password in "
+            f"{state_dir() / 'environment'}"
         )
 
 
@@ -125,8 +126,8 @@ def logs_command(
     unknown = sorted(set(services or []) - set(logs))
     if unknown or not logs:
         raise ConfigurationError(
-            f"expected logs among {', '.join(logs) or '(none yet)'} in {folder}, found {', '.join(unknown) or 'none'}. "
-            f"They are written once `toolformer-ops up` has run."
+            f"expected logs among {', '.join(logs) or '(none yet)'} in {folder}, found "
+            f"{', '.join(unknown) or 'none'}. They are written once `toolformer-ops up` has run."
         )
     chosen = [str(logs[name]) for name in services or logs]
     command = ["tail", f"--lines={lines}", *(["--follow=name", "--retry"] if follow else []), "--", *chosen]
@@ -246,12 +247,13 @@ def dags_folder_command() -> None:
     typer.echo(SHIPPED / "dags")
     typer.echo(f"Airflow's pools, once: airflow pools import {POOLS_FILE}", err=True)
     typer.echo(
-        "Runs that keep the tools that they started with, and a DAG for each schedule file: the two bundles in "
-        f"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(BUNDLES)}'",
+        "Runs that keep the tools that they started with, and a DAG for each schedule file: the two bundles "
+        f"in AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST='{json.dumps(BUNDLES)}'",
         err=True,
     )
     typer.echo(
-        f"No run whose id is too long for a folder of logs: AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN='{RUN_ID_PATTERN}'",
+        "No run whose id is too long for a folder of logs: "
+        f"AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN='{RUN_ID_PATTERN}'",
         err=True,
     )
 
@@ -272,7 +274,8 @@ def clean_command(
         return
     if not (folder / "secrets.json").exists() and any(folder.iterdir()):
         raise ConfigurationError(
-            f"expected the state folder of the embedded services in {folder}, found other files. Delete it yourself if you mean it."
+            f"expected the state folder of the embedded services in {folder}, found other files. Delete it "
+            "yourself if you mean it."
         )
     if not yes:
         typer.confirm(f"delete {folder} with all databases, releases and models in it?", abort=True)

@@ -149,7 +149,8 @@ def new_tool(
         chosen = new.tool.spec.name
         if texts is None or not (model or settings.default_model):
             typer.echo(
-                f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} --all",
+                f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} "
+                "--all",
                 err=True,
             )
             continue

@@ -47,7 +47,10 @@ def tied_command(command: Sequence[str], stop_signal: str, account: Account | No
 
 
 def postgres_account() -> Account | None:
-    """Return the account that Postgres must run under, made if it is new; None means as ourselves (we are not root)."""
+    """Return the account that Postgres must run under, made if it is new.
+
+    None means as ourselves (we are not root).
+    """
     if os.geteuid() != 0:
         return None
     try:
@@ -64,8 +67,8 @@ def postgres_account() -> Account | None:
             entry = pwd.getpwnam(ACCOUNT_NAME)  # another process may have made it
         except (FileNotFoundError, KeyError) as error:
             raise ServiceError(
-                f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; found: "
-                f"{reason or error}. Make that user yourself, or run as a user other than root."
+                f"expected to make the system user {ACCOUNT_NAME}, for Postgres refuses to run as root; "
+                f"found: {reason or error}. Make that user yourself, or run as a user other than root."
             ) from error
     return Account(entry.pw_uid, entry.pw_gid)
 

@@ -146,9 +146,9 @@ def is_healthy(client: AirflowClient) -> bool:
 
 
 def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]) -> dict[str, int]:
-    """Make the pools of `airflow_tasks/pools.json`, with the slots of this machine; returns the slots that they have.
+    """Make the pools of `airflow_tasks/pools.json`, with the slots of this machine.
 
-    Slots that a person has set since, in the UI for example, stay.
+    Returns the slots that they have. Slots that a person has set since, in the UI for example, stay.
     """
     wanted = json.loads(POOLS_FILE.read_text(encoding="utf-8"))
     note = paths.airflow_pools
@@ -163,8 +163,8 @@ def set_pools(paths: StatePaths, client: AirflowClient, slots: Mapping[str, int]
         else:
             slots_of_pool[name] = present
             logger.warning(
-                "the pool %s keeps the %d slots that a person has set; this machine would have %d. Admin, Pools in the UI "
-                "changes them",
+                "the pool %s keeps the %d slots that a person has set; this machine would have %d. Admin, "
+                "Pools in the UI changes them",
                 name,
                 present,
                 chosen,

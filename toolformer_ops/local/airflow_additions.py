@@ -1,7 +1,8 @@
 """What a person adds to the configuration of the embedded Airflow, in `airflow-additions.cfg` of the state folder.
 
-It is written as `airflow.cfg` is: metrics, JSON logs, more users. `up` writes `airflow.cfg` anew each time and
-takes no `AIRFLOW_...` variable of the shell, which would win over it; so this file is the place for the rest.
+It is written as `airflow.cfg` is: metrics, JSON logs, more users. `up` writes `airflow.cfg` anew each time
+and takes no `AIRFLOW_...` variable of the shell, which would win over it; so this file is the place for the
+rest.
 """
 
 import configparser
@@ -57,8 +58,8 @@ def read_additions(path: Path) -> configparser.RawConfigParser:
         line = getattr(error, "lineno", None)
         where = f" in line {line}" if line else ""
         raise ConfigurationError(
-            f"{path}: expected sections and keys as in airflow.cfg, found a {type(error).__name__}{where}. Correct the file, or "
-            "delete it."
+            f"{path}: expected sections and keys as in airflow.cfg, found a {type(error).__name__}{where}. "
+            "Correct the file, or delete it."
         ) from None
     fixed = []
     for section in additions.sections():
@@ -84,12 +85,13 @@ def with_additions(configuration: str, additions: configparser.RawConfigParser, 
     merged.read_dict({section: dict(additions.items(section)) for section in additions.sections()})
     if f"{admin}:admin" not in re.split(r"[,\s]+", merged.get(*USERS)):
         raise ConfigurationError(
-            f"[core] simple_auth_manager_users: expected {admin}:admin among the users, found {merged.get(*USERS)!r}. `up` asks "
-            "Airflow as this user."
+            f"[core] simple_auth_manager_users: expected {admin}:admin among the users, found "
+            f"{merged.get(*USERS)!r}. `up` asks Airflow as this user."
         )
     text = io.StringIO()
     text.write(
-        "# Written by toolformer_ops/local/airflow.py, with airflow-additions.cfg; mode 600, for it holds secrets.\n\n"
+        "# Written by toolformer_ops/local/airflow.py, with airflow-additions.cfg; mode 600, for it holds "
+        "secrets.\n\n"
     )
     merged.write(text)
     return text.getvalue()

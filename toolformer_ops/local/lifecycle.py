@@ -213,7 +213,10 @@ class _Startup:
         }
 
     def _offer_settings(self, wanted: Collection[str]) -> Settings:
-        """Return the settings with all addresses; write those of the wanted services into the file `environment`."""
+        """Return the settings with all addresses.
+
+        Write those of the wanted services into the file `environment`.
+        """
         all_values = self.settings.model_dump()
         offered: dict[str, str] = {}
         for service, values in self._addresses().items():
@@ -231,7 +234,10 @@ class _Startup:
         return Settings.model_validate(all_values)
 
     def _supervise(self) -> None:
-        """Start the supervisor, with ports and configuration; say which settings one that runs does not see."""
+        """Start the supervisor, with ports and configuration.
+
+        It says which settings one that runs does not see.
+        """
         paths = self.paths
         ended = self.supervisor.end_strays()
         if ended:
@@ -259,8 +265,8 @@ class _Startup:
             self.supervisor.start(conf)
         elif other:
             logger.warning(
-                "the services keep the settings with which they were started: `toolformer-ops down` before `toolformer-ops up`, "
-                "if they are to see the new %s",
+                "the services keep the settings with which they were started: `toolformer-ops down` before "
+                "`toolformer-ops up`, if they are to see the new %s",
                 ", ".join(other),
             )
 
@@ -274,15 +280,18 @@ class _Startup:
         return {report.service for report in self.supervisor.reports() if report.is_living}
 
     def _start(self, service: str, ready: Callable[[], bool]) -> None:
-        """Start the programs of a service that do not run, and return once `ready()`; raises with its log when one gives up."""
+        """Start the programs of a service that do not run, and return once `ready()`.
+
+        It raises with its log when one gives up.
+        """
         if service not in self._living():
             logger.info("%s: starting", service.replace("_", " "))
             name = _PORT_OF_SERVICE[service]
             taken = [port for port in ports_of(name, self.ports[name]).values() if not is_free(port)]
             if taken:
                 raise ServiceError(
-                    f"expected port {taken[0]} to be free for {name}, found another program on it. End that program, or "
-                    f"`toolformer-ops down`, then `toolformer-ops up` on a free port."
+                    f"expected port {taken[0]} to be free for {name}, found another program on it. End that "
+                    "program, or `toolformer-ops down`, then `toolformer-ops up` on a free port."
                 )
         self.supervisor.start_service(service)
         deadline = time.monotonic() + _READY_SECONDS[service]
@@ -298,7 +307,8 @@ class _Startup:
                     else ["(no log)"]
                 )
                 raise ServiceError(
-                    f"expected {report.name} to be ready within {_READY_SECONDS[service]:.0f} s, found it {report.state}. "
+                    f"expected {report.name} to be ready within {_READY_SECONDS[service]:.0f} s, found it "
+                    f"{report.state}. "
                     f"The end of {log}:\n" + "\n".join(lines)
                 )
             time.sleep(_POLL_SECONDS)
@@ -342,7 +352,10 @@ def delete_state(settings: Settings) -> None:
 
 
 def status(settings: Settings) -> list[tuple[ProcessReport, str]]:
-    """Return every program with its address, in the order of starting; empty when the supervisor does not run."""
+    """Return every program with its address, in the order of starting.
+
+    It is empty when the supervisor does not run.
+    """
     paths = StatePaths(settings.state_dir)
     ports = recalled_ports(paths)
     addresses = {

@@ -34,8 +34,8 @@ _ADMIN_GRPC_OFFSET = 10_000
 another."""
 
 _FREE_PORTS = range(20_000, 32_000)
-"""Where the highest port of a service lies that gets free ones: below 32768, where Linux takes the local ends of
-outgoing connections, so that no client can sit on a port between its choice and the start of the service."""
+"""Where the highest port of a service lies that gets free ones: below 32768, where Linux takes the local ends
+of outgoing connections, so that no client can sit on a port between its choice and the start of the service."""
 _ATTEMPTS = 200
 
 
@@ -77,8 +77,8 @@ def choose_ports(name: str, *wanted: int, avoid: Collection[int] = ()) -> dict[s
         if not set(avoid) & set(ports.values()) and all(map(is_free, ports.values())):
             return ports
     raise ServiceError(
-        f"expected free ports between {candidates.start} and {_FREE_PORTS.stop} on {LOOPBACK} for {name}, found none in "
-        f"{_ATTEMPTS} tries. Stop some of the servers that `ss -ltn` shows."
+        f"expected free ports between {candidates.start} and {_FREE_PORTS.stop} on {LOOPBACK} for {name}, "
+        f"found none in {_ATTEMPTS} tries. Stop some of the servers that `ss -ltn` shows."
     )
 
 
@@ -93,12 +93,12 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
 def settle_ports(paths: StatePaths, wanted_ports: Mapping[str, int]) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `wanted_ports` names, else the one of the last time, else the usual one, or a free one
-    if that is taken.
+    A service gets the port that `wanted_ports` names, else the one of the last time, else the usual one, or a
+    free one if that is taken.
 
     Raises:
-        ServiceError: a port that `wanted_ports` names is itself taken: who set it waits for the service there. If
-            another port of the service is taken, it moves with a warning.
+        ServiceError: a port that `wanted_ports` names is itself taken: who set it waits for the service
+            there. If another port of the service is taken, it moves with a warning.
     """
     recalled = recalled_ports(paths)
     settled: dict[str, int] = {}
@@ -110,8 +110,9 @@ def settle_ports(paths: StatePaths, wanted_ports: Mapping[str, int]) -> dict[str
             taken = next((port for port in inner if port in settled.values() or not is_free(port)), preferred)
             if name in wanted_ports and taken == preferred:
                 raise ServiceError(
-                    f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT says, found that another "
-                    "program listens there (`ss -ltnp` shows which). End that program, or set another port."
+                    f"expected port {taken} for {name}, as {ENV_PREFIX}{name.upper()}_PORT says, found that "
+                    "another program listens there (`ss -ltnp` shows which). End that program, or set "
+                    "another port."
                 )
             logger.warning("port %d is taken, so %s listens on %d", taken, name, settled[name])
     write_private(paths.ports, json.dumps(settled, indent=2) + "\n")

@@ -109,7 +109,10 @@ class PostgresAddress:
     superuser_password: str
 
     def dsn(self, database: str, user: str = SUPERUSER, password: str | None = None) -> str:
-        """Return the address `postgresql://...` of `database`, as libpq and psql take it; without `user`, the superuser's."""
+        """Return the address `postgresql://...` of `database`, as libpq and psql take it.
+
+        Without `user` it is the superuser's.
+        """
         chosen = self.superuser_password if password is None else password
         url = URL.create(
             "postgresql", username=user, password=chosen, host=LOOPBACK, port=self.port, database=database
@@ -169,7 +172,8 @@ def prepare_cluster(directory: Path, superuser_password: str) -> Cluster:
     if finished.returncode != 0:
         raise ServiceError(
             f"expected initdb to make a database in {unfinished}, found status {finished.returncode}:\n"
-            f"{finished.stderr.strip()}\nMake room or give rights there, or choose another place by TOOLFORMER_STATE_DIR."
+            f"{finished.stderr.strip()}\nMake room or give rights there, or choose another place by "
+            "TOOLFORMER_STATE_DIR."
         )
     # 3. its name
     unfinished.rename(cluster.data)
@@ -194,8 +198,8 @@ def clear_pid_file(cluster: Cluster) -> None:
         return
     except psutil.TimeoutExpired as error:
         raise ServiceError(
-            f"expected the Postgres of {cluster.data} (process {error.pid}) to end within {_STOP_SECONDS} s, it did not. End what "
-            f"is connected to it, or kill it, and try again."
+            f"expected the Postgres of {cluster.data} (process {error.pid}) to end within {_STOP_SECONDS} s, "
+            "it did not. End what is connected to it, or kill it, and try again."
         ) from error
     except (ValueError, psutil.Error):  # there is no such process
         pass
@@ -214,9 +218,10 @@ def is_ready(address: PostgresAddress) -> bool:
     except psycopg2.OperationalError as error:
         if "password authentication failed" in str(error):
             raise ServiceError(
-                f"expected the Postgres on port {address.port} to know our password, it does not: another server has taken "
-                f"the port, or the secrets in the state directory were lost. `toolformer-ops down`, then `toolformer-ops up` "
-                f"with another TOOLFORMER_POSTGRES_PORT; or `toolformer-ops clean` to begin with an empty database."
+                f"expected the Postgres on port {address.port} to know our password, it does not: another "
+                "server has taken the port, or the secrets in the state directory were lost. `toolformer-ops "
+                "down`, then `toolformer-ops up` with another TOOLFORMER_POSTGRES_PORT; or `toolformer-ops "
+                "clean` to begin with an empty database."
             ) from error
         return False
 
@@ -274,9 +279,10 @@ def ensure_database(address: PostgresAddress, database: str, owner: str) -> None
 
 
 def allow_people(address: PostgresAddress, database: str) -> None:
-    """Let the readers, analysts and the reviewer enter `database`; each migration says what they may do there.
+    """Let the readers, analysts and the reviewer enter `database`.
 
-    Gives them the settings of `sql/reader_limits.sql`, instead of those that they gave themselves.
+    Each migration says what they may do there. Gives them the settings of `sql/reader_limits.sql`, instead of
+    those that they gave themselves.
     """
     with closing(_connect(address, database)) as connection, connection.cursor() as cursor:
         people = sql.SQL(", ").join(map(sql.Identifier, (READER, PAGE, ANALYST, REVIEWER)))
@@ -296,8 +302,8 @@ def psql(settings: Settings, run: str = "") -> tuple[list[str], dict[str, str]]:
     address = settings.reader_dsn.get_secret_value()
     if not address:
         raise ConfigurationError(
-            f"expected the read-only address in TOOLFORMER_READER_DSN or in {settings.state_dir / 'environment'}, found none. "
-            f"`toolformer-ops up` writes it."
+            "expected the read-only address in TOOLFORMER_READER_DSN or in "
+            f"{settings.state_dir / 'environment'}, found none. `toolformer-ops up` writes it."
         )
     try:
         program = shutil.which(str(_wheel_programs() / "bin" / "psql"))
@@ -306,7 +312,8 @@ def psql(settings: Settings, run: str = "") -> tuple[list[str], dict[str, str]]:
     program = program or shutil.which("psql")
     if program is None:
         raise ServiceError(
-            "expected the program psql, found none. Install postgresql-client, or the extra toolformer-ops[local]."
+            "expected the program psql, found none. Install postgresql-client, or the extra "
+            "toolformer-ops[local]."
         )
     url = make_url(address)
     shown = URL.create(

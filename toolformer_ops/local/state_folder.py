@@ -25,7 +25,8 @@ SERVICES = (POSTGRES, OBJECT_STORE, AIRFLOW)
 
 _ENVIRONMENT_HEADER = (
     "# Settings of this machine, read by toolformer_ops.config; mode 600, for it holds passwords.\n"
-    "# `toolformer-ops up` rewrites the lines of the services that it starts. Lines for other settings may be added and are kept.\n"
+    "# `toolformer-ops up` rewrites the lines of the services that it starts. Lines for other settings may "
+    "be added and are kept.\n"
 )
 
 
@@ -68,8 +69,8 @@ class StatePaths:
         owner = self.state.stat().st_uid
         if owner != os.geteuid():
             raise ServiceError(
-                f"expected {self.state} to belong to user {os.geteuid()}, found user {owner}. Run as that user, or choose another "
-                f"folder by TOOLFORMER_STATE_DIR."
+                f"expected {self.state} to belong to user {os.geteuid()}, found user {owner}. Run as that "
+                "user, or choose another folder by TOOLFORMER_STATE_DIR."
             )
         passable = 0o711 if owner == 0 else 0o700
         modes = {self.state: passable, self.postgres: passable}
@@ -92,7 +93,10 @@ def write_private(path: Path, text: str) -> None:
 
 
 def rendered_template(name: str, **values: object) -> str:
-    """Return a configuration file from its template in this folder; a value that the template misses is an error."""
+    """Return a configuration file from its template in this folder.
+
+    A value that the template misses is an error.
+    """
     environment = jinja2.Environment(
         autoescape=False,  # noqa: S701 - configuration files, no HTML
         undefined=jinja2.StrictUndefined,
@@ -152,8 +156,8 @@ def load_or_make_secrets(path: Path) -> GeneratedSecrets:
         complete = GeneratedSecrets.model_validate_json(content)
     except ValidationError as error:
         raise ServiceError(
-            f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file back, or "
-            "`toolformer-ops clean`."
+            f"{path}: expected JSON with the services' passwords, found: {error}. Put a copy of the file "
+            "back, or `toolformer-ops clean`."
         ) from error
     text = complete.model_dump_json(indent=2) + "\n"
     if text != content:

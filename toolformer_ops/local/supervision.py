@@ -144,8 +144,8 @@ class Supervisor:
         )
         if finished.returncode != 0:
             raise ServiceError(
-                f"expected supervisord to start, found status {finished.returncode}: {finished.stderr.strip()[-2000:]} "
-                f"See {self.paths.supervisor_log}."
+                f"expected supervisord to start, found status {finished.returncode}: "
+                f"{finished.stderr.strip()[-2000:]} See {self.paths.supervisor_log}."
             )
 
     def other_settings(self, configuration: str) -> list[str]:
@@ -194,18 +194,18 @@ class Supervisor:
             process.wait(_STOP_SECONDS)
         except psutil.TimeoutExpired as error:
             raise ServiceError(
-                f"expected supervisord (process {process.pid}) to end within {_STOP_SECONDS:.0f} s, it did not. "
-                f"See {self.paths.supervisor_log}, or kill it."
+                f"expected supervisord (process {process.pid}) to end within {_STOP_SECONDS:.0f} s, it did "
+                f"not. See {self.paths.supervisor_log}, or kill it."
             ) from error
         return True
 
     def end_strays(self) -> int:
-        """End what supervisord's programs left behind, and a supervisord that does not answer; returns how many processes.
+        """End what supervisord's programs left behind, and a supervisord that does not answer.
 
-        A scheduler of Airflow that is killed leaves its workers, which wait for work forever; and one whose
-        supervisor was killed waits for its workers forever. All of them are in the session of supervisord,
-        and are not below it. The session's number may by now be another program's: only what works inside our
-        state folder is ours. `postgres.clear_pid_file` ends Postgres.
+        Returns how many processes. A scheduler of Airflow that is killed leaves its workers, which wait for
+        work forever; and one whose supervisor was killed waits for its workers forever. All of them are in
+        the session of supervisord, and are not below it. The session's number may by now be another
+        program's: only what works inside our state folder is ours. `postgres.clear_pid_file` ends Postgres.
         """
         try:
             session = int(self.paths.supervisor_pid.read_text())
@@ -240,5 +240,6 @@ class Supervisor:
                 return getattr(proxy.supervisor, method)(*arguments)
         except xmlrpc.client.Fault as fault:
             raise ServiceError(
-                f"supervisord refused {method}{arguments}: {fault.faultString}. See {self.paths.supervisor_log}."
+                f"supervisord refused {method}{arguments}: {fault.faultString}. See "
+                f"{self.paths.supervisor_log}."
             ) from fault

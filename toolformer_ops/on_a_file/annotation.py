@@ -41,8 +41,9 @@ from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.writing_systems import tokens_before
 
 BATCH_SECONDS = 10.0
-"""Texts that are annotated together are twice as many as before until they take so long: a kill loses at most about
-twice as much. On two cores 24 short texts together take 23 CPU seconds, four together 32, one by one 68."""
+"""Texts that are annotated together are twice as many as before until they take so long: a kill loses at most
+about twice as much. On two cores 24 short texts together take 23 CPU seconds, four together 32, one by one
+68."""
 
 Row = dict[str, Any]
 """A call with its losses, as `annotate` prints it."""
@@ -55,7 +56,7 @@ class AnnotatedText:
     """What one tool has found in a text."""
 
     name: str
-    """Of its record."""
+    """The name of its record."""
     tool: str
     document: Document
     counts: Counter[str]
@@ -72,7 +73,10 @@ class AnnotatedText:
 
     @property
     def why_nothing(self) -> str | None:
-        """Why no call of it is kept, by the call or sample that came furthest (`runs/reasons.py`); None if one is kept."""
+        """Why no call of it is kept, by the call or sample that came furthest (`runs/reasons.py`).
+
+        It is None if one is kept.
+        """
         if self.is_kept:
             return None
         if self.rows:
@@ -124,14 +128,14 @@ class Annotation:
         limit: int | None,
         values: dict[str, Any],
     ) -> "Annotation":
-        """Of a corpus' first documents, each text once; raises `UsageError` as `choices_of`."""
+        """Annotate a corpus' first documents, each text once; raises `UsageError` as `choices_of`."""
         choices = choices_of(settings, corpus, tools, model_name, values)
         most = limit or choices.document_limit
         return cls.of(settings, choices, lambda: distinct_documents(settings, choices.corpus_address, most))
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents) -> "Annotation":
-        """Of documents, by the tools and the model of a run's parameters."""
+        """Annotate documents by the tools and the model of a run's parameters."""
         models = models_of(settings, choices)
         annotators = [
             Annotator(settings=settings, tool=get_tool(name), choices=choices, models=models)
@@ -173,7 +177,10 @@ class Annotation:
                 self.progress.filtered(annotator.tool.spec.name, decisions)
 
     def texts(self, partial: PartialFile) -> Iterator[AnnotatedText]:
-        """What each tool finds in each text that it is asked about, in order; none is annotated before its turn comes."""
+        """What each tool finds in each text that it is asked about, in order.
+
+        None is annotated before its turn comes.
+        """
         self.progress.begins("loading the model")
         documents = self._documents_to_annotate()
         together = 1
@@ -322,7 +329,9 @@ def annotate_file(
     limit: int | None,
     values: dict[str, Any],
 ) -> Iterator[Row]:
-    """Every call with a result of a file's documents, with its losses and whether it is kept; nothing is kept on disk.
+    """Every call with a result of a file's documents, with its losses and whether it is kept.
+
+    Nothing is kept on disk.
 
     Raises:
         CorpusError: nothing is at the path, or no line of it is a usable record.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 5.0
 MOST_REASONS = 4
-"""Of more reasons the most frequent are named, and the others are counted."""
+"""So many reasons are named, the most frequent ones; the others are counted."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class AnnotationProgress:
 
     @classmethod
     def of(cls, tools: Sequence[str]) -> "AnnotationProgress":
-        """Of these tools, before anything is done."""
+        """The progress of these tools before anything is done."""
         return cls({tool: ToolProgress() for tool in tools})
 
     # What the annotation tells it
@@ -196,7 +196,10 @@ class AnnotationProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of what is done now, at the mean speed so far; None if nothing of it is done yet."""
+        """Seconds that the work at hand still takes at the mean speed so far.
+
+        None if nothing of it is done yet.
+        """
         done, total = self.placebo_texts
         if total:
             return None if not done else (self.clock() - self._placebos_since) / done * (total - done)

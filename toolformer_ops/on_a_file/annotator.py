@@ -61,7 +61,10 @@ BELOW_THRESHOLD = "below_threshold"
 
 
 def document_of(text: str, date: str | None) -> Document:
-    """A document as a person gives it on the command line; raises `UsageError` if the date is not written YYYY-MM-DD."""
+    """A document as a person gives it on the command line.
+
+    Raises `UsageError` if the date is not written YYYY-MM-DD.
+    """
     try:
         return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
     except ValueError as error:
@@ -109,7 +112,8 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
         refusals = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
         why = f" The first: {first.detail}." if first else ""
         raise CorpusError(
-            f"expected JSON Lines or Parquet with at least one usable record in {address}, found {refusals}.{why} "
+            f"expected JSON Lines or Parquet with at least one usable record in {address}, found "
+            f"{refusals}.{why} "
             'Each line must be an object such as {"text": "..."}.'
         )
 
@@ -159,8 +163,8 @@ def choices_of(
     """A run's parameters for these tools on a corpus, with the keep thresholds raised to what calls cost.
 
     Raises:
-        UsageError: a keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of a
-        tool.
+        UsageError: a keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of
+        a tool.
     """
     names = tuple(get_tool(name).spec.name for name in tools)
     choices = RunChoices.parse({"tools": names, **values, "corpus": str(corpus), "model": model_name})
@@ -170,7 +174,10 @@ def choices_of(
 
 @dataclass(frozen=True)
 class Models:
-    """The models of an annotation on a file. Each function returns the same model each time, which is loaded once."""
+    """The models of an annotation on a file.
+
+    Each function returns the same model each time, which is loaded once.
+    """
 
     model: "Callable[[], LanguageModel]"
     """The one that scores."""
@@ -186,7 +193,10 @@ class Models:
 
 
 def models_of(settings: Settings, choices: RunChoices) -> Models:
-    """The models that the choices name; one behind an endpoint has answered for one token. Raises as `endpoint_beside`."""
+    """The models that the choices name; one behind an endpoint has answered for one token.
+
+    Raises as `endpoint_beside`.
+    """
     load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
     return Models(
         model=functools.cache(load),
@@ -200,15 +210,15 @@ class AnnotatedParagraph:
     """The calls of one paragraph."""
 
     text: str
-    """Of its document, which its calls are scored in."""
+    """The text of its document, which its calls are scored in."""
     calls: list[JudgedCall]
     """Those with a result, in the order of the text."""
     lines: list[dict[str, Any]]
     """One for each of them."""
     counts: Counter[str]
-    """As the stages count in the ledger."""
+    """Counts as those of the stages in the ledger."""
     answers: Counter[str]
-    """Of its distinct inputs: `with_result`, and the reasons of those without one."""
+    """How many of its distinct inputs are `with_result`, and each reason of those without one."""
     without_result: Counter[str]
     """Its calls that get no result, by the reason: the tool gave none, or what it gave is passed over."""
     seconds: dict[str, float]
@@ -262,7 +272,10 @@ class Annotator:
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
-        """The calls of each kept paragraph, in order; all are sampled and scored together, as the stages do with a micro-batch."""
+        """The calls of each kept paragraph, in order.
+
+        All are sampled and scored together, as the stages do with a micro-batch.
+        """
         if not paragraphs:
             return
         # 1. Sampling.

@@ -1,7 +1,7 @@
-"""Calls in their texts as HTML: for `preview --html` and for a notebook. Every text is escaped; there is no script.
+"""Calls in their texts as HTML: for `preview --html` and for a notebook.
 
-A kept call is marked where it stands in its text. The others are listed below it, with what each saves and why
-it is not kept.
+Every text is escaped; there is no script. A kept call is marked where it stands in its text. The others are
+listed below it, with what each saves and why it is not kept.
 """
 
 import html
@@ -77,14 +77,18 @@ def page(heading: str, lines: Iterable[str], articles: Iterable[str]) -> str:
     listed = "".join(f"<li>{escaped(line)}</li>" for line in lines)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src '
+        "'unsafe-inline'\">"
         f'<title>{escaped(heading)}</title><style>{STYLE}</style></head><body class="toolformer">'
         f"<h1>{escaped(heading)}</h1><ul>{listed}</ul>{''.join(articles)}</body></html>\n"
     )
 
 
 def table(rows: Sequence[Row], total: int) -> str:
-    """Calls as a table of HTML with its style, each marked in the text around it; `total` is how many there are."""
+    """Calls as a table of HTML with its style, each marked in the text around it.
+
+    `total` is how many there are.
+    """
     cells = "".join(_table_row(row) for row in rows)
     left = f"<p>the first {len(rows):,} of {total:,}</p>" if total > len(rows) else ""
     head = "".join(f"<th>{name}</th>" for name in ("text", "call in its text", ""))

@@ -87,7 +87,7 @@ class CorpusLook:
     fields: list[str] = field(default_factory=list)
     """That the first records have in common; empty if that is not known."""
     share_read: float = 1.0
-    """Of the bytes, or of the limit of documents if that is more."""
+    """The share of the bytes that was read, or of the limit of documents if that is more."""
 
     @property
     def lines(self) -> int:
@@ -308,7 +308,8 @@ def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observ
     return Observation(
         "ok",
         "time",
-        f"about {whole} in one process on {settings.device} ({tool_hours}), measured on {PROBE_TEXTS} texts a tool",
+        f"about {whole} in one process on {settings.device} ({tool_hours}), measured on {PROBE_TEXTS} texts "
+        "a tool",
     )
 
 

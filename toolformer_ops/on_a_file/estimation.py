@@ -65,7 +65,7 @@ class ProbedText:
     pool_calls: int = 0
     """Calls with a result and losses: of these a run samples a share."""
     own_placebos: int = 0
-    """Of calls that save enough to have placebos in any case."""
+    """Placebos of calls that save enough to have them in any case."""
     sampled_placebos: int = 0
     """Further ones that sampled calls have."""
 
@@ -96,7 +96,10 @@ def count_kept(
     choices: FilterChoices,
     probe_texts: int = PROBE_TEXTS,
 ) -> dict[str, KeptTexts]:
-    """What each tool's filter keeps of the documents, with the texts to probe; holds no more texts than those."""
+    """What each tool's filter keeps of the documents, with the texts to probe.
+
+    It holds no more texts than those.
+    """
     kept = {tool.spec.name: KeptTexts() for tool in tools}
     for document in documents:
         for tool in tools:
@@ -229,7 +232,10 @@ def extrapolate(
 
 
 def total(estimates: Sequence[Estimate]) -> Estimate:
-    """The sum over the tools; its spread is as if the cheapest texts, or the dearest, came together in all tools."""
+    """The sum over the tools.
+
+    Its spread is as if the cheapest texts, or the dearest, came together in all tools.
+    """
     stages = dict.fromkeys(itertools.chain.from_iterable(estimate.seconds for estimate in estimates))
     sums: dict[str, Any] = {}
     for item in fields(Estimate):
@@ -266,7 +272,7 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
 
 
 def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]:
-    """As `annotation_runs.estimate` holds it."""
+    """The estimates as `annotation_runs.estimate` holds them."""
     return {
         "tools": [asdict(estimate) for estimate in estimates],
         "total": asdict(total(estimates)),

@@ -135,8 +135,8 @@ def _calls(tool: FileTool, line: str, where: str) -> tuple[ExampleCall, ...]:
             continue
         except RejectedInputError as error:
             raise UsageError(
-                f"{where}: expected a call such as [{call_form(tool)}], found [{inside}] ({error.reason}). Its arguments: "
-                f"{arguments_shown(tool)}."
+                f"{where}: expected a call such as [{call_form(tool)}], found [{inside}] ({error.reason}). "
+                f"Its arguments: {arguments_shown(tool)}."
             ) from error
         expected = inside.partition(ARROW)[2].strip() if ARROW in inside else ""
         following = without_calls(line[place.end() :], [tool.spec.name]).strip()

@@ -1,7 +1,7 @@
-"""Explain one call: run its tool, score it token by token, and say whether it is kept; and the table that people see.
+"""Explain one call: run its tool, score it token by token, and say whether it is kept.
 
-Nothing is pruned and nothing is kept. The numbers are those that a run would store
-(`on_a_file/annotator.py`).
+Its table is what people see. Nothing is pruned and nothing is kept. The numbers are those that a run would
+store (`on_a_file/annotator.py`).
 """
 
 import functools
@@ -37,8 +37,8 @@ def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
             return starts.index(wanted, 1)
     usable = sorted(set(starts[1:]), key=lambda start: abs(start - at))[:3]
     raise UsageError(
-        f"--at: expected the start of a token after the first in a text of {len(text)} characters, found {at}. "
-        f"The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
+        f"--at: expected the start of a token after the first in a text of {len(text)} characters, found "
+        f"{at}. The nearest are {', '.join(map(str, usable)) or 'none: the text is one token'}."
     )
 
 
@@ -54,8 +54,8 @@ def call_in_text(marked_text: str) -> tuple[str, int, str]:
     matches = list(re.finditer(rf"\[((?:{names})\([^\[\]\n\r]*)\]", marked_text, re.IGNORECASE))
     if len(matches) != 1:
         raise UsageError(
-            f"TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found {len(matches)} in {marked_text[:80]!r}. "
-            f"The tools are {', '.join(tool_names())}."
+            f"TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found {len(matches)} in "
+            f"{marked_text[:80]!r}. The tools are {', '.join(tool_names())}."
         )
     [match] = matches
     call = parse_call(match[1])
@@ -146,13 +146,17 @@ def explain_call(
 
 
 def pool_of_file(file: Path, tool: str) -> Pool:
-    """The pool of a tool's calls in a file that `annotate --all` printed; `UsageError` if it does not hold such calls."""
+    """The pool of a tool's calls in a file that `annotate --all` printed.
+
+    It raises `UsageError` if it does not hold such calls.
+    """
     try:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
         calls = [judged_call_of(line) for line in lines]
     except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
         raise UsageError(
-            f"--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in {file}: {error!r}."
+            "--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in "
+            f"{file}: {error!r}."
         ) from error
     tool_calls = [call for call in calls if call.call.tool == tool and call.has_losses]
     results = ((call.call_id, call.document_id, str(call.scored.result)) for call in tool_calls)
@@ -160,7 +164,10 @@ def pool_of_file(file: Path, tool: str) -> Pool:
 
 
 def explanation_table(explanation: dict[str, Any]) -> None:
-    """Print an explanation as a table on stdout; that of a stored call (`runs/explaining.py`) with the text around it."""
+    """Print an explanation as a table on stdout.
+
+    That of a stored call (`runs/explaining.py`) comes with the text around it.
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -213,11 +220,13 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     )
     if explanation["information"] is not None:
         placebos = ", ".join(
-            f"{'(forgotten)' if placebo['result'] is None else visible(placebo['result'])} {placebo['loss_with_result']:.3f}"
+            f"{'(forgotten)' if placebo['result'] is None else visible(placebo['result'])} "
+            f"{placebo['loss_with_result']:.3f}"
             for placebo in explanation["placebos"]
         )
         console.print(
-            f"information of the result: {explanation['information']:.3f} nats beyond other calls' results (losses: {placebos})",
+            f"information of the result: {explanation['information']:.3f} nats beyond other calls' results "
+            f"(losses: {placebos})",
             markup=False,
         )
 

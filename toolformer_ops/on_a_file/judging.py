@@ -77,7 +77,10 @@ class Judging:
         self._recipe_ids: dict[str, str] = {}
 
     def rows(self, partial: PartialFile) -> Iterator[Row]:
-        """A row for each call, in the order of the file; raises as `find_files`, and as the model and the tools do."""
+        """A row for each call, in the order of the file.
+
+        Raises as `find_files`, and as the model and the tools do.
+        """
         self.progress.begins("reading the calls")
         for item in self._proposals():
             self.progress.texts += 1

@@ -1,8 +1,8 @@
 """Which texts of a corpus nearly repeat another one: a look before a corpus is ingested with `near_duplicates`.
 
 Reads the files alone, and stores nothing. Decides as the ingestion does (step 6 of `compare` in
-sql/queries/ingestion.sql): a text is left out if it shares enough with one of the hundred texts with the least
-ids that have a band of its sketch in common with it, and a lesser id.
+sql/queries/ingestion.sql): a text is left out if it shares enough with one of the hundred texts with the
+least ids that have a band of its sketch in common with it, and a lesser id.
 """
 
 import itertools

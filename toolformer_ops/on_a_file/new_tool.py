@@ -127,7 +127,9 @@ def fixed_arguments(items: Sequence[str]) -> dict[str, Any]:
 
 
 def database_part(url: str, connection: str, tables: Sequence[str], secrets: Sequence[str]) -> DatabasePart:
-    """The table `[database]` that the options of `new-tool` ask for; a relative path is one of the current folder.
+    """The table `[database]` that the options of `new-tool` ask for.
+
+    A relative path is one of the current folder.
 
     Raises:
         ConfigurationError: the options do not fit together, or the address holds a password.
@@ -158,9 +160,9 @@ class ServerToolChoice:
 def write_server_tools(
     settings: Settings, server: ServerPart, choices: Sequence[ServerToolChoice], examples: Path
 ) -> list[NewTool]:
-    """Write the files of several tools of one server, each with the examples that hold its calls; all of them, or none.
+    """Write the files of several tools of one server, each with the examples that hold its calls.
 
-    Raises as `write_server_tool`.
+    It begins all of them, or none. Raises as `write_server_tool`.
     """
     names = [choice.name for choice in choices]
     written: list[NewTool] = []
@@ -211,8 +213,9 @@ def write_server_tool(
         described = ask_server(draft, files.path.parent)
         if described.recorded.read_only is False and not choice.allow_writes:
             raise ToolError(
-                f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as one that writes. "
-                "If texts of a language model may decide what it writes, say so: --allow-writes."
+                f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as "
+                "one that writes. If texts of a language model may decide what it writes, say so: "
+                "--allow-writes."
             )
         warnings = (SILENT,) if described.recorded.read_only is None else ()
         text = server_file_text(draft, described)
@@ -233,8 +236,8 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
         warnings = [*opened.warnings]
         if len(tables_text(recorded_tables(draft, opened))) > TABLES_CHARACTERS:
             warnings.append(
-                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns, and {len(opened.tables)} tables "
-                "have more. Name those that texts need: --table."
+                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns, and "
+                f"{len(opened.tables)} tables have more. Name those that texts need: --table."
             )
         return files.write(text, rows_shown(opened), examples, warnings=warnings)
 
@@ -330,8 +333,8 @@ def new_files(settings: Settings, name: str) -> Iterator[NewFiles]:
 def propose_result(settings: Settings, new: NewTool) -> tuple[str, int] | None:
     """What of a server's answers the examples go on with, as `result` of the tool file, and in how many calls that is so.
 
-    It is written into the file. None if there is none that at least half of the calls agree with, and for what
-    is no tool of a server.
+    It is written into the file. None if there is none that at least half of the calls agree with, and for
+    what is no tool of a server.
 
     Raises:
         ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.

@@ -1,8 +1,8 @@
 """What a command on a file has finished, on disk while it works, so that the same command continues after a kill.
 
-The rows of `--out FILE` are in `FILE.partial` until all are there: lines of JSON, the first of which says what
-they are. A line is found again by its key, which holds the recipe: what other parameters, another model or
-another tool made is not taken. A last line that a kill cut is cut off, and what it held is done again.
+The rows of `--out FILE` are in `FILE.partial` until all are there: lines of JSON, the first of which says
+what they are. A line is found again by its key, which holds the recipe: what other parameters, another model
+or another tool made is not taken. A last line that a kill cut is cut off, and what it held is done again.
 """
 
 import contextlib
@@ -34,11 +34,13 @@ class PartialFile:
     @classmethod
     @contextlib.contextmanager
     def beside(cls, out: Path | None) -> Iterator["PartialFile"]:
-        """The partial file of `out`, open and locked in the block; removed by `finish`, and left there by all else.
+        """The partial file of `out`, open and locked in the block.
+
+        Only `finish` removes it.
 
         Raises:
-            UsageError: `out` is there, its folder is not, another process is at work on it, or the partial file
-            holds something else.
+            UsageError: `out` is there, its folder is not, another process is at work on it, or the partial
+            file holds something else.
         """
         if out is None:
             yield cls(None, {})
@@ -57,7 +59,8 @@ class PartialFile:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise UsageError(
-                    f"--out: expected {out} for this command alone, found another process at work on it. Wait for it."
+                    f"--out: expected {out} for this command alone, found another process at work on it. "
+                    "Wait for it."
                 ) from error
             lines = _read(file, path)
             if lines:
@@ -92,14 +95,18 @@ def finish(out: Path, rows: Iterator[str]) -> None:
 
 
 def _read(file: IO[bytes], path: Path) -> dict[Key, dict[str, Any]]:
-    """The finished lines; the file then ends behind the last of them, with its first line written if it lacked it."""
+    """The finished lines.
+
+    The file then ends behind the last of them, with its first line written if it lacked it.
+    """
     # 1. The first line. A file without any whole line is one that a kill left as it was made.
     header = json.dumps(HEADER).encode("ascii") + b"\n"
     first = file.readline()
     if first != header:
         if not header.startswith(first):
             raise UsageError(
-                f"--out: expected what an earlier try has left in {path}, found something else. Remove it, or name another file."
+                f"--out: expected what an earlier try has left in {path}, found something else. Remove it, "
+                "or name another file."
             )
         file.seek(0)
         file.truncate()

@@ -65,8 +65,8 @@ def judge_by_placebos(
     """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
 
     Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them;
-    `kept` then follows the run's whole keep rule. `batches` are the same texts, as they are computed together.
-    `report` is told how many texts a batch had.
+    `kept` then follows the run's whole keep rule. `batches` are the same texts, as they are computed
+    together. `report` is told how many texts a batch had.
     """
     # 1. The pool, and the recipe that names it.
     results = []
@@ -140,7 +140,10 @@ def false_discovery_rate(
     threshold: float,
     tau_information: float | None,
 ) -> Rate:
-    """The rate of a tool's calls that are all in memory, each with its placebos; `runs/placebo_rates.py` counts those of a run."""
+    """The rate of a tool's calls that are all in memory, each with its placebos.
+
+    `runs/placebo_rates.py` counts those of a run.
+    """
     kept: Counter[uuid.UUID] = Counter()  # by document
     by_chance: Counter[uuid.UUID] = Counter()
     for call, placebos in calls:

@@ -27,7 +27,7 @@ from toolformer_ops.tools.registry import get_tool
 MOST_CALLS = 3
 """Calls of a tool in a text that are shown, those that save most; the others are counted."""
 SHOWN_CHARACTERS = 200
-"""Of a text without calls."""
+"""So many characters of a text without calls are shown."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Preview:
             else ""
         )
         return (
-            f"{len(self._shown):,} texts, {calls:,} calls with a result, {kept:,} kept by their loss.{left} A run may keep fewer: "
-            "by placebos, one call a place, none whose input comes only after it."
+            f"{len(self._shown):,} texts, {calls:,} calls with a result, {kept:,} kept by their loss.{left} "
+            "A run may keep fewer: by placebos, one call a place, none whose input comes only after it."
         )
 
     def texts(self) -> Iterator[PreviewedText]:

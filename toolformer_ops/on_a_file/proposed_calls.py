@@ -6,8 +6,8 @@ A record has one of these forms; `--field` says if it names a field otherwise.
     {"text": "It is 2 of all.", "at": 5, "call": "Calculator(1 + 1)"}
     {"text": "It is [Calculator(1 + 1) -> 2] 2 of all."}
 
-`result`, `id`, `url` and `date` may be missing. A text may hold several calls, each of which is one. Markup is
-what names a known tool, or has an arrow; other brackets are text.
+`result`, `id`, `url` and `date` may be missing. A text may hold several calls, each of which is one. Markup
+is what names a known tool, or has an arrow; other brackets are text.
 """
 
 import datetime
@@ -58,7 +58,8 @@ class ProposalFields:
             if target not in {field.name for field in fields(cls)} or not name:
                 allowed = ", ".join(field.name for field in fields(cls))
                 raise UsageError(
-                    f"--field: expected FIELD=NAME with one of {allowed}, such as text=generation, found {item[:200]!r}."
+                    f"--field: expected FIELD=NAME with one of {allowed}, such as text=generation, found "
+                    f"{item[:200]!r}."
                 )
             names[target] = name
         return cls(**names)
@@ -75,7 +76,7 @@ class ProposedCall:
     at: int
     """Offset in that text."""
     call: Call
-    """Of a tool that is known under its own name."""
+    """The call, whose tool is known under its own name."""
     result: str | None
     """None: the tool is asked."""
 
@@ -97,7 +98,10 @@ class RefusedProposal:
 def read_proposals(
     settings: Settings, path: Path | str, names: ProposalFields
 ) -> Iterator[ProposedCall | RefusedProposal]:
-    """The calls of a file or folder, in order, with a refusal for each that cannot be judged; raises as `find_files`."""
+    """The calls of a file or folder, in order, with a refusal for each that cannot be judged.
+
+    Raises as `find_files`.
+    """
     limits = UnpackingLimits.of(settings)
     for file in find_files(settings, normal_uri(str(path))):
         with OpenedFile(file, limits) as opened:

@@ -23,9 +23,9 @@ _WORDS = re.compile(r"\S+")
 
 
 def proposed_result(calls: Sequence[ExampleCall], answers: Sequence[str]) -> tuple[str, int] | None:
-    """The template or regular expression that most calls agree with, and how many do; None if less than half do.
+    """The template or regular expression that most calls agree with, and how many do.
 
-    `answers` are whole answers, empty where there is none.
+    It is None if less than half do. `answers` are whole answers, empty where there is none.
     """
     best: tuple[str, int] | None = None
     for proposal in dict.fromkeys(_proposals(calls, answers)):

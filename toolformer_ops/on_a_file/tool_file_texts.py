@@ -48,7 +48,10 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -
 
 
 def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
-    """The text of a server's tool file with the keys that are most often changed; docs/mcp_tools.md lists all."""
+    """The text of a server's tool file with the keys that are most often changed.
+
+    All are in docs/mcp_tools.md.
+    """
     purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {file.tool}.", maxsplit=1)[
         0
     ]
@@ -75,7 +78,10 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
 
 
 def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
-    """The text of a database's tool file with the keys that are most often changed; docs/sql_tool.md lists all."""
+    """The text of a database's tool file with the keys that are most often changed.
+
+    All are in docs/sql_tool.md.
+    """
     recorded = recorded_tables(file, opened)
     names = ", ".join(recorded.columns)
     database = file.database.model_dump(exclude_defaults=True)
@@ -97,7 +103,10 @@ def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
 
 
 def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> str:
-    """The text of a function's tool file with the keys that are most often changed; docs/own_tools.md lists all."""
+    """The text of a function's tool file with the keys that are most often changed.
+
+    All are in docs/own_tools.md.
+    """
     said = one_line(described.description) or f"Calls {file.function.name}."
     purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
     function = file.function.model_dump(exclude_defaults=True)

@@ -43,7 +43,10 @@ SECONDS_TO_KEEP_AN_ASSET = 86400
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, with connections that these settings name; it connects when the first view is asked for."""
+    """The application, with connections that these settings name.
+
+    It connects when the first view is asked for.
+    """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     app.state.reader = Reader(settings)
     for view in VIEWS:

@@ -164,7 +164,10 @@ def token_rows(
     stored: Sequence[Sequence[float | None]] | None,
     tokens: Sequence[str] | None = None,
 ) -> list[TokenRow]:
-    """The tokens of a call with the weights of its scoring recipe, from its stored lists; none if nothing is stored."""
+    """The tokens of a call with the weights of its scoring recipe, from its stored lists.
+
+    It is None if nothing is stored.
+    """
     by_token = zip_longest(*(values or [] for values in stored or ()))
     token_rows = []
     for place, (weight, log_probabilities) in enumerate(zip(weights, by_token, strict=False)):

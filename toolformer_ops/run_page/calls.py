@@ -1,10 +1,11 @@
-"""Calls: every candidate call of a run in its text, with what happened to it; filtered, sorted, and page by page by keyset.
+"""Calls: every candidate call of a run in its text, with what happened to it.
 
-Which calls are shown, and in which order, is one statement over `candidates_of` the run: the page runs it, and
-shows it for psql. So that page 1,000 of a large run costs what page 1 costs, the page runs it on a few calls
-at a time: `page_calls.scan`, or in the order of the corpus `page_calls.scan_in_text_order`, finds the next
-keys by an index, from the place where the page before ended. No index serves a filter by text: such a page
-looks at calls for `SECONDS_TO_LOOK`, shows what it found, and says how far it came.
+They are filtered, sorted, and shown page by page by keyset. Which calls are shown, and in which order, is one
+statement over `candidates_of` the run: the page runs it, and shows it for psql. So that page 1,000 of a large
+run costs what page 1 costs, the page runs it on a few calls at a time: `page_calls.scan`, or in the order of
+the corpus `page_calls.scan_in_text_order`, finds the next keys by an index, from the place where the page
+before ended. No index serves a filter by text: such a page looks at calls for `SECONDS_TO_LOOK`, shows what
+it found, and says how far it came.
 """
 
 import dataclasses
@@ -68,7 +69,8 @@ STATUSES: Mapping[str, Status] = MappingProxyType(
         "kept": Status("kept", "outcome = 'kept'", at_least=0.0),
         "near": Status(
             f"within {NEAR_NATS} nats of the threshold",
-            f"loss_reduction >= keep_threshold - {NEAR_NATS} and loss_reduction < keep_threshold + {NEAR_NATS}",
+            f"loss_reduction >= keep_threshold - {NEAR_NATS} and loss_reduction < keep_threshold + "
+            f"{NEAR_NATS}",
             at_least=-NEAR_NATS,
             below=NEAR_NATS,
         ),
@@ -269,7 +271,8 @@ class FoundCalls:
     next: str | None
     """Where the next page starts; None behind the last."""
     is_whole: bool
-    """Whether the page is full, or the last one; otherwise there may be more calls that were not looked at."""
+    """Whether the page is full, or the last one; otherwise there may be more calls that were not looked
+    at."""
     looked_at: int
     """Calls, or texts in the order of the corpus, that were looked at."""
 
@@ -410,7 +413,8 @@ def _scan(
         looked_at += len(scanned)
         # 2. Of these the calls that are asked for.
         if scanned:
-            # `document_uuid` says no more than `variant_uuid`; by it Postgres looks up the members of the corpus.
+            # `document_uuid` says no more than `variant_uuid`; by it Postgres looks up the members of the
+            # corpus.
             among = sql.SQL("document_uuid = any({}::uuid[]) and variant_uuid = any({}::uuid[])").format(
                 sql.Literal([str(row.document_id) for row in scanned]),
                 sql.Literal([str(row.variant_id) for row in scanned]),
@@ -473,8 +477,8 @@ def _conditions(selection: Asked) -> list[sql.Composable]:
         # corpus.
         terms.append(
             sql.SQL(
-                "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), lower({})) > 0 "
-                "from documents document where document.document_id = variant_uuid)"
+                "(select strpos(lower(concat_ws(' ', document.text, document.url, call_text, result)), "
+                "lower({})) > 0 from documents document where document.document_id = variant_uuid)"
             ).format(sql.Literal(selection.contains))
         )
     return terms

@@ -87,22 +87,21 @@ def what_it_does(
         reads = "" if tokens_per_second is None else f"; the model reads {tokens_per_second:,.0f} tokens/s"
         are = "process is" if len(at_work) == 1 else "processes are"
         return (
-            f"Now {len(at_work)} {are} at work: {', '.join(parts)}; the oldest of their micro-batches for {longest}"
-            f"{reads}."
-            f"{stored}"
+            f"Now {len(at_work)} {are} at work: {', '.join(parts)}; the oldest of their micro-batches for "
+            f"{longest}{reads}.{stored}"
         )
     if has_release and waits_for_yes in ASKED_FOR:
         return (
-            f"Now the release is made, and a person is asked before the run {ASKED_FOR[waits_for_yes]} (Required Actions in "
-            f"Airflow). {TASKS}"
+            f"Now the release is made, and a person is asked before the run {ASKED_FOR[waits_for_yes]} "
+            f"(Required Actions in Airflow). {TASKS}"
         )
     if has_release:
         return f"Now the release is made; a model is trained, published or evaluated if the run asks for it. {TASKS}"
     if not ages:
         return f"Now no text is done yet: a process starts and loads its model, or waits for a slot. {TASKS}"
     return (
-        f"Now no process is at work on texts: the next one starts and loads its model, or rows are checked and released.{stored} "
-        f"{TASKS}"
+        "Now no process is at work on texts: the next one starts and loads its model, or rows are checked "
+        f"and released.{stored} {TASKS}"
     )
 
 

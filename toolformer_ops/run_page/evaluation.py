@@ -27,8 +27,8 @@ router = APIRouter()
 RunAccessDep = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 MISSING = "No evaluation was reported for the run {0.dag_run_id} of {0.dag_id}."
 UNREADABLE = (
-    "The report of the run {0.dag_run_id} cannot be read from S3. Airflow's log of the API server says why; it needs the "
-    "TOOLFORMER_S3_ settings that the stages have."
+    "The report of the run {0.dag_run_id} cannot be read from S3. Airflow's log of the API server says why; "
+    "it needs the TOOLFORMER_S3_ settings that the stages have."
 )
 REPORT_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "

@@ -55,7 +55,8 @@ class StageProgress:
     """The part of `done` that this run did itself."""
     tokens_done: int | None = None
     tokens: int | None = None
-    """About how many the documents of `done` and of `total` have; None if it is not known, and for the filter."""
+    """About how many the documents of `done` and of `total` have; None if it is not known, and for the
+    filter."""
 
     @property
     def share_done(self) -> float:
@@ -78,7 +79,8 @@ class ToolProgress:
     tool: str
     stages: tuple[StageProgress, ...]
     seconds_left: float | None
-    """Seconds of work that are left; None if no document of a stage was ever timed, or not all are filtered."""
+    """Seconds of work that are left; None if no document of a stage was ever timed, or not all are
+    filtered."""
 
 
 @dataclass(frozen=True)
@@ -205,10 +207,11 @@ def best_calls(
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
-    """How far each tool is; by the run's own micro-batches if the ledger was not counted (`progress` is None).
+    """How far each tool is.
 
-    A stage that was never timed takes as long a token as it takes other tools of the run, or else as scoring,
-    or as sampling.
+    It goes by the run's own micro-batches if the ledger was not counted (`progress` is None). A stage that
+    was never timed takes as long a token as it takes other tools of the run, or else as scoring, or as
+    sampling.
     """
     counted = {(row.tool, row.stage): row for row in progress or ()}
     tools = []

@@ -107,7 +107,10 @@ def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
 
 
 def airflow_run(address: Mapping[str, str], *more: str) -> str:
-    """The address of a DAG run in Airflow's own pages, from any page of ours; `more` is what follows, such as tasks/release."""
+    """The address of a DAG run in Airflow's own pages, from any page of ours.
+
+    `more` is what follows, such as tasks/release.
+    """
     return "/".join(
         ["..", "dags", quote(address["dag_id"], safe=""), "runs", quote(address["run_id"], safe=""), *more]
     )

@@ -46,7 +46,8 @@ long."""
 SECONDS_TO_WAIT = 0.15
 """A page waits so long for a count: that of a small run is ready by then."""
 SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
-"""A count is made anew after so many seconds if it is asked for, and after so many it is not shown any more."""
+"""A count is made anew after so many seconds if it is asked for, and after so many it is not shown any
+more."""
 MOST_COUNTS = 64
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {
@@ -182,10 +183,11 @@ class Reader:
         return await asyncio.shield(task)  # who leaves does not take the answer from those who wait for it
 
     def counted(self, key: Hashable, count: Callable[[Connection], Any]) -> Counted | None:
-        """What `count` read lately; None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
+        """What `count` read lately.
 
-        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as
-        it takes. Waits for `seconds_to_wait`, so call it in a thread.
+        It is None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
+        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it
+        takes. Waits for `seconds_to_wait`, so call it in a thread.
         """
 
         def make(state: _Count, done: threading.Event) -> None:

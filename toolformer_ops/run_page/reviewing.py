@@ -1,12 +1,11 @@
-"""Review: calls of a release, shown one by one without losses and mixed with placebos, are judged; and what reviewers said of them.
+"""Review: calls of a release, shown one by one without losses and mixed with placebos, are judged.
 
-The sample follows from release, tool, seed and size alone, so two reviewers with the same seed judge the
-same. Half of it are
-placebos: the result of another call in the call's place. The browser is told the number of a call, and
-nothing that gives a placebo away; which call it is, is drawn again when the form comes back. A judgement is
-written as the role `toolformer_reviewer`, which may add rows to `judgements` and do nothing else; everything
-is read as the reader. A form that is sent twice is one row, and who judges a call again corrects themselves:
-the newest counts.
+They come with what reviewers said of them. The sample follows from release, tool, seed and size alone, so two
+reviewers with the same seed judge the same. Half of it are placebos: the result of another call in the call's
+place. The browser is told the number of a call, and nothing that gives a placebo away; which call it is, is
+drawn again when the form comes back. A judgement is written as the role `toolformer_reviewer`, which may add
+rows to `judgements` and do nothing else; everything is read as the reader. A form that is sent twice is one
+row, and who judges a call again corrects themselves: the newest counts.
 
 Who may see the runs of the DAG that made a release may judge it. Requests from other sites are refused
 (`WriterDep`).

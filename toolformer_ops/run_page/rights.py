@@ -93,10 +93,11 @@ def _require_text(request: Request) -> None:
 
 
 def from_our_page(request: Request) -> None:
-    """Refuse a write that another site's page sends with the user's cookie; every browser says where a request comes from.
+    """Refuse a write that another site's page sends with the user's cookie.
 
-    `Sec-Fetch-Site: same-origin` is enough, also if a proxy has changed the `Host`. `none` is what a person
-    typed, and no header a browser from before 2023 or a program: then an `Origin` must be this server's.
+    Every browser says where a request comes from. `Sec-Fetch-Site: same-origin` is enough, also if a proxy
+    has changed the `Host`. `none` is what a person typed, and no header a browser from before 2023 or a
+    program: then an `Origin` must be this server's.
 
     Raises:
         HTTPException: 403.

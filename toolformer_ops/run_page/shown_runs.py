@@ -134,7 +134,10 @@ def numbers_of(
     name: str,
     count: Callable[[Connection, ShownRun], Any],
 ) -> Counted | None:
-    """What `count` reads of a run, now if its numbers are stored; else the newest count of this name, or None: `Reader.counted`."""
+    """What `count` reads of a run, now if its numbers are stored.
+
+    Otherwise it is the newest count of this name, or None: `Reader.counted`.
+    """
     if run.has_stored_numbers:
         return Counted(count(connection, run), time.time(), 0.0)
     return reader.counted((name, run.run_id), lambda connection: count(connection, run))

@@ -1,11 +1,11 @@
-"""Thresholds: what another keep threshold would keep, with examples that come in and go out; no GPU and no new run.
+"""Thresholds: what another keep threshold would keep, with examples that come in and go out.
 
-The counts of the run's own threshold come from the view `threshold_counts`, those of a slider's place from
-`reduction_histogram`, which is stored with a finished run: the places of a slider are the histogram's bounds,
-so that both are exact. "Trigger" starts a run of `annotate_corpus` with the run's choices and these
-thresholds. Its losses are there, so that it computes nothing again but what the corpus has anew. Airflow's
-form cannot be filled in by an address (3.3), so the page shows what will be sent, and the visitor's browser
-sends it to Airflow's API with the visitor's own rights.
+It takes no GPU and no new run. The counts of the run's own threshold come from the view `threshold_counts`,
+those of a slider's place from `reduction_histogram`, which is stored with a finished run: the places of a
+slider are the histogram's bounds, so that both are exact. "Trigger" starts a run of `annotate_corpus` with
+the run's choices and these thresholds. Its losses are there, so that it computes nothing again but what the
+corpus has anew. Airflow's form cannot be filled in by an address (3.3), so the page shows what will be sent,
+and the visitor's browser sends it to Airflow's API with the visitor's own rights.
 """
 
 import itertools
@@ -186,7 +186,10 @@ def _of_tool(
 
 
 def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) -> dict[str, Any]:
-    """The conf of a run with these choices and thresholds, and without a finetuning; `annotate_corpus` takes it."""
+    """The conf of a run with these choices and thresholds, and without a finetuning.
+
+    `annotate_corpus` takes it.
+    """
     conf = {name: parameters[name] for name in RunChoices.model_fields if name in parameters}
     conf.pop("keep_thresholds", None)
     conf |= {f"{THRESHOLD_OF}{tool}": value for tool, value in thresholds.items() if tool in tool_names()}

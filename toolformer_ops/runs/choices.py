@@ -129,7 +129,9 @@ PruneBelow = Annotated[
 
 
 def values_in(text: str) -> dict[str, Any]:
-    """The values in a JSON object, as the option `--parameters` takes it; null is the default, and so is left out.
+    """The values in a JSON object, as the option `--parameters` takes it.
+
+    Null is the default, and so is left out.
 
     Raises:
         UsageError: it is no JSON object.
@@ -144,7 +146,8 @@ def values_in(text: str) -> dict[str, Any]:
 
 
 ON_ONE_MACHINE: Preset = "small_model"
-"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `estimate`, `new-tool`."""
+"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `estimate`,
+`new-tool`."""
 
 
 def typed_values(text: str) -> dict[str, Any]:
@@ -157,7 +160,10 @@ def typed_values(text: str) -> dict[str, Any]:
 
 
 def registered_name(tool: str) -> str:
-    """A tool's name as the registry spells it, found in any capitals; a name that no tool has is returned unchanged."""
+    """A tool's name as the registry spells it, found in any capitals.
+
+    A name that no tool has is returned unchanged.
+    """
     return next((name for name in tool_names() if name.lower() == tool.lower()), tool)
 
 
@@ -221,8 +227,8 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """A model, as above, that says where and what to call; or endpoint:NAME, a server (docs/proposers.md). The
-    language model scores. Empty: it does both."""
+    """A model, as above, that says where and what to call; or endpoint:NAME, a server (docs/proposers.md).
+    The language model scores. Empty: it does both."""
 
     @field_validator("fields", mode="before")
     @classmethod
@@ -317,7 +323,8 @@ class SamplingChoices(Choices):
         title="Samples end at",
         json_schema_extra={"usual": "arrow for a model that was finetuned with finetune_results mask"},
     )
-    """bracket: the end of the call (the paper); arrow: before the result that a finetuned model would write."""
+    """bracket: the end of the call (the paper); arrow: before the result that a finetuned model would
+    write."""
     seed: Seed = 0
     prune_below: PruneBelow = 0.5
     chains: bool = Field(default=False, title="Chains")
@@ -351,13 +358,14 @@ class ScoringChoices(Choices):
     scoring_context_tokens: int | None = Field(
         default=None, ge=1, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
     )
-    """Tokens of text before a position that its call is scored with; the loss without a call is then also that of
-    the whole text, so that no call wins by what it does not see."""
+    """Tokens of text before a position that its call is scored with; the loss without a call is then also
+    that of the whole text, so that no call wins by what it does not see."""
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",
         description="Computes losses in bfloat16 again in float32 if rounding may bring them over a threshold. auto: if the GPU "
-        "has room; keep: auto, near the keep threshold alone; on: always; all: of each call that may be kept; off: never.",
+        "has room; keep: auto, near the keep threshold alone; on: always; all: of each call that may be "
+        "kept; off: never.",
     )
     score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
     """Scores calls whose input is in the text only after them, too. Off: they are counted, and cost no
@@ -464,8 +472,8 @@ class FinetuningChoices(Choices):
         title="Device batch",
         json_schema_extra={"usual": "16,384 tokens on a GPU, fewer where memory is short"},
     )
-    """Texts in one forward pass; gradients are accumulated up to the effective batch. Empty: passes are counted in
-    tokens."""
+    """Texts in one forward pass; gradients are accumulated up to the effective batch. Empty: passes are
+    counted in tokens."""
     finetune_length: int = Field(default=1024, ge=16, le=131_072, title="Sequence length")
     """Tokens that a training text is cut into."""
     finetune_learning_rate: float = Field(default=1e-5, gt=0.0, le=1.0, title="Learning rate")
@@ -473,10 +481,11 @@ class FinetuningChoices(Choices):
     finetune_warmup: float = Field(default=0.1, ge=0.0, le=1.0, title="Warm-up")
     """Share of the steps with a linearly rising learning rate."""
     finetune_results: Literal["train", "mask"] = Field(default="train", title="Results in the loss")
-    """train: the model learns to write results, too (the paper); mask: the loss leaves out what tools wrote."""
+    """train: the model learns to write results, too (the paper); mask: the loss leaves out what tools
+    wrote."""
     finetune_method: Literal["full", "lora"] = Field(default="full", title="What is trained")
-    """full: all weights (the paper); lora: low-rank adapters beside them, merged at the end, for a model whose
-    full training does not fit (docs/finetuning.md). It takes a learning rate some ten times as high."""
+    """full: all weights (the paper); lora: low-rank adapters beside them, merged at the end, for a model
+    whose full training does not fit (docs/finetuning.md). It takes a learning rate some ten times as high."""
     finetune_lora_rank: int = Field(default=16, ge=1, le=4096, title="LoRA rank")
     """Rank of each adapter; with lora."""
     finetune_lora_alpha: int | None = Field(
@@ -599,12 +608,15 @@ class RunChoices(
     def _information_has_placebos(self) -> Self:
         if self.keep_rule == "information" and not self.placebos:
             raise ValueError(
-                "keep_rule information needs placebos of at least 1, since information is measured against them"
+                "keep_rule information needs placebos of at least 1, since information is measured against "
+                "them"
             )
         return self
 
     def compared_with(self, settings: Settings) -> str | None:
-        """The address of the evaluation data that the release is compared with; None if it is compared with none.
+        """The address of the evaluation data that the release is compared with.
+
+        It is None if it is compared with none.
 
         Raises:
             UsageError: it is to be compared, and neither the deployment nor the run names any.
@@ -614,8 +626,8 @@ class RunChoices(
         if address := settings.evaluation_data.strip() or self.evaluation_data.strip():
             return address
         raise UsageError(
-            f"decontaminate: expected evaluation data to compare the release with, found none. Set {ENV_PREFIX}EVALUATION_DATA, "
-            "give the run evaluation_data, or choose off."
+            "decontaminate: expected evaluation data to compare the release with, found none. Set "
+            f"{ENV_PREFIX}EVALUATION_DATA, give the run evaluation_data, or choose off."
         )
 
     @classmethod
@@ -659,7 +671,8 @@ class RunChoices(
         for name, what in (("keep_thresholds", "threshold"), ("call_seconds", "seconds")):
             if unknown := sorted(set(getattr(self, name)) - set(self.tools)):
                 raise UsageError(
-                    f"{name}: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave its {what} out."
+                    f"{name}: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave "
+                    f"its {what} out."
                 )
         if self.nats_per_price:
             specs = [get_tool(tool).spec for tool in self.tools]
@@ -667,8 +680,9 @@ class RunChoices(
             if len(units) != 1:
                 unit_names = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
                 raise UsageError(
-                    f"nats_per_price: expected prices in one unit among the chosen tools, found {unit_names}. A tool has its "
-                    "price in its file ([cost]) or ToolSpec; without prices leave nats_per_price at 0."
+                    "nats_per_price: expected prices in one unit among the chosen tools, found "
+                    f"{unit_names}. A tool has its price in its file ([cost]) or ToolSpec; without prices "
+                    "leave nats_per_price at 0."
                 )
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
@@ -696,9 +710,9 @@ class RunChoices(
         if threshold < self.prune_below:
             source = "the run's" if spec.name in self.keep_thresholds else "the tool's own"
             raise UsageError(
-                f"expected keep thresholds of at least prune_below, {self.prune_below:g} nats, found {threshold:g} for "
-                f"{spec.name} ({source}): calls between the two would be missing. Set prune_below to {threshold:g} or lower "
-                "(0 computes every call), or raise the threshold."
+                f"expected keep thresholds of at least prune_below, {self.prune_below:g} nats, found "
+                f"{threshold:g} for {spec.name} ({source}): calls between the two would be missing. Set "
+                f"prune_below to {threshold:g} or lower (0 computes every call), or raise the threshold."
             )
         return threshold
 

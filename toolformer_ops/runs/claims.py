@@ -104,9 +104,10 @@ class Claims:
             )
 
     def wait_for_others(self, poll_seconds: float) -> list[uuid.UUID]:
-        """Wait until the documents that were left to others are done; returns those that are neither done nor claimed any more.
+        """Wait until the documents that were left to others are done.
 
-        Returns as soon as there are some of these; none: all are done.
+        Returns those that are neither done nor claimed any more. Returns as soon as there are some of these;
+        none: all are done.
         """
         is_told = False
         while self.left_to_others:

@@ -57,7 +57,8 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
 
     `versions` are those of the run's tools.
 
-    Seconds that were not given are those stored for the tool's version. If there are none, they are measured and
+    Seconds that were not given are those stored for the tool's version. If there are none, they are measured
+    and
     stored: the median over this version's executions, or over those of the version before.
 
     Raises:
@@ -77,14 +78,18 @@ def given_costs(choices: RunChoices) -> dict[str, CallCost]:
     unknown = [tool for tool in choices.tools if tool not in choices.call_seconds]
     if choices.nats_per_second and unknown:
         raise UsageError(
-            f"nats_per_second: expected the seconds of a call of {', '.join(unknown)}, found none. Add call_seconds, as "
+            f"nats_per_second: expected the seconds of a call of {', '.join(unknown)}, found none. Add "
+            "call_seconds, as "
             f'{{"{unknown[0]}": 0.5}}.'
         )
     return _costs(choices, choices.call_seconds)
 
 
 def with_costs(choices: RunChoices, costs: Mapping[str, CallCost]) -> RunChoices:
-    """The choices with the keep thresholds raised to what the calls cost; the same choices if nothing costs more."""
+    """The choices with the keep thresholds raised to what the calls cost.
+
+    They are the same choices if nothing costs more.
+    """
     dear = {tool: cost.cost_threshold for tool, cost in costs.items()}
     thresholds = {tool: choices.keep_threshold(get_tool(tool).spec) for tool in dear}
     raised = {tool: nats for tool, nats in dear.items() if nats > thresholds[tool]}
@@ -123,7 +128,8 @@ def _fixed_seconds(settings: Settings, tool: str, version: str) -> float:
             measured = database.fetch_all(connection, queries.costs.measured_call_seconds, **key)
             if not measured:
                 raise UsageError(
-                    f"nats_per_second: expected executed calls of {tool} to measure, found none. Give what a call takes, as "
+                    f"nats_per_second: expected executed calls of {tool} to measure, found none. Give what a "
+                    "call takes, as "
                     f'call_seconds {{"{tool}": 0.5}}; or run once with nats_per_second 0: a later run uses all of its work again.'
                 )
             [median] = measured

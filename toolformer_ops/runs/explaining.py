@@ -49,9 +49,9 @@ def explain_stored(
     )
     if not rows:
         raise UsageError(
-            f"expected such a call in {f'the run {run_id}' if run_id else 'the newest finished run'}, found none. The view "
-            "candidates lists document_id, call_id and position_char; another run is named by --run. Rows that retention "
-            "dropped are in the history: `toolformer-ops sql --history`."
+            f"expected such a call in {f'the run {run_id}' if run_id else 'the newest finished run'}, found "
+            "none. The view candidates lists document_id, call_id and position_char; another run is named by "
+            "--run. Rows that retention dropped are in the history: `toolformer-ops sql --history`."
         )
     explanations = []
     for row in rows:

@@ -56,7 +56,8 @@ UNWRITTEN_BATCHES = 2
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
-"""A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000 documents."""
+"""A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000
+documents."""
 
 
 @dataclass
@@ -120,7 +121,8 @@ class StageWork(ABC, Generic[Loaded]):
     """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by
     documents alone."""
     claims_documents: ClassVar[bool] = True
-    """Whether documents are claimed, so that runs at the same time share them: not where a claim costs more."""
+    """Whether documents are claimed, so that runs at the same time share them: not where a claim costs
+    more."""
     asks_float32: ClassVar[bool] = False
     """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
@@ -153,7 +155,10 @@ class StageWork(ABC, Generic[Loaded]):
         """Read what else the documents need."""
 
     def prepare(self, loaded: Loaded) -> None:
-        """Load what computing needs, such as the model; a process that dies here is not counted against the documents."""
+        """Load what computing needs, such as the model.
+
+        A process that dies here is not counted against the documents.
+        """
 
     @abstractmethod
     def compute(self, loaded: Loaded) -> MicroBatch:
@@ -357,7 +362,10 @@ class _ShardAtWork(Generic[Loaded]):
         return deque(batches)
 
     def read(self, planned: PlannedBatch) -> _ReadBatch[Loaded] | None:
-        """The documents of a micro-batch that are to be done here, and what their work needs; None if there are none."""
+        """The documents of a micro-batch that are to be done here, and what their work needs.
+
+        It is None if there are none.
+        """
         document_ids = list(planned.document_ids)
         if self.work.claims_documents:
             document_ids = self.claims.take(document_ids)
@@ -431,7 +439,10 @@ class _ShardAtWork(Generic[Loaded]):
             self.write(_ComputedBatch(self._given_up(document, loaded, OUT_OF_MEMORY)))
 
     def _within_memory(self, documents: Sequence[Document], loaded: Loaded) -> MicroBatch:
-        """The work on the documents; if memory is short, on the first half and then on the second, and so on."""
+        """The work on the documents.
+
+        If memory is short, it does the first half and then the second, and so on.
+        """
         try:
             return self.work.compute(loaded)
         except (DeviceMemoryError, MemoryError) as error:
@@ -468,9 +479,10 @@ def write_ledger(
     *,
     network: Throughput | None = None,
 ) -> None:
-    """Write the ledger rows of a micro-batch, and what it did by its run; both count a document that is finished already once.
+    """Write the ledger rows of a micro-batch, and what it did by its run.
 
-    The stage's own rows are there by now, in the same transaction: the ledger keeps their hash.
+    Both count a document that is finished already once. The stage's own rows are there by now, in the same
+    transaction: the ledger keeps their hash.
     """
     document_ids = [outcome.document_id for outcome in outcomes]
     tokens = kept_tokens(connection, run, document_ids)
@@ -550,9 +562,9 @@ class FeedingTimes:
         waited = spent["waiting_for_reading"] + spent["waiting_for_writing"]
         share_waited = waited / (waited + spent["computing"]) if waited else 0.0
         return (
-            f"computed {spent['computing']:.1f} s, waited {spent['waiting_for_reading']:.2f} s for reading and "
-            f"{spent['waiting_for_writing']:.2f} s for writing, {share_waited:.1%} of the time "
-            f"(reading took {spent['reading']:.2f} s, writing {spent['writing']:.2f} s)"
+            f"computed {spent['computing']:.1f} s, waited {spent['waiting_for_reading']:.2f} s for reading "
+            f"and {spent['waiting_for_writing']:.2f} s for writing, {share_waited:.1%} of the time (reading "
+            f"took {spent['reading']:.2f} s, writing {spent['writing']:.2f} s)"
         )
 
 
@@ -568,10 +580,9 @@ def feed(
 
     Where the time went is added to `times`.
 
-    A batch is read before the `UNWRITTEN_BATCHES` that precede it are written, and computed while the one before is, but for
-    a batch that is to be
-    `alone`: all before are written then. An error of any thread ends it all and is raised as it is; what was
-    computed until then is written, unless writing is what failed.
+    A batch is read before the `UNWRITTEN_BATCHES` that precede it are written, and computed while the one
+    before is, but for a batch that is to be `alone`: all before are written then. An error of any thread ends
+    it all and is raised as it is; what was computed until then is written, unless writing is what failed.
     """
     times = times or FeedingTimes()
     behind: Future[None] | None = None

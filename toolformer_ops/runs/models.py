@@ -1,4 +1,7 @@
-"""Load the language model that a user or a run names; a run's must be the one that the run was started with."""
+"""Load the language model that a user or a run names.
+
+That of a run must be the one that the run was started with.
+"""
 
 import functools
 import gc
@@ -84,10 +87,11 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
 
 
 def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
-    """The choices; samples end at the arrow if that was left open and the model that samples learned without results of calls.
+    """The choices.
 
-    A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run without
-    a network would have another recipe.
+    Samples end at the arrow if that was left open and the model that samples learned without results of
+    calls. A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run
+    without a network would have another recipe.
 
     Raises:
         ModelError: the model is not there.
@@ -108,21 +112,24 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
 
 
 def require_identity(what: str, expected: str, actual: str, address: str) -> None:
-    """Refuse a model that is no longer the one that something was made with; `what` begins the message: `run X was started`.
+    """Refuse a model that is no longer the one that something was made with.
+
+    `what` begins the message: `run X was started`.
 
     Raises:
         ConfigurationError: the weights or the tokenizer at `address` have another identity.
     """
     if actual != expected:
         raise ConfigurationError(
-            f"{what} with the model {expected}, found {actual} at {address}. Put the first one back, or start a new run."
+            f"{what} with the model {expected}, found {actual} at {address}. Put the first one back, or "
+            "start a new run."
         )
 
 
 def proposer_identity(settings: Settings, choices: RunChoices, model_identity: str) -> str | None:
-    """The identity of the model that proposes calls, if it is another than the one that scores them; else None.
+    """The identity of the model that proposes calls, if it is another than the one that scores them.
 
-    Raises as `language_model.models.model_identity`.
+    It is None otherwise. Raises as `language_model.models.model_identity`.
     """
     from toolformer_ops.language_model.models import model_identity as identity_of
 
@@ -154,7 +161,7 @@ def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], La
 def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer | None:
     """The proposer behind an endpoint, without a database: it has answered for one token, and its answers are kept in the cache.
 
-    None if the run names none.
+    It is None if the run names none.
 
     Raises:
         ConfigurationError: its file or its key is not there.
@@ -171,9 +178,9 @@ def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer
 
 
 def require_endpoint(settings: Settings, choices: RunChoices) -> Endpoint | None:
-    """The endpoint that proposes calls in a run, which has answered for one token; None if the run names none.
+    """The endpoint that proposes calls in a run, which has answered for one token.
 
-    Raises as `endpoint_beside`.
+    None if the run names none. Raises as `endpoint_beside`.
     """
     if choices.proposer is None or not is_endpoint(choices.proposer):
         return None
@@ -194,7 +201,9 @@ def _client_of(settings: Settings, address: str, endpoint: Endpoint) -> Client:
 
 
 def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], TokenizedText] | None":
-    """How the language model of a run tokenises a text, if another one that is loaded proposes the calls; else None.
+    """How the language model of a run tokenises a text, if another one that is loaded proposes the calls.
+
+    It is None otherwise.
 
     Raises:
         ModelError: the model is not there.
@@ -291,8 +300,9 @@ class RunModel:
             version = tool.version(settings, run.model_identity)
             if version != run.tool_version:
                 raise ConfigurationError(
-                    f"run {run.run_id} was started with {run.tool} version {run.tool_version}, found {version}: its code, index or "
-                    f"model changed meanwhile. Start a new run; what was sampled is used again."
+                    f"run {run.run_id} was started with {run.tool} version {run.tool_version}, found "
+                    f"{version}: its code, index or model changed meanwhile. Start a new run; what was "
+                    "sampled is used again."
                 )
             self._tools[run.tool] = functools.cache(lambda: tool.open(settings, lambda: self.of(run)))
         return self._tools[run.tool]

@@ -39,7 +39,8 @@ class DagRun:
             when = None
         if not dag_id or when is None or when.tzinfo is None:
             raise UsageError(
-                f"--dag-run: expected DAG@TIME, such as annotate_corpus@2026-11-26T02:00:00+00:00, found {text!r}."
+                "--dag-run: expected DAG@TIME, such as annotate_corpus@2026-11-26T02:00:00+00:00, found "
+                f"{text!r}."
             )
         return cls(dag_id, when)
 

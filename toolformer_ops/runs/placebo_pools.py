@@ -107,8 +107,9 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     unfiltered, unscored, _ = unfinished_documents(connection, run)
     if unfiltered or unscored:
         raise NoResultError(
-            f"run {run.run_id}, {run.tool}: expected all documents scored before placebos are drawn, found {unfiltered} that are "
-            f"not filtered and {unscored} that are not scored. Run `toolformer-ops stage annotate` for them first."
+            f"run {run.run_id}, {run.tool}: expected all documents scored before placebos are drawn, found "
+            f"{unfiltered} that are not filtered and {unscored} that are not scored. Run `toolformer-ops "
+            "stage annotate` for them first."
         )
     if pool := known_pool(connection, run, choices):
         return pool
@@ -143,7 +144,8 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, **pool_key})
     logger.info(
-        "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the false-discovery rate",
+        "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the "
+        "false-discovery rate",
         run.tool, len(drawn), size.calls, share,
     )  # fmt: skip
     return recipe.recipe_id

@@ -145,9 +145,10 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
 
 
 def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
-    """Count a tool's rates in a run, instead of what was counted before; returns them by threshold, the lowest first.
+    """Count a tool's rates in a run, instead of what was counted before.
 
-    Empty for a run without placebos. Call it if the placebos of all documents are scored.
+    Returns them by threshold, the lowest first. Empty for a run without placebos. Call it if the placebos of
+    all documents are scored.
     """
     if run.placebo_recipe_id is None:
         return {}
@@ -184,7 +185,10 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
 
 
 def store_missing_rates(connection: Connection, run_id: str) -> None:
-    """Count the rates of the tools whose check another run passed, so that this run has none; nothing if documents are undone."""
+    """Count the rates of the tools whose check another run passed, so that this run has none.
+
+    It stores nothing if documents are undone.
+    """
     for run in load_run_tools(connection, run_id):
         if run.placebo_recipe_id is None or database.fetch_all(
             connection, queries.placebos.rates_of_run, **run.ids
@@ -225,13 +229,13 @@ class Interval:
 
 
 def lowest_interval(intervals: Sequence[Interval], scale: float, largest_rate: float) -> int | None:
-    """The number of the lowest interval at whose calls the rate is held, from below; None if it is held nowhere.
+    """The number of the lowest interval at whose calls the rate is held, from below.
 
-    Looking at every threshold finds one at which few placebos happen to lie above. So one placebo is added to
-    those above, as in the selection by knockoffs (Barber and Candes, 2015, "knockoff+"): the expected share of
-    useless calls is then at most `largest_rate`, whichever threshold is taken, if a useless call lies above a
-    threshold as often as its placebo. `scale` is the number of calls that a sampled placebo stands for; a
-    simulation in the tests says what the true rate is.
+    It is None if it is held nowhere. Looking at every threshold finds one at which few placebos happen to lie
+    above. So one placebo is added to those above, as in the selection by knockoffs (Barber and Candes, 2015,
+    "knockoff+"): the expected share of useless calls is then at most `largest_rate`, whichever threshold is
+    taken, if a useless call lies above a threshold as often as its placebo. `scale` is the number of calls
+    that a sampled placebo stands for; a simulation in the tests says what the true rate is.
     """
     calls = sum(interval.calls for interval in intervals)
     placebos = sum(interval.placebos_at_lower_end for interval in intervals)

@@ -1,9 +1,9 @@
 """What a run's sampling and scoring should have taken on its GPUs, beside what it took: so that a slow node is seen.
 
 Reckoned by the roofline (`roofline.py`) from what the run did: texts, places, samples, scored and verified
-calls, and their mean lengths. Only of a run whose model proposes for itself, has the parts of Llama, and worked
-on cards that the roofline knows; of others nothing is said. Placebos, tools and the loading of models are not
-counted, on either side. Reads Postgres and the model's config.json; writes nothing.
+calls, and their mean lengths. Only of a run whose model proposes for itself, has the parts of Llama, and
+worked on cards that the roofline knows; of others nothing is said. Placebos, tools and the loading of models
+are not counted, on either side. Reads Postgres and the model's config.json; writes nothing.
 """
 
 import logging
@@ -24,7 +24,7 @@ from toolformer_ops.storage import database, queries
 logger = logging.getLogger(__name__)
 
 ONE_PASS_OF_TWO = 0.5
-"""Of a call's scoring, for one that was proved useless before its second pass."""
+"""The share of a call's scoring that is done if the call is proved useless before its second pass."""
 _CARDS = re.compile(r"(?:(\d+) )?(.+)")
 
 
@@ -38,7 +38,7 @@ class PredictedCost:
 
     @property
     def as_json(self) -> dict[str, float]:
-        """As `annotation_runs.cost` holds it; `times_predicted` is the ratio."""
+        """The costs as `annotation_runs.cost` holds them; `times_predicted` is the ratio."""
         return {
             "network_hours": round(self.network_hours, 4),
             "predicted_hours": round(self.predicted_hours, 4),
@@ -114,7 +114,10 @@ def _predicted(work: Row[Any], shape: Shape) -> PredictedCost | None:
 
 
 def _device_and_count(cards: Sequence[str] | None) -> tuple[Device, int] | None:
-    """The device and how many of it, if all work was on cards of one name that the roofline knows; else None."""
+    """The device and how many of it, if all work was on cards of one name that the roofline knows.
+
+    It is None otherwise.
+    """
     if not cards or len(cards) != 1:
         return None
     match = _CARDS.fullmatch(cards[0])

@@ -38,7 +38,8 @@ def require_known_fields(sent: Collection[str], fields: Collection[str]) -> None
         problems.append(f"{name} (did you mean {near[0]}?)" if near else name)
     if problems:
         raise UsageError(
-            f"expected the fields of the form, found {', '.join(problems)}. `toolformer-ops parameters` prints them."
+            f"expected the fields of the form, found {', '.join(problems)}. `toolformer-ops parameters` "
+            "prints them."
         )
 
 
@@ -72,7 +73,9 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
 
 
 def require_finetuning(settings: Settings, sent: Mapping[str, Any]) -> RunChoices:
-    """The choices of a run that finetunes on a release, if they fit together; corpus and model are the release's, and empty here.
+    """The choices of a run that finetunes on a release, if they fit together.
+
+    Corpus and model are the release's, and empty here.
 
     Raises:
         UsageError: as `require_annotation`.
@@ -117,5 +120,6 @@ def require_there(settings: Settings, address: str, name: str) -> None:
         looking.shutdown(wait=False)
     if not there:
         raise UsageError(
-            f"{name}: expected files at {described(address)}, found nothing. Correct it, or put the files there."
+            f"{name}: expected files at {described(address)}, found nothing. Correct it, or put the files "
+            "there."
         )

@@ -15,8 +15,8 @@ A tool's work on a text, phase by phase:
                 GPU has room for float32 weights, too
 
 A model that is too large for one GPU has its layers on several, which work one after the other: an hour of
-the model is an hour of each of them. `benchmarks/predictions.py` reckons whole cards, `predicted_costs.py` what a
-run has done.
+the model is an hour of each of them. `benchmarks/predictions.py` reckons whole cards, `predicted_costs.py`
+what a run has done.
 """
 
 import math
@@ -37,31 +37,33 @@ if TYPE_CHECKING:
 
 TEXT_TOKENS = 200.0
 TEXTS_TOGETHER = 64
-"""Of a micro-batch, if the KV cache has room for them."""
+"""So many texts of a micro-batch are computed together if the KV cache has room for them."""
 OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
 """Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the
 layers move."""
 MATRIX_SHARE = 0.75
-"""Of the maker's peak that matrix products of a pass reach. Measured: scoring of 7B reaches 462 TFLOP/s, and 64 % of
-its kernels' time are products, with the GPU busy for 96 % of the time, so products reach 0.76 of 989. A cube of 8,192
-alone reaches 797."""
+"""The share of the maker's peak that matrix products of a pass reach. Measured: scoring of 7B reaches 462
+TFLOP/s, and 64 % of its kernels' time are products, with the GPU busy for 96 % of the time, so products reach
+0.76 of 989. A cube of 8,192 alone reaches 797."""
 ATTENTION_SHARE = 0.4
-"""Of the peak that flash attention reaches, tiles that are filled with nothing counted. Measured: a layer's step with
-3,200 rows of 7B takes 2.20 ms for own columns and 0.71 for texts; by this share 2.17 and 0.65."""
+"""The share of the peak that flash attention reaches, tiles that are filled with nothing counted. Measured: a
+layer's step with 3,200 rows of 7B takes 2.20 ms for own columns and 0.71 for texts; by this share 2.17 and
+0.65."""
 QUERY_TILE, KEY_TILE = 128, 128
 """Flash attention computes tiles of so many queries and columns, however few there are."""
 OWN_COLUMNS_SHARE = 0.55
-"""Of the bandwidth that a batched product over the sequences' own columns reaches. Measured: a layer's step with 3,200
-rows of 7B takes 0.54 ms; their room for 27 tokens is 1.4 GB."""
+"""The share of the bandwidth that a batched product over the sequences' own columns reaches. Measured: a
+layer's step with 3,200 rows of 7B takes 0.54 ms; their room for 27 tokens is 1.4 GB."""
 BANDWIDTH_SHARE = 0.85
-"""Of the bandwidth that reading and writing reach in large kernels; assumed."""
+"""The share of the bandwidth that reading and writing reach in large kernels; assumed."""
 ELEMENTWISE_SHARE = 0.45
-"""The same in a layer's norms, rotary positions and activations, a third of scoring. Measured."""
+"""The share of the bandwidth that is reached in a layer's norms, rotary positions and activations, a third of
+scoring. Measured."""
 BUSY = {"positions": 0.96, "sampling": 0.83, "scoring": 0.96}
-"""Share of a phase in which the GPU works and does not wait for launches. Measured with 7B; with 1.5B it is 0.66 in
-sampling and 0.82 in scoring."""
+"""Share of a phase in which the GPU works and does not wait for launches. Measured with 7B; with 1.5B it is
+0.66 in sampling and 0.82 in scoring."""
 WEIGHTS_SHARE = 0.8
-"""Of a GPU's memory, at most, for weights: the rest is for keys, values and activations."""
+"""Weights take at most this share of a GPU's memory: the rest is for keys, values and activations."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Device:
 
 
 NUMBER_BYTES = {"bfloat16": 2, "TF32": 4, "float32": 4}
-"""Of a number that is multiplied in this format; float16 is as bfloat16."""
+"""Bytes of a number that is multiplied in each format; float16 is as bfloat16."""
 AMPERE = {"bfloat16": 312e12, "TF32": 156e12, "float32": 19.5e12}
 HOPPER = {"bfloat16": 989e12, "TF32": 494e12, "float32": 67e12}
 DEVICES = (
@@ -103,7 +105,7 @@ class Shape:
 
     width: int
     inner: int
-    """Of the feed-forward layer, which has three matrices."""
+    """The width of the feed-forward layer, which has three matrices."""
     layers: int
     heads: int
     key_heads: int
@@ -111,7 +113,7 @@ class Shape:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Shape | None":
-        """Of a config.json; None if the network has other parts, such as experts."""
+        """The shape in a config.json; None if the network has other parts, such as experts."""
         names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
         sizes = [config.get(name) for name in names]
         if not all(isinstance(size, int) for size in sizes) or any(config.get(name) for name in EXPERTS):
@@ -134,7 +136,7 @@ class ToolWork:
     positions: float
     """How many are sampled."""
     samples: float
-    """Of each position."""
+    """How many samples each position gets."""
     prompt: float
     call: float
     result: float
@@ -159,7 +161,7 @@ class Runs:
 
     number: float
     queries: float
-    """Of each sequence."""
+    """Queries of each sequence."""
     seen: float
     """Columns that a query sees, in the mean."""
 
@@ -173,8 +175,8 @@ class Runs:
 Kernels = list[tuple[float, float]]
 """Arithmetic and bytes of each kernel."""
 Cost = NDArray[np.float64]
-"""Of a part of the work on one device: seconds of kernels that arithmetic limits, and of those that bytes
-limit."""
+"""What a part of the work on one device costs: seconds of kernels that arithmetic limits, and of those that
+bytes limit."""
 
 
 def cost_of(
@@ -254,7 +256,7 @@ class Prediction:
         return cost_of(kernels, self.device, number_format)
 
     def attention(self, kinds: Sequence[Runs], number_format: str) -> Kernels:
-        """Of a layer: a kernel for each kind of columns, whose results are merged if there are several."""
+        """The kernels of a layer: one for each kind of columns, whose results are merged if there are several."""
         size = NUMBER_BYTES[number_format]
         kernels: Kernels = []
         for runs in kinds:
@@ -285,8 +287,8 @@ class Prediction:
     def sampling(self, work: ToolWork, texts: int | None = None, *, own_by_kernel: bool = False) -> Cost:
         """Seconds a text, of so many that grow together (None: as many as there is room for).
 
-        The prompt is read once, a text once a position. A sequence's own columns are one batched product, which
-        reads all the room that they have; `own_by_kernel`: by flash attention, as when it was measured.
+        The prompt is read once, a text once a position. A sequence's own columns are one batched product,
+        which reads all the room that they have; `own_by_kernel`: by flash attention, as when it was measured.
         """
         number_format = self.number_format
         texts = texts or self.texts_together(work)

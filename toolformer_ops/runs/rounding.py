@@ -43,7 +43,9 @@ _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
 
 
 def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
-    """Let a model in low precision allow for the rounding that Postgres has for it on this device; measure it if that was not done.
+    """Let a model in low precision allow for the rounding that Postgres has for it on this device.
+
+    It is measured if that was not done.
 
     Raises:
         ModelError: as `LanguageModel.verifies`, for this choice.

@@ -119,8 +119,8 @@ def require_run(on: Engine | Connection, run_id: str) -> Row[Any]:
     runs = database.fetch_all(on, queries.runs.by_id, run_id=run_id)
     if not runs:
         raise UsageError(
-            f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the table annotation_runs "
-            "lists them."
+            f"expected a started run, found {run_id!r}. `toolformer-ops stage start-run` starts one; the "
+            "table annotation_runs lists them."
         )
     return runs[0]
 

@@ -21,9 +21,11 @@ from toolformer_ops.errors import ConfigurationError, ToolformerError, UnseenErr
 SESSIONS_AT_ONCE = 20
 """Stages, pages and people that ask Postgres at the same time."""
 BYTES_PER_BUFFER_BYTE = 32
-"""A database may be so many times as large as shared_buffers: the upper levels of its indexes and a night's rows fit."""
+"""A database may be so many times as large as shared_buffers: the upper levels of its indexes and a night's
+rows fit."""
 BUFFERS_OF_MEMORY = 8
-"""Postgres' buffers need not be more than this part of its machine's memory, the rest of which caches its files, too."""
+"""Postgres' buffers need not be more than this part of its machine's memory, the rest of which caches its
+files, too."""
 GIB = 2**30
 
 State = Literal["ok", "missing", "unknown"]
@@ -73,7 +75,8 @@ def _postgres(settings: Settings) -> str:
     engine.dispose()
     if missing:
         raise ConfigurationError(
-            f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run `toolformer-ops migrate`."
+            f"answers, and lacks {len(missing)} files of its tables, the first {missing[0]}. Run "
+            "`toolformer-ops migrate`."
         )
     waiting = f"; views of people that wait in lost_views: {', '.join(lost)}" if lost else ""
     return f"answers, and has this version's tables{waiting}"
@@ -91,9 +94,9 @@ def _locks(settings: Settings) -> str:
     if sessions < SESSIONS_AT_ONCE:
         wanted = math.ceil(SESSIONS_AT_ONCE * seen.locks_of_a_question / seen.connections)
         raise ConfigurationError(
-            f"{described}, so that {sessions} sessions that ask at once fill them (out of shared memory). Set "
-            f"max_locks_per_transaction to {wanted:,} or more in postgresql.conf and restart Postgres, or drop old recipes with "
-            "`toolformer-ops retention`."
+            f"{described}, so that {sessions} sessions that ask at once fill them (out of shared memory). "
+            f"Set max_locks_per_transaction to {wanted:,} or more in postgresql.conf and restart Postgres, "
+            "or drop old recipes with `toolformer-ops retention`."
         )
     return described
 
@@ -109,15 +112,16 @@ def _memory(settings: Settings) -> str:
     engine.dispose()
     memory = psutil.virtual_memory().total if seen.is_here else None
     described = (
-        f"{seen.shared_buffers / GIB:.2f} GiB of shared_buffers for {seen.database_bytes / GIB:.2f} GiB of data; "
-        f"{seen.work_mem / 2**20:.0f} MiB of work_mem for each sort of {seen.connections} sessions"
+        f"{seen.shared_buffers / GIB:.2f} GiB of shared_buffers for {seen.database_bytes / GIB:.2f} GiB of "
+        f"data; {seen.work_mem / 2**20:.0f} MiB of work_mem for each sort of {seen.connections} sessions"
     )
     buffers = seen.database_bytes / BYTES_PER_BUFFER_BYTE
     if memory is not None:
         buffers = min(buffers, memory / BUFFERS_OF_MEMORY)
     if seen.shared_buffers < buffers:
         raise ConfigurationError(
-            f"{described}. Set shared_buffers to {math.ceil(buffers / 2**20):,}MB or more in postgresql.conf and restart Postgres."
+            f"{described}. Set shared_buffers to {math.ceil(buffers / 2**20):,}MB or more in postgresql.conf "
+            "and restart Postgres."
         )
     if memory is not None and seen.work_mem * seen.connections > memory / 2:
         raise ConfigurationError(

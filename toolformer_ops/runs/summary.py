@@ -47,7 +47,8 @@ class ToolSummary:
     annotated_by_failed: int
     """Documents that runs of its schedule worked on that ended without success since the run before."""
     reused: int
-    """The run's other documents: their work was done under the same recipes by the run before, or by others."""
+    """The run's other documents: their work was done under the same recipes by the run before, or by
+    others."""
     calls_added: int
     """Calls of the release that the release before does not hold."""
     calls_removed: int
@@ -170,7 +171,8 @@ class NothingReleased:
         """What a note says of it; `documents` are the run's."""
         why = "No call was kept" if self.is_nothing_kept else "Each kept call is left out of the release"
         lines = [
-            f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, {self.scored:,} of them scored"
+            f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, "
+            f"{self.scored:,} of them scored"
         ]
         lines += [f"Nearest: {call}" for call in self.nearest]
         if self.thresholds:
@@ -289,7 +291,10 @@ class RunSummary:
         return ", ".join([*counts, *([f"model {self.model_id[:8]}"] if self.model_id else [])])
 
     def as_text(self) -> str:
-        """Lines that a mail, a chat and Airflow's note show alike; the first matter most, for a note holds 1,000 characters."""
+        """Lines that a mail, a chat and Airflow's note show alike.
+
+        The first matter most, for a note holds 1,000 characters.
+        """
         # 1. What changed.
         lines = self.nothing_released.lines(self.documents) if self.nothing_released else []
         if self.is_nothing_new:
@@ -356,9 +361,9 @@ class RunSummary:
         )
         reasons = ", ".join(f"{title(reason)} {count:,}" for reason, count in tool.removed_by_reason.items())
         return (
-            f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls kept, "
-            f"{tool.calls_added:,} new and {tool.calls_removed:,} gone{f' ({reasons})' if reasons else ''}; "
-            f"kept by chance: {tool.kept_by_chance}"
+            f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls "
+            f"kept, {tool.calls_added:,} new and {tool.calls_removed:,} "
+            f"gone{f' ({reasons})' if reasons else ''}; kept by chance: {tool.kept_by_chance}"
         )
 
 
@@ -380,7 +385,8 @@ class ListedRun:
     examples: int
     """Texts of the release."""
     own_documents: int
-    """Documents that the run itself worked on, of each tool the stage with the most, summed over the tools."""
+    """Documents that the run itself worked on, of each tool the stage with the most, summed over the
+    tools."""
     device_seconds: float
 
 

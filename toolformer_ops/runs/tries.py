@@ -80,7 +80,9 @@ def plan_batches(
     tokens: Mapping[uuid.UUID, int] = MappingProxyType({}),
     most_tokens: int = 0,
 ) -> list[PlannedBatch]:
-    """Cut documents into micro-batches; long ones come after the others, and last those at which a process died, cut as above.
+    """Cut documents into micro-batches.
+
+    Long ones come after the others, and last those at which a process died, cut as above.
 
     Args:
         pending: the documents to be done, in their order.
@@ -197,15 +199,17 @@ class Tries:
         if here or database.fetch_all(self.engine, queries.tries.recipe_has_done, **self.of_stage):
             return
         raise DeviceMemoryError(
-            f"{self.stage}: expected memory for a text, found too little for document {document_id} alone ({reason}), and no "
-            "other was ever done with this model and these choices. Give the stage more memory (the pod template's limits, a "
-            "larger GPU), or take TOOLFORMER_DTYPE=bfloat16 or a smaller model."
+            f"{self.stage}: expected memory for a text, found too little for document {document_id} alone "
+            f"({reason}), and no other was ever done with this model and these choices. Give the stage more "
+            "memory (the pod template's limits, a larger GPU), or take TOOLFORMER_DTYPE=bfloat16 or a "
+            "smaller model."
         )
 
     def failed(self, document_id: uuid.UUID, reason: str, deaths: int) -> TableRow:
         """The row of a document that is given up."""
         logger.warning(
-            "%s: document %s is given up (%s, %d processes died at it); `toolformer-ops retry-failed` has it tried again",
+            "%s: document %s is given up (%s, %d processes died at it); `toolformer-ops retry-failed` has "
+            "it tried again",
             self.stage, document_id, reason, deaths,
         )  # fmt: skip
         return TableRow.of(

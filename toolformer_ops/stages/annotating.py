@@ -2,12 +2,12 @@
 
 In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the
 first scored calls do not wait for the whole shard, nor for a long text. A run that loads a proposer has
-one round, so that each of its models is loaded once. Each stage has its own recipe, micro-batches and ledger rows: the
-rows are those of the single commands, and a process that is killed in one stage does not repeat the stages
-before it. A shard without work loads no model.
+one round, so that each of its models is loaded once. Each stage has its own recipe, micro-batches and ledger
+rows: the rows are those of the single commands, and a process that is killed in one stage does not repeat the
+stages before it. A shard without work loads no model.
 
-A run with equal recipes that works at the same time has claimed some of the documents (`runs/claims.py`): only
-the last round waits for them.
+A run with equal recipes that works at the same time has claimed some of the documents (`runs/claims.py`):
+only the last round waits for them.
 
 Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the
 same rounds. Else the process that finishes the tool's last shard draws them, and scores those of its shard at

@@ -81,8 +81,8 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     choices = RunChoices.parse(run.parameters)
     if not choices.evaluation_data:
         raise UsageError(
-            f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found none. "
-            "docs/evaluation.md says what is in it."
+            f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found "
+            "none. docs/evaluation.md says what is in it."
         )
     base = EvaluatedModel(
         name=run.model_identity, model_id=None, address=choices.model, variants=(("base", 0),)

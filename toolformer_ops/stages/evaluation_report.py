@@ -116,8 +116,8 @@ def fetch_report(settings: Settings, run_id: str, out: Path) -> Path:
         page = ObjectStore(settings).get(report_key(run_id))
     except ObjectNotFoundError as error:
         raise UsageError(
-            f"--run: expected a run with a report, found none of {run_id!r} ({error}). Run `toolformer-ops stage "
-            f"report-evaluation --run {run_id}`."
+            f"--run: expected a run with a report, found none of {run_id!r} ({error}). Run `toolformer-ops "
+            f"stage report-evaluation --run {run_id}`."
         ) from error
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(page)

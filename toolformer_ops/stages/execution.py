@@ -110,7 +110,10 @@ class ExecuteWork(StageWork[CallInputs]):
     def _answered(
         self, loaded: CallInputs, missing: Sequence[uuid.UUID], outputs: Sequence[ToolOutput], seconds: float
     ) -> MicroBatch:
-        """The rows of the fresh outputs, and the counts of the documents that asked; `seconds` is an input's share."""
+        """The rows of the fresh outputs, and the counts of the documents that asked.
+
+        `seconds` is an input's share.
+        """
         rows: list[TableRow] = []
         fresh: dict[uuid.UUID, str | None] = {}
         for key, output in zip(missing, outputs, strict=True):

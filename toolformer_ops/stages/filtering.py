@@ -24,7 +24,8 @@ from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 LEAST_DOCUMENTS = 256
-"""The least documents of a full micro-batch: to judge a text takes little time, and each micro-batch is a transaction."""
+"""The least documents of a full micro-batch: to judge a text takes little time, and each micro-batch is a
+transaction."""
 
 
 @dataclass

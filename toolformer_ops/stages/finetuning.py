@@ -76,8 +76,8 @@ def load_finetuning_run(
     if not releases or not releases[0].documents:
         state = "one without texts" if releases else "none"
         raise NoResultError(
-            f"run {run_id}: expected a release with texts to train on, found {state}. No model is trained or published. "
-            "The view threshold_counts shows what lower thresholds would keep."
+            f"run {run_id}: expected a release with texts to train on, found {state}. No model is trained or "
+            "published. The view threshold_counts shows what lower thresholds would keep."
         )
     choices = RunChoices.parse(run.parameters)
     recipe = FinetuningRecipe(
@@ -213,7 +213,8 @@ def publish(settings: Settings, run_id: str, *, without_calls: bool = False) -> 
     manifest = store.read_manifest(prefix) or store.read_manifest(prefix, DRAFT)
     if manifest is None:
         raise UsageError(
-            f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `{command}` first."
+            f"run {run_id}: expected the trained model {store.uri(prefix)}, found none. Run `{command}` "
+            "first."
         )
     require_registered(manifest, registered_sha256(settings, store.uri(prefix)))
     try:

@@ -78,7 +78,9 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
 
 
 def publish_index(settings: Settings, folder: Path, manifest: IndexManifest) -> artifacts.Artifact:
-    """Publish the index in a folder, and make it the newest; an index of the same fingerprint that exists is not written again.
+    """Publish the index in a folder, and make it the newest.
+
+    An index of the same fingerprint that exists is not written again.
 
     Raises:
         ObjectStoreError, DatabaseError: S3 or Postgres refuse.

@@ -10,8 +10,8 @@ other.
 
 Which records count, over all files in the order of their names and lines: of those with the same id the last
 one, then of those with the same text the first one. If the address of the corpus says so, a text that nearly
-repeats one with a lesser id does not count, either. The others are kept in `corpus_spare_records`: one of them
-counts when the one that counts now disappears.
+repeats one with a lesser id does not count, either. The others are kept in `corpus_spare_records`: one of
+them counts when the one that counts now disappears.
 """
 
 import itertools
@@ -42,16 +42,17 @@ logger = logging.getLogger(__name__)
 READING_VERSION = 3
 """Raised where other records would be read from the same bytes: every file is then read again once."""
 REFUSED_ROWS = 100
-"""For each file and reason, so many refused records have a row in `rejected_documents`, the first ones; all are
-counted."""
+"""For each file and reason, so many refused records have a row in `rejected_documents`, the first ones; all
+are counted."""
 RECORDS_PER_TRANSACTION = 5000
 CHARACTERS_PER_TRANSACTION = 32_000_000
 HELD_LINES_A_PIECE = 1_000_000
-"""Lines of a file that one value of Postgres holds, 12 bytes each: 89 million would be more than it may be long."""
+"""Lines of a file that one value of Postgres holds, 12 bytes each: 89 million would be more than it may be
+long."""
 FILES_PER_TRANSACTION = 5000
 HELD_RECORDS = 1_000_000
-"""For files with so many records in all, the lines that the newest version holds are fetched at once, 12 bytes each; of a
-larger file all are."""
+"""For files with so many records in all, the lines that the newest version holds are fetched at once, 12
+bytes each; of a larger file all are."""
 PROGRESS_SECONDS = 60.0
 """After so many seconds the log says again how far an ingestion is."""
 ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
@@ -122,7 +123,9 @@ def ingest_corpus(
     accept_shrink: bool = False,
     records_per_transaction: int = RECORDS_PER_TRANSACTION,
 ) -> IngestReport:
-    """Ingest a file or folder of JSON Lines or Parquet from a path, file:// or s3://; the same files again make no new version.
+    """Ingest a file or folder of JSON Lines or Parquet from a path, file:// or s3://.
+
+    The same files again make no new version.
 
     Args:
         settings: of the deployment.
@@ -169,8 +172,8 @@ def ingest_corpus(
     by_reason = ", ".join(f"{count} {reason}" for reason, count in report.rejected_by_reason.items())
     near = f" ({report.near_duplicates} of them nearly)" if report.near_duplicates else ""
     logger.info(
-        "ingested %s: %s version %d of %d documents: %d added, %d removed, %d corrected, %d kept, %d ids with another text; "
-        "%d duplicates%s, %d rejected%s; %d of %d files unchanged",
+        "ingested %s: %s version %d of %d documents: %d added, %d removed, %d corrected, %d kept, %d ids "
+        "with another text; %d duplicates%s, %d rejected%s; %d of %d files unchanged",
         *(uri, "new" if report.is_new else "still", report.version, report.documents),
         *(report.added, report.removed, report.corrected, report.kept, report.changed),
         *(report.duplicates, near, report.rejected, f" ({by_reason})" if by_reason else ""),
@@ -191,7 +194,8 @@ class HeldLines:
     """The lines of a file as its newest version holds them: which of them the file has still, and which are gone.
 
     Args:
-        pieces: 12 bytes for each line, in order: its number and its hash, as ingestion.held_lines returns them.
+        pieces: 12 bytes for each line, in order: its number and its hash, as ingestion.held_lines returns
+        them.
     """
 
     def __init__(self, pieces: Iterable[bytes] = ()) -> None:
@@ -230,7 +234,7 @@ class ReadFile:
     file: CorpusFile
     before: Row[Any] | None
     """Its row of `corpus_files`; None if the newest version does not have it."""
-    held: HeldLines
+    stored_lines: HeldLines
     is_compared: bool = False
     """Whether lines that the newest version holds are left out."""
     sha256: str = ""
@@ -250,8 +254,11 @@ class ReadFile:
 
     @property
     def all_usable(self) -> int:
-        """Records that are usable, with those that the newest version has in the same line; complete at its end."""
-        return self.usable + self.held.known
+        """Records that are usable, with those that the newest version has in the same line.
+
+        It is complete at its end.
+        """
+        return self.usable + self.stored_lines.known
 
     def row(self) -> tuple[Any, ...]:
         """Its row of `read_files`, once all its records are written."""
@@ -357,7 +364,7 @@ class Reading:
                 self._read_all(changed, progress)
                 changed = []
                 held_records = 0
-            changed.append(ReadFile(number, file, before, held=HeldLines()))
+            changed.append(ReadFile(number, file, before, stored_lines=HeldLines()))
             held_records += usable_before
         self._read_all(changed, progress)
         self.write_batch()
@@ -398,7 +405,7 @@ class Reading:
             for row in rows:
                 pieces[row.file_uri].append(row.lines)
             for uri, file_pieces in pieces.items():
-                compared[uri].held = HeldLines(file_pieces)
+                compared[uri].stored_lines = HeldLines(file_pieces)
         for file in changed:
             self._read(file, progress)
             self.read_files += 1
@@ -406,12 +413,12 @@ class Reading:
     def _read(self, file: ReadFile, progress: Progress) -> None:
         def is_known(line: int, line_hash: int) -> bool:
             progress.at(file.number, file.file, line)
-            return file.held.is_known(line, line_hash)
+            return file.stored_lines.is_known(line, line_hash)
 
         progress.at(file.number, file.file)
         with OpenedFile(file.file, UnpackingLimits.of(self.settings)) as opened:
             if opened.is_parquet:
-                file.held = HeldLines()
+                file.stored_lines = HeldLines()
             else:
                 file.is_compared = file.may_be_compared
             records = read_records(opened, self.settings.max_line_bytes, is_known, self.names)
@@ -533,7 +540,7 @@ class Reading:
         gone: list[tuple[Any, ...]] = []
         for file in self.ended:
             self._require_half(file)
-            gone.extend((file.number, line, "gone") for line in file.held.gone())
+            gone.extend((file.number, line, "gone") for line in file.stored_lines.gone())
         database.copy_rows(connection, "read_lines", ("file", "line", "kind"), copy_text(gone))
         rows = copy_text(file.row() for file in self.ended)
         database.copy_rows(connection, "read_files", _FILE_COLUMNS, rows)
@@ -553,8 +560,9 @@ class Reading:
         if self.accept_shrink or (file.all_usable + file.refused["forgotten"]) * 2 >= usable_before:
             return
         raise CorpusError(
-            f"{file.file.uri}: expected at least half of the {usable_before} usable records of the newest version, "
-            f"found {file.all_usable}. No version is made. Look at what wrote the file, {ACCEPT_SHRINK}."
+            f"{file.file.uri}: expected at least half of the {usable_before} usable records of the newest "
+            f"version, found {file.all_usable}. No version is made. Look at what wrote the file, "
+            f"{ACCEPT_SHRINK}."
         )
 
 
@@ -610,8 +618,9 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
             and not reading.accept_shrink
         ):
             raise CorpusError(
-                f"{uri}: expected at least half of the {documents_before} documents of version {version - 1}, "
-                f"found {sums.documents}. No version is made. Look at what wrote the files, {ACCEPT_SHRINK}."
+                f"{uri}: expected at least half of the {documents_before} documents of version "
+                f"{version - 1}, found {sums.documents}. No version is made. Look at what wrote the files, "
+                f"{ACCEPT_SHRINK}."
             )
         # 3. The version, unless its files say the same in other bytes.
         is_new = (

@@ -122,7 +122,10 @@ class PlaceboWork(StageWork[Loaded]):
     def _batch(
         self, loaded: Loaded, scored: list[list[list[PlaceboLoss]]], seconds: float = 0.0
     ) -> MicroBatch:
-        """The rows of placebos that were scored, by document and call; `seconds` is what all took together."""
+        """The rows of placebos that were scored, by document and call.
+
+        `seconds` is what all took together.
+        """
         every_call = max(1, sum(len(calls) for _, calls in loaded))
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
@@ -154,11 +157,12 @@ def placebo_stage(
     only_known_pool: bool = False,
     waits_for_others: bool = True,
 ) -> Counter[str]:
-    """Score the placebos of one shard's calls of a tool; returns the number of scored placebos and of each reason.
+    """Score the placebos of one shard's calls of a tool.
 
-    `choices` are the run's if None; a run that has a pool keeps its numbers. Does nothing if no placebos
-    are asked for, and with `only_known_pool` also if the run has no pool yet: that is drawn when all calls of
-    the tool are scored. `waits_for_others` as in `work_off`.
+    Returns the number of scored placebos and of each reason. `choices` are the run's if None; a run that has
+    a pool keeps its numbers. Does nothing if no placebos are asked for, and with `only_known_pool` also if
+    the run has no pool yet: that is drawn when all calls of the tool are scored. `waits_for_others` as in
+    `work_off`.
 
     Raises:
         NoResultError: not all documents of the run are scored.
@@ -200,7 +204,9 @@ def placebos_of_last_shard(
 
 
 def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: str) -> str | None:
-    """Return why the stage would find nothing to do for this shard, as a sentence for a log; None if it has work.
+    """Return why the stage would find nothing to do for this shard, as a sentence for a log.
+
+    It is None if it has work.
 
     Raises:
         DatabaseError: Postgres does not answer.

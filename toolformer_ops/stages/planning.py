@@ -114,7 +114,10 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
 
 
 def shard_count(documents: int, seconds: float, shard_seconds: float) -> int:
-    """How many shards hold `documents`, each of `shard_seconds` or more of the `seconds` of work; from 1 to `MAX_SHARDS`."""
+    """How many shards hold `documents`, each of `shard_seconds` or more of the `seconds` of work.
+
+    They are from 1 to `MAX_SHARDS`.
+    """
     return min(MAX_SHARDS, max(1, min(documents, math.floor(seconds / shard_seconds))))
 
 

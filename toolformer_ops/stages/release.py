@@ -58,7 +58,8 @@ RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns; a column that follows from the others may be
 added."""
 FOLLOWING_VERSION = 2
-"""Raised when `lacks_result` in SQL judges another of equal calls, which decides if a release is `require_following`."""
+"""Raised when `lacks_result` in SQL judges another of equal calls, which decides if a release is
+`require_following`."""
 PREFIX = "releases"
 CARD = "README.md"
 HOLDS_EVALUATION_DATA = "holds_evaluation_data"
@@ -81,7 +82,8 @@ class ToolsOfRun:
     proposer_identity: str | None = None
     """The model that proposed the calls, if it is another than that which scored them."""
     endpoint: Mapping[str, str] | None = None
-    """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it answered."""
+    """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it
+    answered."""
 
 
 @dataclass(frozen=True)
@@ -421,8 +423,9 @@ def write_release(
             names = [tool.tool for tool in tools.present]
             if not text.gives_text_back(names, chained=run.chained_release_id is not None):
                 raise NoResultError(
-                    f"text {text.document_id}: expected the text back after taking its {len(text.calls)} calls out, found "
-                    f"another one. Nothing was released. Calls: {', '.join(call.call_id for call in text.calls)}."
+                    f"text {text.document_id}: expected the text back after taking its {len(text.calls)} "
+                    "calls out, found another one. Nothing was released. Calls: "
+                    f"{', '.join(call.call_id for call in text.calls)}."
                 )
             digest.update(text.document_id.bytes)
             if (
@@ -438,9 +441,10 @@ def write_release(
         thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
         not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
         raise NoKeptCallError(
-            f"run {run_id}: expected at least one kept call that may be released (its input not only after it), found none at "
-            f"the thresholds {thresholds} (nats). No release and no model is published. The view threshold_counts shows what "
-            "lower thresholds would keep (releasable_calls), down to the run's prune_below; start a run with those."
+            f"run {run_id}: expected at least one kept call that may be released (its input not only after "
+            f"it), found none at the thresholds {thresholds} (nats). No release and no model is published. "
+            "The view threshold_counts shows what lower thresholds would keep (releasable_calls), down to "
+            "the run's prune_below; start a run with those."
             + (
                 f" {counts.overlapping_texts} texts are left out for the evaluation data in them."
                 if overlaps

@@ -240,12 +240,14 @@ def _require_corpus(connection: Connection, uri: str) -> Row[Any]:
     corpora = database.fetch_all(connection, queries.corpora.by_id, corpus_id=corpus_id_of(uri))
     if not corpora:
         raise CorpusError(
-            f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus {uri}` first."
+            f"expected an ingested corpus {uri}, found none. Run `toolformer-ops stage ingest --corpus "
+            f"{uri}` first."
         )
     if not corpora[0].has_documents:
         raise CorpusError(
-            f"expected at least one usable record in {uri}, found none; the first was refused as {corpora[0].first_reason}: "
-            f"{corpora[0].first_detail}. The table rejected_documents says why each was."
+            f"expected at least one usable record in {uri}, found none; the first was refused as "
+            f"{corpora[0].first_reason}: {corpora[0].first_detail}. The table rejected_documents says why "
+            "each was."
         )
     return database.fetch_one(connection, queries.corpora.versions, corpus_id=corpus_id_of(uri), at_most=1)
 
@@ -287,8 +289,8 @@ def _register_tool(
     changed = [column for column, recipe_id in ids.items() if getattr(registered, column) != recipe_id]
     if changed:
         raise ConfigurationError(
-            f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the code, "
-            f"the model or the index changed meanwhile. Start a new run."
+            f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the "
+            "code, the model or the index changed meanwhile. Start a new run."
         )
     # 3. The pool of its placebos, if an earlier run drew one that fits.
     if registered.placebo_recipe_id is None and choices.wants_placebos:
@@ -316,21 +318,21 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
     )
     if not releases:
         raise UsageError(
-            f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. `dataset_releases.uri` holds the "
-            "addresses of releases that are not withdrawn."
+            f"chains: expected the s3:// address of a release as the corpus, found {corpus_uri}. "
+            "`dataset_releases.uri` holds the addresses of releases that are not withdrawn."
         )
     [release] = releases
     if release.chained_release_id is not None:
         raise UsageError(
-            f"chains: expected a release of a run without chains, found {release.release_id}, whose calls use results of those of "
-            f"{release.chained_release_id}. A chain has two calls."
+            f"chains: expected a release of a run without chains, found {release.release_id}, whose calls "
+            f"use results of those of {release.chained_release_id}. A chain has two calls."
         )
     store = ObjectStore(settings)
     manifest = store.published(store.key_of(corpus_uri), release.manifest_sha256)
     if not set(release.files) <= {file.sha256 for file in manifest.files}:
         raise CorpusError(
-            f"expected the files of release {release.release_id} in {corpus_uri}, found others. Ingest it again: "
-            f"`toolformer-ops stage ingest --corpus {corpus_uri}`."
+            f"expected the files of release {release.release_id} in {corpus_uri}, found others. Ingest it "
+            f"again: `toolformer-ops stage ingest --corpus {corpus_uri}`."
         )
     return str(release.release_id)
 
@@ -357,14 +359,15 @@ def start_finetuning(
     unknown = sorted(name for name in chosen if not name.startswith(CHOSEN_ANEW))
     if unknown:
         raise UsageError(
-            f"--parameters: expected names that begin with one of {', '.join(CHOSEN_ANEW)}, found {', '.join(unknown)}. All others "
-            "are those of the run that made the release."
+            f"--parameters: expected names that begin with one of {', '.join(CHOSEN_ANEW)}, found "
+            f"{', '.join(unknown)}. All others are those of the run that made the release."
         )
     engine = database.connect(settings)
     releases = database.fetch_all(engine, queries.finetuning.release, release_id=release_id)
     if not releases:
         raise UsageError(
-            f"--release: expected the id of a registered release, found {release_id!r}. The table dataset_releases lists them."
+            f"--release: expected the id of a registered release, found {release_id!r}. The table "
+            "dataset_releases lists them."
         )
     [release] = releases
     choices = RunChoices.parse({**release.parameters, **chosen})
@@ -380,7 +383,8 @@ def start_finetuning(
         before = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
         if any(row.release_id != release_id for row in before):
             raise ConfigurationError(
-                f"run {run_id} was started on another release. Take another run id, or the release that run_releases holds for it."
+                f"run {run_id} was started on another release. Take another run id, or the release that "
+                "run_releases holds for it."
             )
         database.execute(
             connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
@@ -424,8 +428,9 @@ def _register_run(
     run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
     if dag_run and not dag_run.owns(run):
         raise ConfigurationError(
-            f"expected a run id of its own, found {run_id}, which belongs to {owner_of(run)}, of {run.started_at:%Y-%m-%d %H:%M} "
-            "UTC, also if that was deleted in Airflow. Trigger the DAG with another run id."
+            f"expected a run id of its own, found {run_id}, which belongs to {owner_of(run)}, of "
+            f"{run.started_at:%Y-%m-%d %H:%M} UTC, also if that was deleted in Airflow. Trigger the DAG with "
+            "another run id."
         )
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
     if RunChoices.parse(run.parameters) != choices:

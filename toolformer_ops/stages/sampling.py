@@ -100,7 +100,10 @@ class SmallestKeys:
     """By reason, a heap of the negative keys."""
 
     def takes(self, reason: str, key: uuid.UUID) -> bool:
-        """Whether to store the sample; asked again of a sample that is computed again, the answer is the same."""
+        """Whether to store the sample.
+
+        Asked again of a sample that is computed again, the answer is the same.
+        """
         smallest, negative = self._seen.setdefault(reason, []), -key.int
         if negative in smallest:
             return True

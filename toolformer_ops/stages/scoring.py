@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 def losses_row(
     recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall, *, with_terms: bool
 ) -> TableRow:
-    """The row of a scored call under a scoring recipe; `with_terms`: with the log probabilities that its losses are made of.
+    """The row of a scored call under a scoring recipe.
 
-    Postgres adds the loss reduction.
+    `with_terms` adds the log probabilities that its losses are made of. Postgres adds the loss reduction.
     """
     columns = {
         name: value
@@ -160,9 +160,10 @@ def score_stage(
     *,
     waits_for_others: bool = True,
 ) -> Counter[str]:
-    """Score what is undone of one shard's calls of a tool; returns the number of scored calls and of each reason.
+    """Score what is undone of one shard's calls of a tool.
 
-    `model` is the run's, if another stage of this process uses it, too; `waits_for_others` as in `work_off`.
+    Returns the number of scored calls and of each reason. `model` is the run's, if another stage of this
+    process uses it, too; `waits_for_others` as in `work_off`.
 
     Raises:
         ConfigurationError: the model is not that of the run's start.

@@ -81,7 +81,8 @@ there."""
 TASK_CHARACTERS = 50
 """Most of the task's id in the name of its pod."""
 LAST_LINES = 50
-"""So many lines of a pod's log are read, among which the stage's result is: what it prints last, and its error if it has one."""
+"""So many lines of a pod's log are read, among which the stage's result is: what it prints last, and its
+error if it has one."""
 KEEP_ENDED = timedelta(days=1)
 """How long a pod that failed is kept for a look at it."""
 STAGE_PODS = ",".join(f"{name}={value}" for name, value in LABELS.items()) + ",kubernetes_pod_operator=True"
@@ -111,7 +112,10 @@ class StagePod(StageTask, KubernetesPodOperator):
         self.patience_seconds = patience_seconds
 
     def execute(self, context: Context) -> Any:
-        """Start the pod, if the stage has work, and defer or wait; failed for good or for a retry as `StageProcess` is."""
+        """Start the pod, if the stage has work, and defer or wait.
+
+        The task fails for good or for a retry as `StageProcess` does.
+        """
         if self.has_nothing_to_do():
             return
         with self._failures_described():
@@ -154,8 +158,8 @@ class StagePod(StageTask, KubernetesPodOperator):
             if self.pod:  # else the next try takes it for its own
                 delete_pod(self.client, self.pod)
             raise AirflowException(
-                f"{self.stage_name}: expected its ids or counts in the log of its pod, found none. What it did is stored; the "
-                "next try finds it done."
+                f"{self.stage_name}: expected its ids or counts in the log of its pod, found none. What it "
+                "did is stored; the next try finds it done."
             )
         result = self.finish(context)
         if self.returns_result:  # the provider has Airflow push nothing by itself
@@ -220,7 +224,10 @@ class StagePod(StageTask, KubernetesPodOperator):
         return pod
 
     def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: Context) -> k8s.V1Pod:
-        """The pod of this task that exists, also one that has ended and whose end no task has told; else a new one."""
+        """The pod of this task that exists, also one that has ended and whose end no task has told.
+
+        It starts a new one otherwise.
+        """
         metadata = pod_request_obj.metadata
         selector = self._build_find_pod_label_selector(context)  # without pods whose failure was told
         labelled_pods = self.client.list_namespaced_pod(metadata.namespace, label_selector=selector).items
@@ -277,7 +284,10 @@ class StagePod(StageTask, KubernetesPodOperator):
             patiently(delete_pod)(self.client, self.pod)
 
     def _require_success(self, pod: k8s.V1Pod, event: Mapping[str, Any]) -> None:
-        """Return if the stage did its work; else fail the task by how the pod ended, and end the pod if its time is up."""
+        """Return if the stage did its work.
+
+        Else fail the task by how the pod ended, and end the pod if its time is up.
+        """
         if self.reads_result:
             self.printed = self._last_value(pod)  # now: a pod that succeeded may go, and its log with it
         name = pod.metadata.name
@@ -308,7 +318,10 @@ class StagePod(StageTask, KubernetesPodOperator):
         raise self._failure(ending)
 
     def _last_value(self, pod: k8s.V1Pod) -> Any:
-        """The last JSON object on a line of the pod's log; None if there is none, or the log cannot be read."""
+        """The last JSON object on a line of the pod's log.
+
+        It is None if there is none, or the log cannot be read.
+        """
         options = {"container": CONTAINER, "tail_lines": LAST_LINES, "_preload_content": False}
         try:
             log = self.client.read_namespaced_pod_log(pod.metadata.name, pod.metadata.namespace, **options)

@@ -119,8 +119,8 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     setting = f"in {ENV_PREFIX}KUBERNETES_IMAGE, found {image!r}"
     if "@sha256:" not in image and ":" not in image.rpartition("/")[2]:
         raise ConfigurationError(
-            f"expected an image with a tag or a digest {setting}. Set it to what the stages are to run in, best by digest: "
-            "registry/toolformer@sha256:..."
+            f"expected an image with a tag or a digest {setting}. Set it to what the stages are to run in, "
+            "best by digest: registry/toolformer@sha256:..."
         )
     if image.endswith(":latest"):
         raise ConfigurationError(
@@ -129,8 +129,9 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
     path = settings.kubernetes_templates / f"{template}.yaml"
     if not path.is_file():
         raise ConfigurationError(
-            f"expected the pod template {path}, found no such file. {ENV_PREFIX}KUBERNETES_TEMPLATES is a folder with "
-            f"{', '.join(f'{name}.yaml' for name in TEMPLATES)}; deploy/pod-templates/ has two such folders to start from."
+            f"expected the pod template {path}, found no such file. {ENV_PREFIX}KUBERNETES_TEMPLATES is a "
+            f"folder with {', '.join(f'{name}.yaml' for name in TEMPLATES)}; deploy/pod-templates/ has two "
+            "such folders to start from."
         )
     pod = copy.deepcopy(_read_template(path, path.read_text(encoding="utf-8"), settings.kubernetes_namespace))
     spec = pod["spec"]
@@ -234,7 +235,10 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
 
 
 def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template says, and the defaults if it says nothing; `null` leaves a user or group to the cluster, and no more."""
+    """What the template says, and the defaults if it says nothing.
+
+    `null` leaves a user or group to the cluster, and no more.
+    """
     chosen = {name: value for name, value in said.items() if value is not None or name in LEFT_TO_THE_CLUSTER}
     return {
         name: value
@@ -282,7 +286,8 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigurationError(
             f"{path}: expected the manifest of a Pod, found that the Kubernetes client refuses it: {error}. "
-            "`kubectl explain pod.spec --recursive` lists the fields, their types, and which have to be there."
+            "`kubectl explain pod.spec --recursive` lists the fields, their types, and which have to be "
+            "there."
         ) from error
     for keys, message in (*_not_taken(pod, taken), *_problems(pod, namespace)):
         node = root  # the value at `keys`, or the last of its parents that is there
@@ -374,7 +379,8 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
     if not part_of(stage, "resources", "limits", "memory"):
         yield (
             (*at, "resources", "limits", "memory"),
-            "expected a limit of memory for the container `stage`, found none. Set `resources.limits.memory`, such as 8Gi.",
+            "expected a limit of memory for the container `stage`, found none. Set "
+            "`resources.limits.memory`, such as 8Gi.",
         )
     for group in ("limits", "requests"):
         for name, amount in part_of(stage, "resources", group).items():
@@ -389,7 +395,8 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
             if name.startswith("nvidia.com/mig-") and is_several:
                 yield (
                     (*at, "resources", group, name),
-                    f"expected 1, found {amount}: a process sees one MIG slice alone. Ask for a larger slice, or whole GPUs.",
+                    f"expected 1, found {amount}: a process sees one MIG slice alone. Ask for a larger "
+                    "slice, or whole GPUs.",
                 )
 
     # 2. Variables that would hold a secret, or that decide what the deployment decides.
@@ -402,8 +409,8 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
         elif name.startswith(ENV_PREFIX) and name not in FOR_TEMPLATES:
             yield (
                 (*at, "env", index),
-                f"{name} is the deployment's to say: set it for Airflow, and the pods get it. A template may set "
-                f"{', '.join(FOR_TEMPLATES)}, and variables that are not the project's.",
+                f"{name} is the deployment's to say: set it for Airflow, and the pods get it. A template "
+                f"may set {', '.join(FOR_TEMPLATES)}, and variables that are not the project's.",
             )
 
     # 3. Volumes that stages write to, mounted elsewhere than where they write.

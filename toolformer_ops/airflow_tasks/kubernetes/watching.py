@@ -129,10 +129,11 @@ class StagePodTrigger(KubernetesPodTrigger):
         return AsyncStagePodManager(async_hook=self.hook, patience_seconds=self.patience_seconds)
 
     def define_pod_container_state(self, pod: k8s.V1Pod) -> ContainerState:
-        """The state of the stage; failed, too, if its node is gone, since such a pod runs for ever in the API.
+        """The state of the stage.
 
-        What happened to the whole pod goes into the trigger's event: once it is gone, only that tells an
-        eviction from a deletion.
+        It has failed, too, if its node is gone, since such a pod runs for ever in the API. What happened to
+        the whole pod goes into the trigger's event: once it is gone, only that tells an eviction from a
+        deletion.
         """
         if before := what_befell(pod):
             self.trigger_kwargs[BEFORE] = before
@@ -258,7 +259,10 @@ class AsyncStagePodManager(AsyncPodManager):
     async def fetch_container_logs_before_current_sec(
         self, pod: k8s.V1Pod, container_name: str, since_time: Any = None
     ) -> Any:
-        """Log what is new and return until when; a log that cannot be read is left for the next look, and ends nothing."""
+        """Log what is new and return until when.
+
+        A log that cannot be read is left for the next look, and ends nothing.
+        """
         try:
             return await super().fetch_container_logs_before_current_sec(pod, container_name, since_time)
         except Exception as error:

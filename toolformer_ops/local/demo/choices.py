@@ -24,7 +24,8 @@ from toolformer_ops.storage.local_paths import local_path
 from toolformer_ops.tools.registry import get_tool, tool_names, typed_tools
 
 DEMO_DOCUMENTS = 64
-"""Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the time."""
+"""Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the
+time."""
 
 
 def demo_document_count(limit: int | None) -> int:
@@ -56,8 +57,8 @@ def corpus_choices(
 
     An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them;
     no tools: all.
-    Without `finetune` the run ends with its release. `parameters` are other choices as a JSON object. An empty
-    model is that of the settings, else the demo's.
+    Without `finetune` the run ends with its release. `parameters` are other choices as a JSON object. An
+    empty model is that of the settings, else the demo's.
 
     Raises:
         UsageError: what was typed cannot be; nothing was started.
@@ -93,7 +94,9 @@ def corpus_choices(
 
 
 def corpus_uri(settings: Settings, corpus: str) -> str:
-    """Return the corpus as the stages, which run elsewhere, will name it; whether there is one on S3 is seen when S3 is up.
+    """Return the corpus as the stages, which run elsewhere, will name it.
+
+    Whether one is on S3 is seen when S3 is up.
 
     Raises:
         CorpusError: there is nothing at a local path, or it is no address of files.
@@ -128,7 +131,7 @@ def model_name(settings: Settings, chosen: str) -> str:
         return str(local_path(settings, str(folder), "model"))
     if "@" not in chosen:
         raise ModelError(
-            "expected a folder with safetensors, an s3:// address, or a hub id with its revision as id@revision, found "
-            f"{chosen!r}."
+            "expected a folder with safetensors, an s3:// address, or a hub id with its revision as "
+            f"id@revision, found {chosen!r}."
         )
     return chosen

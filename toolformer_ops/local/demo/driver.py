@@ -125,7 +125,8 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         if client.find_run(ANNOTATE, run_id) is None:
             raise UsageError(
-                f"--attach: expected a run of {ANNOTATE}, found none called {run_id}. `toolformer-ops runs` lists the runs."
+                f"--attach: expected a run of {ANNOTATE}, found none called {run_id}. `toolformer-ops runs` "
+                "lists the runs."
             )
         kept = _watch(console, client, settings, ANNOTATE, run_id)
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
@@ -191,7 +192,10 @@ def run_dags(
 def _report(
     console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool
 ) -> None:
-    """Print the report of a run, and a query that the read-only role answers; then raise if no call was kept."""
+    """Print the report of a run, and a query that the read-only role answers.
+
+    Then raise if no call was kept.
+    """
     engine = database.connect(settings)
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
     try:

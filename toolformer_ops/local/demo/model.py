@@ -33,7 +33,9 @@ def demo_model_path(state: Path) -> Path:
 
 
 def named_model(settings: Settings, name: str, option: str) -> str:
-    """The model that was named, or that of the setting; `demo` is the folder of the demo's model, converted now if need be.
+    """The model that was named, or that of the setting.
+
+    `demo` is the folder of the demo's model, converted now if need be.
 
     Args:
         settings: of the deployment.

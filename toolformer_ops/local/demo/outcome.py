@@ -41,7 +41,10 @@ def outcome_line(settings: Settings, run_id: str, exit_status: int, reason: str 
 
 
 def _data_folder(settings: Settings, release_uri: str) -> str | None:
-    """The folder of a release's Parquet files, with the slash that some readers need; None if its manifest is gone."""
+    """The folder of a release's Parquet files, with the slash that some readers need.
+
+    It is None if its manifest is gone.
+    """
     store = ObjectStore(settings)
     manifest = store.read_manifest(store.key_of(release_uri))
     return store.uri(f"{manifest.folder}/{DATA}/") if manifest else None

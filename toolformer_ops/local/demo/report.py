@@ -34,7 +34,8 @@ NEXT_QUERY = "04_where_do_calls_get_lost.sql"
 FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
 """A prompt to try a new model with; no text of the demo corpus is like it."""
 FRESH_MOUNTAIN = "From our tent we saw Makalu, which is"
-"""The prompt for a model that learned to ask the demo's database, which has this mountain; no text of the corpus has it."""
+"""The prompt for a model that learned to ask the demo's database, which has this mountain; no text of the
+corpus has it."""
 
 
 def print_report(
@@ -110,7 +111,8 @@ def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Seque
         table.add_row(row.tool, str(row.calls), str(row.scored), *kept_cells, by_chance.get(row.tool, ""))
     say(
         console,
-        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own threshold. By chance: the",
+        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own "
+        "threshold. By chance: the",
     )
     say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
     console.print(table)
@@ -156,7 +158,10 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]], prompt: str) -> No
 
 
 def call_in_sentence(row: Row[Any]) -> Text:
-    """`2.02  ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold; cut at the sentence's ends."""
+    """`2.02  ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold.
+
+    It is cut at the sentence's ends.
+    """
     tool, _, rest = row.call_text.partition("(")
     call = call_with_result(Call(tool, rest.removesuffix(")")), row.result)
     before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
@@ -167,7 +172,10 @@ def call_in_sentence(row: Row[Any]) -> Text:
 
 
 def last_sentence(before: str) -> str:
-    """Return the text after the last end of a sentence; all of it, with an ellipsis if it was cut, if there is none."""
+    """Return the text after the last end of a sentence.
+
+    It is all of it, with an ellipsis if it was cut, if there is none.
+    """
     end = max(before.rfind(end) for end in SENTENCE_ENDS)
     if end >= 0:
         return before[end + 1 :].lstrip()
@@ -175,7 +183,10 @@ def last_sentence(before: str) -> str:
 
 
 def first_sentence(after: str) -> str:
-    """Return the text up to the first end of a sentence; all of it, with an ellipsis if it was cut, if there is none."""
+    """Return the text up to the first end of a sentence.
+
+    It is all of it, with an ellipsis if it was cut, if there is none.
+    """
     ends = [place + 1 for end in SENTENCE_ENDS if (place := after.find(end)) > 0]
     if ends:
         return after[: min(ends)]
@@ -205,7 +216,8 @@ def print_next_query(console: Console, connection: Connection, run_id: str) -> N
     if len(rows) > ANSWER_ROWS:
         say(
             console,
-            f"  (the first {ANSWER_ROWS} rows of its answer; {NEXT_QUERY} in sql/examples is the question in SQL)",
+            f"  (the first {ANSWER_ROWS} rows of its answer; {NEXT_QUERY} in sql/examples is the question "
+            "in SQL)",
         )
 
 

@@ -1,7 +1,7 @@
 """The demo's database: heights and first ascents of mountains in SQLite, with its tool file and prompt.
 
-`toolformer-ops new-tool --sql sqlite:///mountains.db --examples examples.txt` wrote file and prompt; the address was
-made relative, so that the tool has one version on every machine, and a pattern was set.
+`toolformer-ops new-tool --sql sqlite:///mountains.db --examples examples.txt` wrote file and prompt; the
+address was made relative, so that the tool has one version on every machine, and a pattern was set.
 """
 
 import importlib.resources
