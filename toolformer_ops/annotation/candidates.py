@@ -117,67 +117,77 @@ def sample_paragraphs(
     """
     if scorer is not None:
         choices = choices.model_copy(update={"prune_below": 0.0})
-    texts = [_text_to_sample(paragraph, tool, choices, model, scorer) for paragraph in paragraphs]
+    samplings = [
+        _ParagraphSampling.of(paragraph, tool, choices, scorer, model.tokenize) for paragraph in paragraphs
+    ]
     sampled_texts = sample_texts(
         model,
         annotation_prompt(tool),
         given_call_start(tool, choices.call_prefix),
         choices,
-        texts,
+        [sampling.text for sampling in samplings],
         endpoint=endpoint,
     )
     return [
-        _sampled_paragraph(tool, paragraph, text, sampled)
-        for paragraph, text, sampled in zip(paragraphs, texts, sampled_texts, strict=True)
+        sampling.result(tool, sampled) for sampling, sampled in zip(samplings, sampled_texts, strict=True)
     ]
 
 
-def _text_to_sample(
-    paragraph: Paragraph,
-    tool: Tool,
-    choices: ToolSamplingChoices,
-    model: "LanguageModel",
-    scorer: Callable[[str], TokenizedText] | None,
-) -> TextToSample:
-    """A paragraph as it is sampled."""
-    document = paragraph.document
-    is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
-    tokens = None if is_whole and scorer is None else (scorer or model.tokenize)(document.text)
-    return TextToSample(
-        text=paragraph.text,
-        seed_key=f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
-        start_char=paragraph.start_char,
-        document=tokens,
-        earlier_calls=EarlierCalls.of(document.text, tool_names()) if choices.chains else None,
-    )
+@dataclass(frozen=True)
+class _ParagraphSampling:
+    """A paragraph while it is sampled."""
 
+    paragraph: Paragraph
+    text: TextToSample
+    """The paragraph as it is sampled."""
 
-def _sampled_paragraph(
-    tool: Tool, paragraph: Paragraph, text: TextToSample, sampled: SampledText
-) -> SampledParagraph:
-    """The candidates among what was sampled for a paragraph, and the counts."""
-    pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
-    open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
-    counts = Counter(paragraphs=1, positions=len(sampled.positions), positions_pruned_below=len(pruned))
-    counts.update(sampled.refused)
-    candidates: list[Candidate] = []
-    lost: list[LostSample] = []
-    for position, samples in zip(open_positions, sampled.samples, strict=True):
-        parent_of = None
-        if text.earlier_calls is not None:
-            parent_of = functools.partial(text.earlier_calls.parent_of, char=position.char)
-        distinct, lost_here, counted = candidates_at(tool, paragraph.document, position, samples, parent_of)
-        candidates += distinct
-        lost += lost_here
-        counts.update(counted)
-    return SampledParagraph(
-        paragraph=paragraph,
-        candidates=candidates,
-        pruned=pruned,
-        counts=counts,
-        lost=lost,
-        seconds=sampled.position_seconds + sampled.sampling_seconds,
-    )
+    @classmethod
+    def of(
+        cls,
+        paragraph: Paragraph,
+        tool: Tool,
+        choices: ToolSamplingChoices,
+        scorer: Callable[[str], TokenizedText] | None,
+        tokenize: Callable[[str], TokenizedText],
+    ) -> "_ParagraphSampling":
+        """The paragraph with its text; `scorer` as `sample_paragraphs` takes it, else `tokenize` is used."""
+        document = paragraph.document
+        is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
+        text = TextToSample(
+            text=paragraph.text,
+            seed_key=f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
+            start_char=paragraph.start_char,
+            document=None if is_whole and scorer is None else (scorer or tokenize)(document.text),
+            earlier_calls=EarlierCalls.of(document.text, tool_names()) if choices.chains else None,
+        )
+        return cls(paragraph, text)
+
+    def result(self, tool: Tool, sampled: SampledText) -> SampledParagraph:
+        """The candidates among what was sampled for the paragraph, and the counts."""
+        pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
+        open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
+        counts = Counter(paragraphs=1, positions=len(sampled.positions), positions_pruned_below=len(pruned))
+        counts.update(sampled.refused)
+        candidates: list[Candidate] = []
+        lost: list[LostSample] = []
+        for position, samples in zip(open_positions, sampled.samples, strict=True):
+            parent_of = None
+            if self.text.earlier_calls is not None:
+                parent_of = functools.partial(self.text.earlier_calls.parent_of, char=position.char)
+            distinct, lost_here, counted = candidates_at(
+                tool, self.paragraph.document, position, samples, parent_of
+            )
+            candidates += distinct
+            lost += lost_here
+            counts.update(counted)
+        return SampledParagraph(
+            paragraph=self.paragraph,
+            candidates=candidates,
+            pruned=pruned,
+            counts=counts,
+            lost=lost,
+            seconds=sampled.position_seconds + sampled.sampling_seconds,
+        )
 
 
 def candidates_at(

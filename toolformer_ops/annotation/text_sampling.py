@@ -74,10 +74,10 @@ class TextToSample:
         """Whether a call may be sampled at a position of the text."""
         return self.in_document(position) is not None
 
-    def places(self, positions: Sequence[CallPosition]) -> "list[SamplingPlace]":
+    def positions_in_document(self, positions: Sequence[CallPosition]) -> "list[TextPosition]":
         """The positions of the text that are positions of the document, too."""
         in_document = ((position.token, self.in_document(position)) for position in positions)
-        return [SamplingPlace(token, position) for token, position in in_document if position is not None]
+        return [TextPosition(token, position) for token, position in in_document if position is not None]
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class _TextAtPositions:
 
 
 @dataclass(frozen=True)
-class SamplingPlace:
-    """A place of a text at which a call may be sampled."""
+class TextPosition:
+    """A position of a text at which a call may be sampled."""
 
     token: int
     """Index in the token ids of the text as it is sampled."""
     position: CallPosition
-    """As one of the document."""
+    """The same position in the document."""
 
     @property
     def is_pruned(self) -> bool:
@@ -123,7 +123,7 @@ class SampledText:
 
 
 class CallSampler(Protocol):
-    """What writes calls at places: the engine's `Sampler`, or a model behind an endpoint."""
+    """What writes calls at positions: the engine's `Sampler`, or a model behind an endpoint."""
 
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
         """Take in the next text, to be sampled before these tokens of it."""
@@ -173,16 +173,18 @@ def sample_texts(
             threshold=choices.sampling_threshold,
             allowed=allows[len(read) : len(read) + len(group)] if are_restricted else None,
         )
-        places = [text.places(own) for text, own in zip(group, likeliest, strict=True)]
-        marked = pruning.marked(group, places)
+        positions_by_text = [
+            text.positions_in_document(own) for text, own in zip(group, likeliest, strict=True)
+        ]
+        marked = pruning.marked(group, positions_by_text)
         seconds_a_character = (clock() - started) / max(1, sum(len(text.text) for text in group))
         # 2. Sampling, at the text's own tokens. The texts join those of earlier groups, whose samples grow
         #    until there is room for the new ones.
         started = clock()
-        for text, text_places in zip(group, marked, strict=True):
-            open_tokens = [place.token for place in text_places if not place.is_pruned]
+        for text, text_positions in zip(group, marked, strict=True):
+            open_tokens = [each.token for each in text_positions if not each.is_pruned]
             sampler.add(text.text, open_tokens, text.seed_key)
-            positions = [place.position for place in text_places]
+            positions = [each.position for each in text_positions]
             read.append(_TextAtPositions(positions, seconds_a_character * len(text.text)))
         sampling_seconds += clock() - started
         model.report("texts read for positions", len(read), len(texts))
@@ -251,32 +253,32 @@ class _Pruning:
         """By document in several parts, L(nothing) at the word starts of these, nats."""
 
     def marked(
-        self, texts: Sequence[TextToSample], places: Sequence[Sequence[SamplingPlace]]
-    ) -> list[list[SamplingPlace]]:
-        """The places of each text, with the loss that proves it where one is pruned."""
-        if self._prune_below == 0 or not any(places):
-            return [list(text_places) for text_places in places]
+        self, texts: Sequence[TextToSample], positions_by_text: Sequence[Sequence[TextPosition]]
+    ) -> list[list[TextPosition]]:
+        """The positions of each text, with the loss that proves it where one is pruned."""
+        if self._prune_below == 0 or not any(positions_by_text):
+            return [list(text_positions) for text_positions in positions_by_text]
         # 1. The losses of texts that are documents of their own, together.
         alone = []
-        for text, text_places in zip(texts, places, strict=True):
+        for text, text_positions in zip(texts, positions_by_text, strict=True):
             if not self._is_in_parts(text):
-                alone.append((text.whole_text, [place.position.token for place in text_places]))
+                alone.append((text.whole_text, [each.position.token for each in text_positions]))
         computed = iter(self._model.losses_without_call(alone) if alone else [])
         # 2. What the losses of each text prove.
-        marked: list[list[SamplingPlace]] = []
-        for text, text_places in zip(texts, places, strict=True):
+        marked: list[list[TextPosition]] = []
+        for text, text_positions in zip(texts, positions_by_text, strict=True):
             if self._is_in_parts(text):
                 losses_at = self._losses_of_parts(text)
-                losses = [losses_at[place.position.token] for place in text_places]
+                losses = [losses_at[each.position.token] for each in text_positions]
             else:
                 losses = next(computed)
-            marked.append([self._mark(place, loss) for place, loss in zip(text_places, losses, strict=True)])
+            marked.append([self._mark(each, loss) for each, loss in zip(text_positions, losses, strict=True)])
         return marked
 
-    def _mark(self, place: SamplingPlace, loss: float) -> SamplingPlace:
+    def _mark(self, each: TextPosition, loss: float) -> TextPosition:
         if not self._model.surely_below(loss, self._prune_below):
-            return place
-        return SamplingPlace(place.token, dataclasses.replace(place.position, pruned_by_loss=loss))
+            return each
+        return TextPosition(each.token, dataclasses.replace(each.position, pruned_by_loss=loss))
 
     def _is_in_parts(self, text: TextToSample) -> bool:
         return len(self._parts.get(text.whole_text, ())) > 1

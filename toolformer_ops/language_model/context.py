@@ -190,10 +190,10 @@ class ContextBuilder:
         left, done = iter(owned), 0
         for contexts in self.contexts(prompt, [(texts[index], window) for index, window, _ in owned]):
             together = list(zip(contexts, left, strict=False))
-            places = []
+            word_starts = []
             for context, (_, window, tokens) in together:
-                places.append((context, [token - window.start for token in tokens]))
-            probabilities = iter(self._marker_probabilities(places))
+                word_starts.append((context, [token - window.start for token in tokens]))
+            probabilities = iter(self._marker_probabilities(word_starts))
             for _, (index, _, tokens) in together:
                 starts = texts[index].starts
                 positions[index] += [
@@ -207,20 +207,22 @@ class ContextBuilder:
     def _prompt_ids(self, prompt: AnnotationPrompt) -> tuple[int, ...]:
         return (*self._tokenization.start_ids, *self._tokenization.ids(prompt.before_text))
 
-    def _marker_probabilities(self, places: Sequence[tuple[AnnotationContext, Sequence[int]]]) -> list[float]:
+    def _marker_probabilities(
+        self, word_starts: Sequence[tuple[AnnotationContext, Sequence[int]]]
+    ) -> list[float]:
         """p(marker) before each token of each window.
 
         It is the product of its parts if the marker is several tokens.
         """
         marker_ids = self._tokenization.marker_ids
         before: list[torch.Tensor] = []
-        for context, tokens in places:
+        for context, tokens in word_starts:
             before += [context.before(token) for token in tokens]
         hidden = torch.stack(before)
         values = np.array(self._model.token_log_probabilities(hidden, [marker_ids[0]] * len(hidden)))
         if len(marker_ids) > 1:
             cache, first = KVCache(self._model), 0
-            for context, tokens in places:
+            for context, tokens in word_starts:
                 seen = [context.text_start + token for token in tokens]
                 cache.share([(context.text, seen, range(first, first + len(seen)))])
                 first += len(seen)

@@ -1,7 +1,7 @@
 """Which losses are computed again in more exact numbers: a ladder of number formats up to float32.
 
     bfloat16 or float16    all calls
-    tf32                   those that the rounding of the first may bring over a threshold; on GPUs that have it
+    tf32                   those that the rounding of the first may bring over a threshold; on GPUs with TF32
     float32                those that the rounding of TF32 may bring over a threshold
 
 TF32 computes with the float32 weights, whose products it rounds to 10 bits of mantissa. Measured with 7B
@@ -18,7 +18,7 @@ same error, that is below `prune_below` by more than m_k (`scoring.surely_below`
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -55,38 +55,58 @@ def verified_losses(
     `always_from` are computed by the last rung whatever decides them.
     """
     # 1. All calls.
-    first = rungs[0]
-    losses = score(first, texts)
-    undecided: list[list[int]] = []
-    exact: list[list[int]] = []
-    for text_losses in losses:
-        undecided.append([])
-        exact.append([])
-        for index, call in enumerate(text_losses):
-            decided = first.decides(call, thresholds)
-            if not decided and math.isfinite(call.reduction_bound):
-                text_losses[index] = dataclasses.replace(call, within_rounding=True)
-            if call.reduction_bound >= always_from - first.rounding_nats:
-                exact[-1].append(index)
-            elif not decided:
-                undecided[-1].append(index)
+    scored = [
+        _ScoredText(text, calls, losses)
+        for (text, calls), losses in zip(texts, score(rungs[0], texts), strict=True)
+    ]
+    for each in scored:
+        each.judge(rungs[0], thresholds, always_from)
     # 2. Those that are undecided, rung by rung.
     for rung in rungs[1:]:
         if rung is rungs[-1]:
-            undecided = [sorted(one + other) for one, other in zip(undecided, exact, strict=True)]
-        if not any(undecided):
-            continue
-        again = []
-        for (text, calls), indices in zip(texts, undecided, strict=True):
-            again.append((text, [calls[index] for index in indices]))
-        left: list[list[int]] = []
-        for text_losses, indices, better in zip(losses, undecided, score(rung, again), strict=True):
-            left.append([])
-            for index, call in zip(indices, better, strict=True):
-                text_losses[index] = dataclasses.replace(
-                    call, within_rounding=text_losses[index].within_rounding
-                )
-                if not rung.decides(call, thresholds):
-                    left[-1].append(index)
-        undecided = left
-    return losses
+            for each in scored:
+                each.undecided = sorted(each.undecided + each.exact)
+        if any(each.undecided for each in scored):
+            better = score(rung, [(each.text, each.undecided_calls) for each in scored])
+            for each, better_losses in zip(scored, better, strict=True):
+                each.take(rung, better_losses, thresholds)
+    return [each.losses for each in scored]
+
+
+@dataclass
+class _ScoredText:
+    """A text with the losses that its calls have so far."""
+
+    text: TokenizedText
+    calls: Sequence[PlacedCall]
+    losses: list[CallLosses]
+    undecided: list[int] = field(default_factory=list)
+    """Indices of the calls that no rung has decided."""
+    exact: list[int] = field(default_factory=list)
+    """Indices of the calls that the last rung computes whatever decides them."""
+
+    @property
+    def undecided_calls(self) -> list[PlacedCall]:
+        """The calls that no rung has decided."""
+        return [self.calls[index] for index in self.undecided]
+
+    def judge(self, first: Rung, thresholds: Sequence[float], always_from: float) -> None:
+        """Say which calls the first rung leaves to others, and mark those that its rounding may change."""
+        for index, losses in enumerate(self.losses):
+            is_decided = first.decides(losses, thresholds)
+            if not is_decided and math.isfinite(losses.reduction_bound):
+                self.losses[index] = dataclasses.replace(losses, within_rounding=True)
+            if losses.reduction_bound >= always_from - first.rounding_nats:
+                self.exact.append(index)
+            elif not is_decided:
+                self.undecided.append(index)
+
+    def take(self, rung: Rung, better: Sequence[CallLosses], thresholds: Sequence[float]) -> None:
+        """Take a rung's losses of the undecided calls, of which those stay that it does not decide."""
+        left = []
+        for index, losses in zip(self.undecided, better, strict=True):
+            within_rounding = self.losses[index].within_rounding
+            self.losses[index] = dataclasses.replace(losses, within_rounding=within_rounding)
+            if not rung.decides(losses, thresholds):
+                left.append(index)
+        self.undecided = left

@@ -504,9 +504,9 @@ class _Unpacked(io.RawIOBase):
             lzma.LZMAError,
         ) as error:  # ValueError: pyarrow's ArrowInvalid
             # gzip quotes the bytes that it finds instead of the next member.
-            found = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
+            finding = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
             raise CorpusError(
-                f"{self._stored.name}: expected whole packed data, found: {found}. Copy the file again."
+                f"{self._stored.name}: expected whole packed data, found: {finding}. Copy the file again."
             ) from error
         self._bytes += len(block)
         self._limits.check(self._stored.name, self._stored.bytes_read, self._bytes)

@@ -132,7 +132,7 @@ class Client:
         self._wait_for(self._check())
 
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
-        """The replies to requests, each with its request's place, in the order in which they come.
+        """The replies to requests, each with its request's number, from 0, in the order in which they come.
 
         `bodies` lack the model's name and the file's further fields; each asks for `n` samples, or for one.
 
@@ -144,13 +144,13 @@ class Client:
         async def answer_all() -> None:
             free = asyncio.Semaphore(self._endpoint.concurrency)
 
-            async def answer(place: int) -> None:
+            async def answer(number: int) -> None:
                 async with free:
-                    replies.put((place, await self._reply(client, bodies[place])))
+                    replies.put((number, await self._reply(client, bodies[number])))
 
             async with self._client() as client, asyncio.TaskGroup() as tasks:
-                for place in range(len(bodies)):
-                    tasks.create_task(answer(place))
+                for number in range(len(bodies)):
+                    tasks.create_task(answer(number))
 
         async def ask_all() -> None:
             self._answered_at = asyncio.get_running_loop().time()

@@ -40,7 +40,7 @@ class Endpoint(BaseModel):
     licence: str = Field(min_length=1, max_length=300)
     """Under which the model's answers may be used; the card of a release names it."""
     api: Literal["completions", "chat"] = "completions"
-    """completions: the model continues the tool's prompt at a place; chat: it answers the prompt with the
+    """completions: the model continues the tool's prompt at a position; chat: it answers the prompt with the
     text and calls in it."""
     key: str = ""
     """Name of the secret that is sent as a bearer token; empty: none is sent."""

@@ -1,10 +1,10 @@
-"""Calls that a model behind an endpoint proposes for texts, at places that the run's own model finds.
+"""Calls that a model behind an endpoint proposes for texts, at positions that the run's own model finds.
 
 A model that continues text (`completions`) gets what the run's own model would read: the tool's prompt with
-the text in its slot, the text again up to a place, and the call's opening. A model that chats gets the prompt
+the text in its slot, the text again up to a position, and the call's opening. A model that chats gets the prompt
 as a message and answers with the text and calls in it. Its answer is taken only if it is the text, byte for
 byte, once the calls are out of it; white space around it does not count. Its calls are then the samples of
-their places. Of these the run's own model chooses, as of any word starts, the likeliest.
+their positions. Of these the run's own model chooses, as of any word starts, the likeliest.
 
 The text of a request decides it, and the number of the sample: so a request, and its answer, is the same in
 every batch. Texts are whole: there is no window.
@@ -149,8 +149,8 @@ class EndpointProposer:
         kept_at = reported_at = time.monotonic()
         done = 0
         try:
-            for place, reply in self._client.ask([request.body for _, request in requests]):
-                key, request = requests[place]
+            for number, reply in self._client.ask([request.body for _, request in requests]):
+                key, request = requests[number]
                 unkept.append(KeptReply(key, request.document_id, reply))
                 done += 1
                 now = time.monotonic()
@@ -171,7 +171,7 @@ class EndpointProposer:
 
 @dataclass
 class _Completions:
-    """Proposals of a model that continues text: each place of a text is asked by itself."""
+    """Proposals of a model that continues text: each position of a text is asked by itself."""
 
     proposer: EndpointProposer
     prompt: AnnotationPrompt
@@ -179,7 +179,7 @@ class _Completions:
     numbers: ProposalNumbers
     tokenize: "Callable[[str], TokenizedText]"
     refused: list[Counter[str]] = field(default_factory=list)
-    _places: list[list[int]] = field(default_factory=list)
+    _chars: list[list[int]] = field(default_factory=list)
     """For each text that was added, the offsets before which calls are sampled."""
 
     def allows(self, number: int, position: CallPosition) -> bool:
@@ -189,29 +189,29 @@ class _Completions:
     def add(self, text: str, tokens: Sequence[int], seed_key: str) -> None:
         """See `Proposals`."""
         starts = self.tokenize(text).starts
-        self._places.append([starts[token] for token in tokens])
+        self._chars.append([starts[token] for token in tokens])
         self.refused.append(Counter())
 
     def finish(self) -> list[list[list[SampledContinuation]]]:
         """See `Proposals`."""
         numbers, endpoint = self.numbers, self.proposer.endpoint
         requests: list[Request] = []
-        place_of: list[tuple[int, int]] = []  # number of the text, and of its place
-        for number, (text, places) in enumerate(zip(self.texts, self._places, strict=True)):
-            for place, char in enumerate(places):
+        asked_at: list[tuple[int, int]] = []  # number of the text, and of its position
+        for number, (text, chars) in enumerate(zip(self.texts, self._chars, strict=True)):
+            for position, char in enumerate(chars):
                 body = self._body(text.text, char)
                 for request in _requests(endpoint, text.document_id, body, numbers):
                     requests.append(request)
-                    place_of.append((number, place))
+                    asked_at.append((number, position))
         samples: list[list[list[SampledContinuation]]] = []
-        for places in self._places:
-            samples.append([[] for _ in places])
+        for chars in self._chars:
+            samples.append([[] for _ in chars])
         replies = self.proposer.replies(requests)
-        for (number, place), reply in zip(place_of, replies, strict=True):
+        for (number, position), reply in zip(asked_at, replies, strict=True):
             if reply.reason:
                 self.refused[number][reply.reason] += 1
             for writing in reply.writings:
-                samples[number][place].append(self._sample(writing.text, writing.is_finished))
+                samples[number][position].append(self._sample(writing.text, writing.is_finished))
         return samples
 
     def _body(self, text: str, char: int) -> dict[str, Any]:
@@ -335,7 +335,7 @@ class _Chat:
 def _requests(
     endpoint: Endpoint, document_id: uuid.UUID, body: Mapping[str, Any], numbers: ProposalNumbers
 ) -> list[Request]:
-    """The requests for all samples of a place or a text."""
+    """The requests for all samples of a position or a text."""
     requests: list[Request] = []
     for first in range(0, numbers.samples, endpoint.answers_per_request):
         count = min(endpoint.answers_per_request, numbers.samples - first)
