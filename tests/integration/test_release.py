@@ -1,5 +1,6 @@
 """The release: which calls it holds, how they stand in the texts, and that it is published once."""
 
+import random
 import uuid
 from pathlib import Path
 from unittest.mock import Mock
@@ -314,6 +315,10 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("12", " a b c d e 12", "no"),  # the sixth word
         ("12", " 120 or 1,2", "no"),
         ("5", "", "no"),
+        ("5", " 50 cats", "no"),
+        ("7", " agent 007 left", "equal"),
+        ("5", " 500% more", "equal"),
+        ("16", " an A16 road", "equal"),
         ("-3", " \u22123 degrees", "equal"),
         ("-12", " 10-12 years", "nearly"),  # a hyphen between numbers is no sign
         ("12", " 10-12 years", "equal"),
@@ -341,6 +346,44 @@ def test_a_result_follows_if_the_text_goes_on_with_it(
         asked = sql("select result_follows(:result, :text)")
         assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
     assert result_follows(result, text) == follows
+
+
+PIECES = [
+    " ",
+    "5",
+    "05",
+    "12",
+    "0",
+    "1",
+    ".",
+    ",",
+    "%",
+    " % ",
+    "-",
+    "\u2212",
+    " 5 ",
+    " 12, ",
+    "word ",
+    "1,000",
+    "000",
+]
+PIECES += ["3.5", "50", "500%", " 007", "F-16", "100", "\n", "  ", "9"]
+RESULTS = ["5", "12", "100", "7", "1000", "19", "05", "0", "-5", "5%", "1,000", "3.5", "12 "]
+
+
+def test_numbers_follow_in_the_database_as_in_python(settings: Settings) -> None:
+    drawn = random.Random(5)  # noqa: S311 - no secret
+    results = [drawn.choice(RESULTS) for _ in range(3000)]
+    texts = ["".join(drawn.choices(PIECES, k=drawn.randrange(1, 13))) for _ in results]
+    with database.transaction(database.connect(settings)) as connection:
+        asked = sql(
+            "select result_follows(result, text_after) "
+            "from unnest(cast(:results as text[]), cast(:texts as text[])) with ordinality as pair (result, text_after, number) "
+            "order by number"
+        )
+        in_database = connection.execute(asked, {"results": results, "texts": texts}).scalars().all()
+    assert in_database == list(map(result_follows, results, texts))
+    assert {*in_database} == {"equal", "nearly", "no"}
 
 
 def test_a_release_of_results_that_follow_has_the_next_best_call(settings: Settings, tmp_path: Path) -> None:
