@@ -106,8 +106,10 @@ def _seed_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
 def _call_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
     tool = get_tool(plan.tool)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
-    lines = (seed / CALLS).read_text(encoding="utf-8").splitlines()
+    lines = (seed / CALLS).read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines):
+        if not line.endswith("\n"):
+            continue  # of a process that was killed while it wrote
         record: Record = json.loads(line)
         text = record["text"]
         for call in releasable(record):

@@ -510,3 +510,12 @@ def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path: Path) -> N
     trained, fresh = posts.training(30, 0), posts.fresh(20, 0, [])
     assert not {item.text.split()[-1] for item in trained} & {item.text.split()[-1] for item in fresh}
     assert [bool(item.answer) for item in fresh] == [True] * 10 + [False] * 10
+
+
+def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_path: Path) -> None:
+    folder = prepared_folder(tmp_path / "calendar" / "seed-0")
+    PLAN.write(folder)
+    with (folder / calls.CALLS).open("a") as file:
+        file.write('{"document_id": "0b9f')
+    _, calls_file = gather(folder.parent, tmp_path / "answers", "tiny")
+    assert len(read_answers(calls_file)) == 16
