@@ -21,9 +21,9 @@ years need not be the past date itself.
 
 Months and years are counted as calendars do (dateutil's relativedelta): the same day of another month, or its
 last day if it has no such day, so a month before March 31 is the last of February. Between two dates only
-whole ones count, from the current date on, and so with weeks.
-Holidays are the US federal holidays of the current year (package `holidays`, on their own dates and not where
-they are observed), never one of the current day itself.
+whole ones count, from the current date on, and so with weeks. Holidays are the US federal holidays of the
+current year (package `holidays`, on their own dates and not where they are observed), never one of the
+current day itself.
 
 Everything drawn comes from SHA-256 of the seed and of what is drawn, so that the same seed gives the same
 bytes on every machine.

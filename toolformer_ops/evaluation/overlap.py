@@ -5,10 +5,9 @@ in one form for all ways to write it: that of NFKC with folded case, so that ful
 decomposed accents count as the usual ones, and without the characters that are not seen (zero-width spaces,
 soft hyphens; general category Cf of Unicode).
 
-The length N of a data set's
-n-grams is the number of words that 95 % of its questions have at least (their 5th percentile), but 8 at least
-and 13 at most. A question of fewer words has no n-gram and is not compared; it is counted (`too_short`). In
-scripts without spaces that is nearly every question.
+The length N of a data set's n-grams is the number of words that 95 % of its questions have at least (their
+5th percentile), but 8 at least and 13 at most. A question of fewer words has no n-gram and is not compared;
+it is counted (`too_short`). In scripts without spaces that is nearly every question.
 
 An n-gram in more than 10 of the compared texts says nothing (a proverb, a legal phrase) and is ignored. So
 what is said of a text depends on the texts beside it, and not on their order. An n-gram of several questions

@@ -4,9 +4,9 @@ A share has Wilson's score interval (scipy). Two variants on the same inputs are
 only one of them gets right. The difference of their shares has Newcombe's interval for paired shares, which
 no library has (Statistics in Medicine 17, 1998, method 10: Wilson's limits of both, and the correlation of
 the two with its continuity correction); McNemar's exact test is scipy's binomial test with a half. How large
-a difference that test can show follows from its exact power (Duffy, Biometrics 40,
-1984): over all numbers of inputs that only one gets right, and all splits of them. A perplexity, which is no
-mean of independent inputs, has a percentile bootstrap over texts, with a seed.
+a difference that test can show follows from its exact power (Duffy, Biometrics 40, 1984): over all numbers of
+inputs that only one gets right, and all splits of them. A perplexity, which is no mean of independent inputs,
+has a percentile bootstrap over texts, with a seed.
 """
 
 import math

@@ -24,7 +24,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,42 +160,45 @@ class ProgressLines(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: object,
     ) -> None:
-        """One line."""
+        """Write one line, of a training loss or of a development perplexity."""
         if logs is None or not state.is_world_process_zero:
             return
-        step, steps = state.global_step, state.max_steps
         if "loss" in logs:
-            now, tokens = time.monotonic(), self._tokens_until(step)
-            then, tokens_then = self._last
-            self._last = (now, tokens)
-            throughput = self._throughput(tokens - tokens_then, now - then)
-            elapsed = now - self._started
-            left = elapsed / max(step - self._first_step, 1) * (steps - step)
-            line = {
-                "step": step,
-                "loss": logs["loss"],
-                "learning_rate": logs.get("learning_rate"),
-                "gradient_norm": logs.get("grad_norm"),
-                "tokens": tokens,
-                "tokens_per_second": round(throughput.tokens_per_second, 1),
-                "seconds": round(self._seconds_before + elapsed, 1),
-            }
-            if throughput.share is not None:
-                line["share_of_peak"] = round(throughput.share, 4)
-            append_line(self._log.training, line)
-            duration = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
-            logger.info(
-                "step %d of %d: loss %.4f, %s, %s left", step, steps, logs["loss"], throughput, duration
-            )
+            self._log_training(state.global_step, state.max_steps, logs)
         elif "development_loss" in logs:
-            before, perplexity = self._log.best(), logs["development_perplexity"]
-            line = {"step": step, "loss": logs["development_loss"], "perplexity": perplexity}
-            append_line(self._log.development, line)
-            if before is None or perplexity < before.perplexity:
-                verdict = "the best so far"
-            else:
-                verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
-            logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)
+            self._log_development(state.global_step, state.max_steps, logs)
+
+    def _log_training(self, step: int, steps: int, logs: dict[str, Any]) -> None:
+        now, tokens = time.monotonic(), self._tokens_until(step)
+        then, tokens_then = self._last
+        self._last = (now, tokens)
+        throughput = self._throughput(tokens - tokens_then, now - then)
+        elapsed = now - self._started
+        left = elapsed / max(step - self._first_step, 1) * (steps - step)
+        line = {
+            "step": step,
+            "loss": logs["loss"],
+            "learning_rate": logs.get("learning_rate"),
+            "gradient_norm": logs.get("grad_norm"),
+            "tokens": tokens,
+            "tokens_per_second": round(throughput.tokens_per_second, 1),
+            "seconds": round(self._seconds_before + elapsed, 1),
+        }
+        if throughput.share is not None:
+            line["share_of_peak"] = round(throughput.share, 4)
+        append_line(self._log.training, line)
+        duration = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} min"
+        logger.info("step %d of %d: loss %.4f, %s, %s left", step, steps, logs["loss"], throughput, duration)
+
+    def _log_development(self, step: int, steps: int, logs: dict[str, Any]) -> None:
+        before, perplexity = self._log.best(), logs["development_perplexity"]
+        line = {"step": step, "loss": logs["development_loss"], "perplexity": perplexity}
+        append_line(self._log.development, line)
+        if before is None or perplexity < before.perplexity:
+            verdict = "the best so far"
+        else:
+            verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
+        logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)
 
     def _throughput(self, tokens: int, seconds: float) -> Throughput:
         operations = None if self._operations_a_token is None else tokens * self._operations_a_token
@@ -207,22 +210,31 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
 
     `loss_counts` names the tokens of the training loss.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-    from torch.utils.tensorboard import SummaryWriter
-
     log = TrainingLog(directory)
     training, development = read_lines(log.training), read_lines(log.development)
-    best = log.best()
+    heading = f"{title}\ntraining loss of {loss_counts}"
+    _write_picture(directory / PICTURE, heading, training, development, log.best())
+    _write_events(directory / EVENTS, training, development)
 
-    # 1. The picture.
+
+def _write_picture(
+    path: Path,
+    heading: str,
+    training: Sequence[dict[str, Any]],
+    development: Sequence[dict[str, Any]],
+    best: DevelopmentScore | None,
+) -> None:
+    """Draw training loss and development perplexity by step."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(8, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     steps = [line["step"] for line in training]
     above.plot(
         steps, [line["loss"] for line in training], color="tab:blue", marker="." if len(steps) < 20 else ""
     )
-    above.set(title=f"{title}\ntraining loss of {loss_counts}", ylabel="training loss (nats a token)")
+    above.set(title=heading, ylabel="training loss (nats a token)")
     if development:
         points = [(line["step"], line["perplexity"]) for line in development]
         below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")
@@ -248,10 +260,16 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (above, below):
         axes.grid(visible=True, alpha=0.3)
-    figure.savefig(directory / PICTURE, dpi=120, metadata={"Software": None})
+    figure.savefig(path, dpi=120, metadata={"Software": None})
 
-    # 2. TensorBoard's file, under a name that does not tell the machine's.
-    (directory / EVENTS).parent.mkdir(exist_ok=True)
+
+def _write_events(
+    path: Path, training: Sequence[dict[str, Any]], development: Sequence[dict[str, Any]]
+) -> None:
+    """Write TensorBoard's file, under a name that does not tell the machine's."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         with SummaryWriter(folder) as writer:
             for line in training:
@@ -262,4 +280,4 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
                 writer.add_scalar("development/loss", line["loss"], line["step"])
                 writer.add_scalar("development/perplexity", line["perplexity"], line["step"])
         [events] = Path(folder).iterdir()
-        shutil.move(events, directory / EVENTS)
+        shutil.move(events, path)

@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 TOLERANCE = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 """Largest difference of logits that the comparison at load takes for rounding: its norm over that of the
 logits, each row's mean taken away. Measured with SmolLM2-135M: 1e-6, 0.004 and 0.03 by rounding in these
-formats; 0.17 by positions that are wrong by one,
-0.24 by a token that is not seen."""
+formats; 0.17 by positions that are wrong by one, 0.24 by a token that is not seen."""
 _OF_ANOTHER_STRUCTURE = (
     ArithmeticError,
     AssertionError,

@@ -278,10 +278,9 @@ def variable_lengths(
     a range is empty, `mixed` is 0 and the log-sum-exp +inf.
 
     Ranges may overlap, and begin in any order: torch documents starts as lengths added up, and its kernel
-    (flash attention 2, torch
-    2.13) reads a range's start alone where lengths are given; the comparison at load would find another one.
-    Keys are not split among blocks of threads (`num_splits`), so the result for a sequence does not depend on
-    the others.
+    (flash attention 2, torch 2.13) reads a range's start alone where lengths are given; the comparison at
+    load would find another one. Keys are not split among blocks of threads (`num_splits`), so the result for
+    a sequence does not depend on the others.
     """
     from torch.nn.attention.varlen import AuxRequest, varlen_attn_out
 

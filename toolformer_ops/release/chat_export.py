@@ -13,6 +13,7 @@ import contextlib
 import heapq
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from toolformer_ops.release.card import markdown
 from toolformer_ops.release.conversations import FORMS, Form
 from toolformer_ops.release.export_files import FILE_NAME, INFO_NAME, require_place, write_json, write_rows
 from toolformer_ops.release.format import part_files, read_release
-from toolformer_ops.release.opened_release import left_out_warning, opened_release
+from toolformer_ops.release.opened_release import OpenedRelease, left_out_warning, opened_release
 from toolformer_ops.release.refusals import Refusals, chosen_refusals, refusing_rows
 from toolformer_ops.storage import database
 
@@ -87,21 +88,10 @@ def export_chat(
         opened_release(settings, release, model, tries_template=form.uses_template) as opened,
         contextlib.ExitStack() as stack,
     ):
-        calls = conversations = left_out = 0
-
-        def with_calls() -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
-            nonlocal calls, conversations, left_out
-            for text in read_release(opened.folder):
-                if opened.control_tokens.search(text.text):
-                    left_out += 1
-                    continue
-                calls += len(text.calls)
-                for row in form.rows(text, seed, opened.tools):
-                    conversations += 1
-                    yield text.document_id, row
-
+        # 1. The conversations with calls, and those without.
         texts = sum(pq.read_metadata(part).num_rows for part in part_files(opened.folder))
-        rows: Iterator[tuple[uuid.UUID, dict[str, Any]]] = with_calls()
+        counts: Counter[str] = Counter()
+        rows = _rows_with_calls(opened, form, seed, counts)
         card, refusal_count = "", 0
         if refusals:
             connection = stack.enter_context(database.transaction(database.connect(settings)))
@@ -112,29 +102,43 @@ def export_chat(
             card = markdown(
                 Path(__file__).with_name("refusals_card.md.jinja"), seed=seed, texts=texts, refusals=chosen
             )
+        # 2. The file and what is beside it.
         address, sha256, written = write_rows(settings, out, (row for _, row in rows), lambda: card)
         if form.data_set_info and not out.endswith(".jsonl"):
             write_json(settings, {"train": {"file_name": FILE_NAME, **form.data_set_info}}, out, INFO_NAME)
         warnings = opened.warnings
-        if left_out:
-            warnings = (*warnings, left_out_warning(left_out))
+        if counts["left_out"]:
+            warnings = (*warnings, left_out_warning(counts["left_out"]))
             logger.warning("%s", warnings[-1])
-    outcome = "wrote" if written else "found the same"
     logger.info(
         "%s %d conversations with %d calls, and %d with none: %s",
-        outcome,
-        conversations,
-        calls,
+        "wrote" if written else "found the same",
+        counts["conversations"],
+        counts["calls"],
         refusal_count,
         address,
     )
     return ChatExport(
         address=address,
-        conversations=conversations + refusal_count,
+        conversations=counts["conversations"] + refusal_count,
         refusals=refusal_count,
-        calls=calls,
+        calls=counts["calls"],
         sha256=sha256,
         written=written,
-        left_out=left_out,
+        left_out=counts["left_out"],
         warnings=warnings,
     )
+
+
+def _rows_with_calls(
+    opened: OpenedRelease, form: Form, seed: int, counts: "Counter[str]"
+) -> Iterator[tuple[uuid.UUID, dict[str, Any]]]:
+    """The conversations of a release, each with its text's id; counts them, their calls and what is left out."""
+    for text in read_release(opened.folder):
+        if opened.control_tokens.search(text.text):
+            counts["left_out"] += 1
+            continue
+        counts["calls"] += len(text.calls)
+        for row in form.rows(text, seed, opened.tools):
+            counts["conversations"] += 1
+            yield text.document_id, row

@@ -21,7 +21,7 @@ Rejected calls are in Postgres alone, so the release must be one of this databas
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -43,8 +43,13 @@ from toolformer_ops.release.conversations import (
 )
 from toolformer_ops.release.export_files import FILE_NAME, INFO_NAME, require_place, write_json, write_rows
 from toolformer_ops.release.format import ReleasedText
-from toolformer_ops.release.opened_release import left_out_warning, opened_release, run_of_release
-from toolformer_ops.release.tried_calls import tried_texts
+from toolformer_ops.release.opened_release import (
+    OpenedRelease,
+    left_out_warning,
+    opened_release,
+    run_of_release,
+)
+from toolformer_ops.release.tried_calls import TriedText, tried_texts
 from toolformer_ops.storage import database
 
 logger = logging.getLogger(__name__)
@@ -218,21 +223,7 @@ def export_preferences(
                 "template, or add --lossy-template if you set another template before the training."
             )
         release_id, run_id = run_of_release(connection, release)
-
-        def rows() -> Iterator[dict[str, Any]]:
-            for tried in tried_texts(connection, opened.folder, run_id):
-                text = tried.text
-                if opened.control_tokens.search(text.text) is not None:
-                    counts["control_tokens"] += 1
-                    continue
-                pairs = pairs_of_text(tried.released, tried.rejected, seed)
-                counts.update(texts=1, released=len(text.calls), rejected=len(tried.rejected))
-                counts["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
-                for pair in pairs:
-                    row = row_of_pair(text, pair, seed, opened.tools, form)
-                    counts[pair.compared if row else "without_row"] += 1
-                    if row:
-                        yield row
+        tried_calls = tried_texts(connection, opened.folder, run_id)
 
         def card() -> str:
             pairs = sum(counts[compared] for compared in COMPARED)
@@ -255,7 +246,9 @@ def export_preferences(
                 counts=counts,
             )
 
-        address, sha256, written = write_rows(settings, out, rows(), card)
+        address, sha256, written = write_rows(
+            settings, out, _rows(tried_calls, opened, seed, form, counts), card
+        )
         if form == "sharegpt" and not out.endswith(".jsonl"):
             write_json(settings, {"train": {"file_name": FILE_NAME, **SHAREGPT_PAIRS_INFO}}, out, INFO_NAME)
     pairs = {compared: counts[compared] for compared in COMPARED}
@@ -265,3 +258,26 @@ def export_preferences(
         logger.warning("%s", warnings[-1])
     logger.info("%s pairs %s: %s", "wrote" if written else "found the same", pairs, address)
     return PreferenceExport(address=address, pairs=pairs, sha256=sha256, written=written, warnings=warnings)
+
+
+def _rows(
+    tried_calls: Iterable[TriedText],
+    opened: OpenedRelease,
+    seed: int,
+    form: PairForm,
+    counts: "Counter[str]",
+) -> Iterator[dict[str, Any]]:
+    """The rows of the texts' pairs; counts texts, calls and pairs, and what has no row."""
+    for tried in tried_calls:
+        text = tried.text
+        if opened.control_tokens.search(text.text) is not None:
+            counts["control_tokens"] += 1
+            continue
+        pairs = pairs_of_text(tried.released, tried.rejected, seed)
+        counts.update(texts=1, released=len(text.calls), rejected=len(tried.rejected))
+        counts["without_pair"] += len(text.calls) - sum(pair.chosen is not None for pair in pairs)
+        for pair in pairs:
+            row = row_of_pair(text, pair, seed, opened.tools, form)
+            counts[pair.compared if row else "without_row"] += 1
+            if row:
+                yield row

@@ -102,9 +102,8 @@ class Objects:
     """The objects of the bucket `settings.s3_bucket`, and reading from any bucket by address.
 
     Every method raises `ObjectNotFoundError` if the object is not there, `BucketNotFoundError` if its bucket
-    is not,
-    `CorruptObjectError` if the bytes are whole and not those that were written, `ConfigurationError` if an
-    address is not one of S3 or the login is refused, and `ObjectStoreError` if S3 refuses or, as an
+    is not, `CorruptObjectError` if the bytes are whole and not those that were written, `ConfigurationError`
+    if an address is not one of S3 or the login is refused, and `ObjectStoreError` if S3 refuses or, as an
     `ObjectStoreUnreachableError`, does not answer.
     """
 
@@ -398,9 +397,8 @@ class _ObjectBytes(io.RawIOBase):
     If the connection breaks, it is opened again at the same place of the same object. A body that ends early
     is a broken connection too, even if the answer announced no length or a shorter one, as behind a proxy. So
     at the end HEAD says how long the object is, unless the bytes have the hash that was stored with them. If
-    it breaks again and again, `BrokenConnectionError` is raised;
-    `CorruptObjectError` if the object ends before `end`, and another `ObjectStoreError` if it was replaced
-    meanwhile.
+    it breaks again and again, `BrokenConnectionError` is raised; `CorruptObjectError` if the object ends
+    before `end`, and another `ObjectStoreError` if it was replaced meanwhile.
     """
 
     def __init__(self, request: Callable[..., Any], uri: str, start: int = 0, end: int | None = None) -> None:

@@ -79,8 +79,8 @@ class ToolSpec:
     """Whether running it loads a model, so that its execution counts as device time."""
     executes_apart: bool = False
     """Whether its execution needs another kind of machine than the language model: a shard then has three
-    tasks instead of one,
-    `sample`, `execute` and `score`, and `execute` is in the pool of the CPU unless it `needs_device`."""
+    tasks instead of one, `sample`, `execute` and `score`, and `execute` is in the pool of the CPU unless it
+    `needs_device`."""
     needs_index: bool = False
     """Whether it searches the index that the DAG `build_wiki_index` makes."""
     reads_record: bool = False

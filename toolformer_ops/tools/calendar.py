@@ -171,8 +171,7 @@ def date_in_url(url: str) -> FoundDate:
     (`/web/20150102/http://example.org/2014/05/06/title`).
 
     The reason is `date_in_url`; or `no_date_in_url`, `date_incomplete_in_url`, `date_ambiguous_in_url` (day
-    or month first?),
-    `date_invalid_in_url` (no such day, or a year out of range), `dates_conflict_in_url`.
+    or month first?), `date_invalid_in_url` (no such day, or a year out of range), `dates_conflict_in_url`.
     """
     where = _searched(url[:MAX_URL_CHARS])
     refused = set()

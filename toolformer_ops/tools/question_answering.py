@@ -2,10 +2,9 @@
 
 The paper asks Atlas (Izacard et al., 2022), which also retrieves and reads (section 3 and appendix A.1). Here
 the passages come from the index of WikiSearch, and the setting `qa_reader` chooses who reads: `best_sentence`
-(no model, below), or
-`span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that repeat the asking
-document are passed over, as those of WikiSearch are: an encyclopedia's sentence may be the document's. A
-short answer such as a name is no repetition (`tools/retrieval/own_text.py`).
+(no model, below), or `span`, `causal`, `sequence_to_sequence` (a model, `model_readers.py`). Answers that
+repeat the asking document are passed over, as those of WikiSearch are: an encyclopedia's sentence may be the
+document's. A short answer such as a name is no repetition (`tools/retrieval/own_text.py`).
 """
 
 import re

@@ -20,7 +20,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -239,17 +239,8 @@ class ServerRunner:
                 reraise=True,
             ):
                 with attempt:
-                    if self._limits.calls_per_second:
-                        now = time.monotonic()
-                        start = max(now, self._next_start)
-                        self._next_start = start + 1 / self._limits.calls_per_second
-                        await asyncio.sleep(start - now)
-                    connection = await self._connected()
-                    try:
-                        result = await connection.call(arguments, self._limits.seconds)
-                    except NoAnswerError:
-                        await self._drop(connection)
-                        raise
+                    await self._wait_for_turn()
+                    result = await self._call(arguments)
         # 3. None came. Is it the input, or the server?
         except NoAnswerError as error:
             self._failures += 1
@@ -279,6 +270,23 @@ class ServerRunner:
                 )
             raise RejectedInputError(REFUSED)
         return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))
+
+    async def _wait_for_turn(self) -> None:
+        """Wait until another call may start, within the file's calls a second."""
+        if self._limits.calls_per_second:
+            now = time.monotonic()
+            start = max(now, self._next_start)
+            self._next_start = start + 1 / self._limits.calls_per_second
+            await asyncio.sleep(start - now)
+
+    async def _call(self, arguments: Mapping[str, Any]) -> Any:
+        """The server's result; a connection without an answer is dropped."""
+        connection = await self._connected()
+        try:
+            return await connection.call(arguments, self._limits.seconds)
+        except NoAnswerError:
+            await self._drop(connection)
+            raise
 
     async def _connected(self) -> Connection:
         """The connection, a new one if the last was lost."""
