@@ -282,7 +282,7 @@ class Settings(BaseSettings):
     )
     kubernetes_connection: str = Field(
         default="",
-        description="Airflow connection by which Airflow reaches the cluster, in place of a kubeconfig.",
+        description="Airflow connection by which Airflow reaches the cluster, instead of a kubeconfig.",
     )
     kubernetes_deferrable: bool = Field(
         default=True,

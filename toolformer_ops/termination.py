@@ -60,7 +60,7 @@ def requested() -> bool:
 
 
 def end_with_parent(signal_number: int = signal.SIGTERM) -> None:
-    """Ask the kernel (Linux) for that signal to this process when the one that started it dies, even by SIGKILL."""
+    """Ask the kernel (Linux) for that signal to this process when the process that started it dies, even by SIGKILL."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal_number)
 

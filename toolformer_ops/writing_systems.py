@@ -36,7 +36,7 @@ _WORD_MAY_START = re.compile(
     r"|(?<![\u0e40-\u0e44])[\u0e01-\u0e2e\u0e40-\u0e44](?!\u0e4c)"  # Thai: consonants, vowels before a consonant
     r"|(?<![\u0ec0-\u0ec4])[\u0e81-\u0eae\u0ec0-\u0ec4\u0edc-\u0edf]"  # Lao: the same
     r"|(?<!\u17d2)[\u1780-\u17b3]"  # Khmer: no consonant that is written below another
-    r"|(?<!\u1039)[\u1000-\u102a\u103f](?!\u1037?[\u1039\u103a])"  # Burmese: nor one that ends a syllable
+    r"|(?<!\u1039)[\u1000-\u102a\u103f](?!\u1037?[\u1039\u103a])"  # Burmese: nor a letter that ends a syllable
     r"|(?<=[\u0f0b-\u0f14])[\u0f40-\u0f6c]"  # Tibetan: behind the mark that divides syllables
     rf"|(?<!\d)[{_DIGITS}]"
     rf"|(?<=[{UNSPACED_SCRIPTS}{_MARKS}])(?:{_SPACED}|[{_OPENING}])"

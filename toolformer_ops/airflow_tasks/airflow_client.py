@@ -217,7 +217,7 @@ class AirflowClient:
             time.sleep(self._wait_seconds)
 
     def trigger(self, dag_id: str, run_id: str, conf: Mapping[str, Any]) -> None:
-        """Start a run of that id; one that exists already is the same run.
+        """Start a run of that id; if it exists already, it is the same run.
 
         Raises:
             AirflowError: the parameters in `conf` are refused; the message is Airflow's.
@@ -262,7 +262,7 @@ class AirflowClient:
         self._request("PATCH", _run_path(dag_id, run_id), json=body)
 
     def dag(self, dag_id: str) -> DagState:
-        """Return whether Airflow continues the runs of a DAG; one that it does not know is stale."""
+        """Return whether Airflow continues the runs of a DAG; an unknown DAG is stale."""
         entry = self._request("GET", f"/dags/{dag_id}", empty_at=httpx.codes.NOT_FOUND)
         last_parsed = entry.get("last_parsed_time")
         return DagState(

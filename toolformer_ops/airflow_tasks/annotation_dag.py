@@ -200,7 +200,7 @@ def not_needed_after_release(
 ) -> dict[str, str]:
     """The tasks without which a run is whole: it has no release, is not to be finetuned on, or not to be evaluated.
 
-    A night's finetuning is not needed if the release hardly differs from the one that was finetuned on
+    A night's finetuning is not needed if the release hardly differs from the release that was finetuned on
     last: by fewer than `min_changed_examples`, which a run that was started by hand does not count
     (None: nor does any other). A release that was made and checked by an earlier run is not checked again.
     """

@@ -19,7 +19,7 @@ class DagsBundle(VersionedBundle):
         return {path.name: path.read_bytes() for path in sorted(_installed_folder().glob("*.py"))}
 
     def dag_file(self, name: str, content: bytes | None) -> tuple[str, str]:
-        """The installed file of this name; one that this package no longer has is as it was stored."""
+        """The installed file of this name; a file that this package no longer has is as it was stored."""
         installed = _installed_folder() / name
         return name, installed.read_text(encoding="utf-8") if installed.is_file() else (
             content or b""

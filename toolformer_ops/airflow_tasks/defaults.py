@@ -77,7 +77,7 @@ WIKI_INDEX = Asset(
 """The BM25 index over Wikipedia that WikiSearch and QA search."""
 
 RELEASES = AssetAlias(name="releases", group="toolformer")
-"""Stands for the release of the corpus that a run started by hand annotates; which that is, only the run
+"""Means the release of the corpus that a run started by hand annotates; which that is, only the run
 knows."""
 
 

@@ -230,7 +230,8 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
         events: the pod's events, oldest first; they say why an image is not pulled, or a volume not mounted.
     """
     said = list(_said_of_pod(pod))
-    # 1. A container that ended, an init container first: the stage never ran then. One that does not start.
+    # 1. A container that ended, an init container first: the stage never ran then. A container that does not
+    #    start.
     main = [status for status in _of(pod, "status.container_statuses", ()) if status.name == _main_name(pod)]
     for container in (*_of(pod, "status.init_container_statuses", ()), *main):
         if (ended := _of(container, "state.terminated")) and ended.exit_code != 0:

@@ -31,7 +31,7 @@ def is_ours(dag_id: str) -> bool:
 def dag_of(schedule: str | None, *, annotates: bool) -> str:
     """The DAG that a run belongs to.
 
-    One that was started by the command line belongs to the DAG that does the same.
+    A run that was started by the command line belongs to the DAG that does the same.
     """
     return f"{NIGHTLY}{schedule}" if schedule else ANNOTATE if annotates else FINETUNE
 

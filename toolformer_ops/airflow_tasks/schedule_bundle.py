@@ -31,7 +31,7 @@ class ScheduleBundle(VersionedBundle):
     def sources(self) -> Contents:
         """The schedule files of the folder, by the name of the schedule.
 
-        The DAG file of one that may not be read says why.
+        The DAG file of a schedule that may not be read says why.
         """
         contents: Contents = {}
         for source in schedule_files(load_settings().schedules_dir):

@@ -157,7 +157,7 @@ class Schedule(Section):
 
 
 def load_schedule(path: Path, content: bytes | None = None, tools: Collection[str] = ()) -> Schedule:
-    """The schedule in a file, or the one that it held when it had this content, and there were these tools.
+    """The schedule in a file, or the schedule that it held when it had this content, and there were these tools.
 
     Raises:
         ConfigurationError: names the file, each wrong key, what was found, and the remedy.

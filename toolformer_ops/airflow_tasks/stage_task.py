@@ -2,7 +2,7 @@
 
 It starts nothing if Postgres shows that there is no work, attaches ids to the events of its assets, returns
 what the stage printed last, and skips tasks that are not needed then. A task that skips itself starts a
-process to do so; one that Airflow's scheduler skips starts none, and has no log. So the reasons are in the
+process to do so; a task that Airflow's scheduler skips starts none, and has no log. So the reasons are in the
 log of the task before, and in its XCom `skipped`.
 """
 
@@ -165,6 +165,6 @@ class StageTask(BaseOperator):
         """The datasets of the stage that ended, well or not: Airflow's OpenLineage provider asks for them."""
         from toolformer_ops.airflow_tasks.lineage import (
             lineage_of,
-        )  # and without the provider nobody imports it
+        )  # and without the provider no module imports it
 
         return lineage_of(load_settings(), self.arguments)

@@ -17,7 +17,7 @@ def audit_timetable(settings: Settings) -> CronTriggerTimetable | None:
     """Return when the audit starts; None if people alone start it.
 
     Raises:
-        ConfigurationError: the setting is no cron expression, or one that never fires.
+        ConfigurationError: the setting is no cron expression, or never fires.
     """
     expression = settings.audit_schedule
     if expression == OFF:

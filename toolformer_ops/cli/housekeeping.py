@@ -178,7 +178,7 @@ def audit_command(
         str,
         typer.Option(
             metavar="RUN",
-            help="Store what the rows of this run give in place of its numbers, if they alone differ.",
+            help="Store what the rows of this run give instead of its numbers, if they alone differ.",
         ),
     ] = "",
 ) -> None:

@@ -145,7 +145,7 @@ def explain(
         str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
     ] = "",
     run: Annotated[
-        str, typer.Option(help="The run of the stored calls; by default the one that was finished last.")
+        str, typer.Option(help="The run of the stored calls; by default the run that was finished last.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

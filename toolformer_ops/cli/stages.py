@@ -276,7 +276,7 @@ def check_release(run: Run) -> None:
 @stage("start-finetuning")
 def start_finetuning(
     run: Run,
-    release: Annotated[str, typer.Option(help="Id of a release that is there.")],
+    release: Annotated[str, typer.Option(help="Id of a release that exists.")],
     parameters: Annotated[
         str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")
     ],
@@ -365,7 +365,7 @@ def finish_run(
     not_opened: Annotated[
         bool,
         typer.Option(
-            "--not-opened", help="The run was not opened this time: one that has ended stays as it is."
+            "--not-opened", help="The run was not opened this time: a run that has ended stays as it is."
         ),
     ] = False,
 ) -> None:

@@ -1,9 +1,9 @@
 """Where a model would begin a call while it reads a text as it is, without a prompt: what decoding with tools looks at.
 
 For each word start: the probability of " [" behind the text before, and its rank among all tokens. In a
-vocabulary that spells " [" with several tokens it is the first of them. Of a text that is longer than the model's
-window only the beginning is read. Annotation is another matter: there the text stands behind a tool's prompt
-(`context.py`).
+vocabulary that spells " [" with several tokens it is the first of them. Of a text that is longer than the
+model's window only the beginning is read. Annotation is another matter: there the text is behind a tool's
+prompt (`context.py`).
 """
 
 from collections.abc import Sequence

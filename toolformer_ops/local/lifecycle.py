@@ -236,7 +236,7 @@ class _Startup:
     def _supervise(self) -> None:
         """Start the supervisor, with ports and configuration.
 
-        It says which settings one that runs does not see.
+        It says which settings a running supervisor does not see.
         """
         paths = self.paths
         ended = self.supervisor.end_strays()

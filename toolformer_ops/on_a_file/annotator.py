@@ -180,15 +180,16 @@ class Models:
     """
 
     model: "Callable[[], LanguageModel]"
-    """The one that scores."""
+    """The model that scores."""
     proposer: "Callable[[], LanguageModel] | None" = None
-    """The one that samples, if it is another. Both are then in memory, since each text is scored at once."""
+    """The model that samples, if it is another. Both are then in memory, since each text is scored at
+    once."""
     endpoint: EndpointProposer | None = None
     """What proposes calls, if it is behind an endpoint."""
 
     @property
     def finder(self) -> "Callable[[], LanguageModel]":
-        """The one that finds positions."""
+        """The model that finds positions."""
         return self.proposer or self.model
 
 

@@ -1,6 +1,6 @@
 """Calls in their texts as HTML: for `preview --html` and for a notebook.
 
-Every text is escaped; there is no script. A kept call is marked where it stands in its text. The others are
+Every text is escaped; there is no script. A kept call is marked at its place in the text. The others are
 listed below it, with what each saves and why it is not kept.
 """
 

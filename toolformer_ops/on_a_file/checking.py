@@ -58,7 +58,7 @@ class Observation:
     """`mind`: it works, and is perhaps not what is meant; `wrong`: a run would end with it."""
     subject: str
     detail: str
-    """What is there, with the remedy if that is not what is meant."""
+    """What exists, with the remedy if that is not what is meant."""
 
     def __str__(self) -> str:
         return f"{self.state:6}{self.subject}: {self.detail}"
@@ -223,7 +223,7 @@ def of_tool(
 
 
 def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
-    """Whether the model is there and can annotate, and whether its weights fit into memory."""
+    """Whether the model exists and can annotate, and whether its weights fit into memory."""
     name, revision = split_revision(choices.model)
     weights: list[int] = []
 

@@ -58,7 +58,7 @@ def read_examples(tool: FileTool, path: Path, others: Sequence[str] = ()) -> tup
     """The examples of a file; calls of `others`, which are made beside the tool, are taken out.
 
     Raises:
-        UsageError: there is none, one holds no call, or one that could not be sent.
+        UsageError: there is none, one holds no call, or a call that could not be sent.
     """
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

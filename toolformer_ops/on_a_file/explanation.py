@@ -28,7 +28,7 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
-    """The token before which a call at character offset `at` is put: the one that starts there, or with the space before it.
+    """The token before which a call at character offset `at` is put: the token that starts there, or with the space before it.
 
     `UsageError` if only the first token or none starts there; it names the nearest offsets that can be used.
     """

@@ -182,7 +182,7 @@ class Judging:
         return rows
 
     def _outputs(self, tool: Tool | None, calls: Sequence[_PlacedProposal]) -> list[ToolOutput]:
-        """The result of each call: the one that is given, else what the tool answers, each distinct input once."""
+        """The result of each call: the result that is given, else what the tool answers, each distinct input once."""
         inputs: dict[int, str] = {}
         outputs: dict[int, ToolOutput] = {}
         for call in calls:

@@ -38,7 +38,7 @@ class SketchedText:
 
 @dataclass(frozen=True)
 class NearDuplicate:
-    """A text that is left out, and the one that stays instead of it."""
+    """A text that is left out, and the text that stays instead of it."""
 
     repeats: SketchedText
     original: SketchedText

@@ -191,7 +191,7 @@ def write_server_tool(
     `others` are the names of tools that are made of the same server and examples.
 
     Raises:
-        UsageError: the name is taken, a file is there, or an example holds no call of the tool.
+        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
         ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
         leave.
     """
@@ -226,7 +226,7 @@ def write_database_tool(settings: Settings, database: DatabasePart, name: str, e
     """Look at the database, and write file and prompt into the folder of the tool files.
 
     Raises:
-        UsageError: the name is taken, a file is there, or an example holds no call of the tool.
+        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
         ToolError, InfrastructureError: the database cannot be used, or does not answer.
     """
     with new_files(settings, name) as files:
@@ -248,7 +248,7 @@ def write_function_tool(
     """Copy the function's file beside the tool files, and write file and prompt.
 
     Raises:
-        UsageError: the name is taken, a file is there, or an example holds no call of the tool.
+        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
         ToolError: the file cannot be read, or its function not be a tool.
     """
     with new_files(settings, name) as files:
@@ -307,7 +307,7 @@ def new_files(settings: Settings, name: str) -> Iterator[NewFiles]:
     """The files of a new tool of that name, in the folder of the tool files.
 
     Raises:
-        UsageError: the name is taken, or a file is there.
+        UsageError: the name is taken, or a file exists.
     """
     if name.lower() in {tool.lower() for tool in tool_names()}:
         raise UsageError(

@@ -39,7 +39,7 @@ class PartialFile:
         Only `finish` removes it.
 
         Raises:
-            UsageError: `out` is there, its folder is not, another process is at work on it, or the partial
+            UsageError: `out` exists, its folder does not, another process is at work on it, or the partial
             file holds something else.
         """
         if out is None:
@@ -99,7 +99,7 @@ def _read(file: IO[bytes], path: Path) -> dict[Key, dict[str, Any]]:
 
     The file then ends behind the last of them, with its first line written if it lacked it.
     """
-    # 1. The first line. A file without any whole line is one that a kill left as it was made.
+    # 1. The first line. A file without any whole line was left by a kill as it was made.
     header = json.dumps(HEADER).encode("ascii") + b"\n"
     first = file.readline()
     if first != header:
@@ -113,7 +113,7 @@ def _read(file: IO[bytes], path: Path) -> dict[Key, dict[str, Any]]:
         file.write(header)
         file.flush()
         return {}
-    # 2. The others, up to one that was cut.
+    # 2. The others, up to a line that was cut.
     lines: dict[Key, dict[str, Any]] = {}
     end = file.tell()
     for content in iter(file.readline, b""):

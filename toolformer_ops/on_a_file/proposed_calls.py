@@ -67,7 +67,7 @@ class ProposalFields:
 
 @dataclass(frozen=True)
 class ProposedCall:
-    """A call that somebody proposed in a text."""
+    """A call that a person or model proposed in a text."""
 
     record_id: str
     """The record's `id`, or its file and line."""

@@ -2,7 +2,7 @@
 
 An answer is compared with the result that the user wrote in the example, or else with what the text goes on
 with behind the call. Each answer proposes fields of its JSON, characters of a field, or a regular expression
-of what stands around the place; the proposal that most of the calls agree with wins.
+of what is around the place; the proposal that most of the calls agree with wins.
 """
 
 import json
@@ -87,7 +87,7 @@ def _wanted(call: ExampleCall) -> list[str]:
 
 
 def _patterns(call: ExampleCall, answer: str) -> Iterator[str]:
-    """Regular expressions of what stands before and behind each place where the answer has what is wanted."""
+    """Regular expressions of what is before and behind each place where the answer has what is wanted."""
     for wanted in _wanted(call):
         kind = r"-?\d[\d.,]*" if _NUMBER.fullmatch(wanted) else r".+?"
         for place in re.finditer(re.escape(wanted), answer):

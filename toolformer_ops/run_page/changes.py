@@ -33,7 +33,7 @@ async def show(
     change: Annotated[str, Query(pattern="^(new|gone|changed)?$")] = "",
     after: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """A run beside the one before it, or beside the run `before` or the one that made the release of that id."""
+    """A run beside the one before it, or beside the run `before` or the run that made the release of that id."""
     try:
         document_id, position = after.split("~") if after else ("00000000-0000-0000-0000-000000000000", "-1")
         place = {"after_document_id": document_id, "after_position": int(position)}
@@ -42,7 +42,7 @@ async def show(
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, run_address)
-        # 1. The run that it is compared with: one that the visitor may see.
+        # 1. The run that it is compared with, which the visitor may see.
         wanted = before or previous_run(connection, run.run_id)
         if before and (named := fetch_all(connection, queries.changes.run_named, name=before)):
             wanted = named[0].run_id

@@ -69,7 +69,7 @@ async def report(reader: ReaderDep, dag_id: str, run_id: str) -> Response:
 
 
 def _stored(settings: Settings, run: AskedRun, key: str, missing: str) -> Response:
-    """The page under a key, or one that says why there is none."""
+    """The page under a key, or a page that says why there is none."""
     try:
         return _page(200, ObjectStore(settings).get(key))
     except ObjectNotFoundError:

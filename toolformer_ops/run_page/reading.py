@@ -126,7 +126,7 @@ class Reader:
     _engine: Engine | None = None
     _connecting: threading.Lock = field(default_factory=threading.Lock)
     _kept: "OrderedDict[Hashable, tuple[float, Response]]" = field(default_factory=OrderedDict)
-    """Until which monotonic time an answer holds, by key, the one that was asked for last at the end."""
+    """Until which monotonic time an answer holds, by key, that which was asked for last at the end."""
     _asked: dict[Hashable, "asyncio.Task[Response]"] = field(default_factory=dict)
     """What is being answered."""
     seconds_to_wait: float = SECONDS_TO_WAIT
@@ -153,7 +153,7 @@ class Reader:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def answer(self, key: Hashable, make: Callable[[Connection], Page]) -> Response:
-        """The page that `make` makes, or the one that was made for this key a moment ago."""
+        """The page that `make` makes, or the page that was made for this key a moment ago."""
 
         def rendered() -> tuple[Response, float]:
             with database.transaction(self.engine()) as connection:

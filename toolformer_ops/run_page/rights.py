@@ -1,6 +1,6 @@
 """Who asks, and which runs they may see: Airflow's own sign-in and its rights on DAGs.
 
-A run belongs to one DAG (`dag_of`). Who may see that DAG's runs in Airflow sees the run's page, and nobody
+A run belongs to one DAG (`dag_of`). Who may see that DAG's runs in Airflow sees the run's page, and no one
 else: the DAG that the address names is asked about first, and a run of another DAG is not found under it
 (`shown_runs.py`).
 """

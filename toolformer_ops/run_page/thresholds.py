@@ -56,7 +56,7 @@ class ToolThreshold:
 
     tool: RunTool
     threshold: float
-    """The one that is asked about, nats."""
+    """The threshold that is asked about, nats."""
     bottom: float
     """Where the slider begins."""
     top: float

@@ -131,7 +131,7 @@ def previous_run(connection: Connection, run_id: str) -> str | None:
 
 
 def find_changes(connection: Connection, run_id: str, other: str | None = None) -> ReleaseChanges:
-    """Compare two runs, from the one that was started earlier to the later.
+    """Compare two runs, from the run that was started earlier to the later.
 
     A run alone is compared with its `previous_run`. Instead of a run, a release may be named: the run that
     made it first is compared.

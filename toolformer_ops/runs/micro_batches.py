@@ -260,20 +260,14 @@ def work_off(
                 tries.withdraw(try_id)
     finish_round(True)
 
-    # 4. Say what was done.
-    logger.info("%s feeding: %s", work.stage, times)
-    if shard.network.tokens:
-        throughput = shard.network.in_seconds(shard.network_seconds, cards_of(settings))
-        logger.info("%s network: read %d tokens, %s", work.stage, shard.network.tokens, throughput)
-    counted = ", ".join(f"{name} {count}" for name, count in sorted(shard.totals.items()))
-    logger.info("%s done: %s", work.stage, counted or "nothing was left to do")
+    shard.say_what_was_done(times)
     if shard.totals["documents"]:
         database.analyze_grown(engine)
     return shard.totals
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:
-    """Take the micro-batches of a round: until it has lasted `seconds`, or up to one that begins a round."""
+    """Take the micro-batches of a round: until it has lasted `seconds`, or up to a micro-batch that begins a round."""
     started = clock()
     while left:
         yield left.popleft()
@@ -340,6 +334,16 @@ class _ShardAtWork(Generic[Loaded]):
 
     def __post_init__(self) -> None:
         self.started = self.clock()
+
+    def say_what_was_done(self, times: "FeedingTimes") -> None:
+        """Log where the time went, how fast models read, and the sums of the counts."""
+        stage = self.work.stage
+        logger.info("%s feeding: %s", stage, times)
+        if self.network.tokens:
+            throughput = self.network.in_seconds(self.network_seconds, cards_of(self.settings))
+            logger.info("%s network: read %d tokens, %s", stage, self.network.tokens, throughput)
+        counted = ", ".join(f"{name} {count}" for name, count in sorted(self.totals.items()))
+        logger.info("%s done: %s", stage, counted or "nothing was left to do")
 
     def plan(self, documents: Sequence[uuid.UUID] | None = None) -> deque[PlannedBatch]:
         """The micro-batches of these documents; None: of all that are undone."""
@@ -576,7 +580,7 @@ def feed(
     alone: Callable[[Loaded], bool] = lambda _: False,
     times: FeedingTimes | None = None,
 ) -> None:
-    """Read, compute and write each batch; one that is read as None is passed over.
+    """Read, compute and write each batch; a batch that is read as None is passed over.
 
     Where the time went is added to `times`.
 

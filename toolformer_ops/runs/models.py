@@ -1,6 +1,6 @@
 """Load the language model that a user or a run names.
 
-That of a run must be the one that the run was started with.
+That of a run must be the model that the run was started with.
 """
 
 import functools
@@ -112,7 +112,7 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
 
 
 def require_identity(what: str, expected: str, actual: str, address: str) -> None:
-    """Refuse a model that is no longer the one that something was made with.
+    """Refuse a model that is no longer that which something was made with.
 
     `what` begins the message: `run X was started`.
 
@@ -127,7 +127,7 @@ def require_identity(what: str, expected: str, actual: str, address: str) -> Non
 
 
 def proposer_identity(settings: Settings, choices: RunChoices, model_identity: str) -> str | None:
-    """The identity of the model that proposes calls, if it is another than the one that scores them.
+    """The identity of the model that proposes calls, if it is another than the model that scores them.
 
     It is None otherwise. Raises as `language_model.models.model_identity`.
     """
@@ -201,7 +201,7 @@ def _client_of(settings: Settings, address: str, endpoint: Endpoint) -> Client:
 
 
 def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], TokenizedText] | None":
-    """How the language model of a run tokenises a text, if another one that is loaded proposes the calls.
+    """How the language model of a run tokenises a text, if another loaded model proposes the calls.
 
     It is None otherwise.
 
@@ -221,7 +221,7 @@ def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], Tok
 class RunModel:
     """The language models and tools of one run, each loaded when a stage first asks for it, and kept for the stages after it here.
 
-    At most one model is in memory: a run with a proposer drops it for the one that scores, and has room for
+    At most one model is in memory: a run with a proposer drops it for the model that scores, and has room for
     the larger of the two.
     """
 
@@ -244,7 +244,7 @@ class RunModel:
             return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
     def proposer_of(self, run: RunTool) -> "LanguageModel":
-        """The model that finds positions: the one that scores, but for a run with a proposer that is loaded.
+        """The model that finds positions: the model that scores, but for a run with a proposer that is loaded.
 
         Raises as `load_run_model`.
         """

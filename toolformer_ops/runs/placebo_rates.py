@@ -102,7 +102,7 @@ def share_of_calls(expected_placebos: float, calls: int) -> float:
 def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, placebos_scored: int) -> Rate:
     """The rate that follows from the documents' counts.
 
-    `calls_represented` is how many calls the sample stands for: calls sampled / share of the calls that is
+    `calls_represented` is how many calls the sample represents: calls sampled / share of the calls that is
     sampled.
     """
     import numpy as np
@@ -235,7 +235,7 @@ def lowest_interval(intervals: Sequence[Interval], scale: float, largest_rate: f
     above. So one placebo is added to those above, as in the selection by knockoffs (Barber and Candes, 2015,
     "knockoff+"): the expected share of useless calls is then at most `largest_rate`, whichever threshold is
     taken, if a useless call lies above a threshold as often as its placebo. `scale` is the number of calls
-    that a sampled placebo stands for; a simulation in the tests says what the true rate is.
+    that a sampled placebo represents; a simulation in the tests says what the true rate is.
     """
     calls = sum(interval.calls for interval in intervals)
     placebos = sum(interval.placebos_at_lower_end for interval in intervals)

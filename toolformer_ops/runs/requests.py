@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 FILES = ("s3://", "file://", "/", ".", "~")
 """How the address of a model begins that is no hub id; the hub is not asked here."""
 SECONDS_FOR_A_LOOK = 5.0
-"""How long a look at an address may take. One that takes longer proves nothing: then the run starts, and its
-first task says."""
+"""How long a look at an address may take. A look that takes longer proves nothing: then the run starts, and
+its first task says."""
 
 
 def require_known_fields(sent: Collection[str], fields: Collection[str]) -> None:
     """Refuse names that no field has.
 
     Raises:
-        UsageError: names each unknown field, and the one that may be meant.
+        UsageError: names each unknown field, and the field that may be meant.
     """
     problems = []
     for name in sorted(set(sent) - set(fields)):

@@ -9,7 +9,7 @@ the word that follows as the result, which makes large reductions, and with anot
 If nothing is verified in float32 (`LanguageModel.verifies`), nothing is measured: a margin that another
 process has stored counts, or else the one for any model in `language_model/scoring.py`.
 
-A run's margin is in the table `rounding_margins`, which this module owns: every process takes the one that
+A run's margin is in the table `rounding_margins`, which this module owns: every process takes the margin that
 was stored first. The commands without a database have theirs in a file of the state folder.
 """
 

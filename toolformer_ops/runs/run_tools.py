@@ -62,7 +62,7 @@ class RunTool:
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
     proposer_identity: str | None = None
-    """The model that samples; None: the one that scores."""
+    """The model that samples; None: the model that scores."""
 
     @property
     def has_loaded_proposer(self) -> bool:

@@ -505,7 +505,10 @@ def answer_in_words(
 def _tool_summaries(
     connection: Connection, changes: ReleaseChanges, rows: Mapping[str, Row[Any]]
 ) -> tuple[ToolSummary, ...]:
-    """What each tool brought, also one that only the run before has; `rows` are those of this run's tools."""
+    """What each tool brought, also a tool that only the run before has.
+
+    `rows` are those of this run's tools.
+    """
     run_id, before_run_id = changes.now.run_id, changes.before.run_id if changes.before else None
     rates = {row.tool: row for row in database.fetch_all(connection, queries.summary.rates, run_id=run_id)}
     failed = Counter[tuple[str, str]]()

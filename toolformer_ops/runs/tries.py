@@ -88,7 +88,7 @@ def plan_batches(
         pending: the documents to be done, in their order.
         tries: those of the stage under the recipe that were left behind, oldest first.
         size: most documents of a micro-batch.
-        tokens: of each document, how many tokens it counts for; one that is not named counts for none.
+        tokens: of each document, how many tokens it counts for; a document that is not named counts for none.
         most_tokens: most tokens of a micro-batch; a document with more is one alone.
     """
     # 1. The tries of each document. Documents with the same last try were at work together.

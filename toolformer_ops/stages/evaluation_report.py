@@ -2,7 +2,7 @@
 
 Owns no table. The page is made anew from Postgres and S3 each time, and replaces the one before: a suite that
 is evaluated later comes into it. What is on it is decided in `evaluation/report/`. Its curves come from the
-logs in the folder of a finetuned model; a model without them has no curve, nor has one that was withdrawn.
+logs in the folder of a finetuned model; a model without them has no curve, nor has a withdrawn one.
 """
 
 import json

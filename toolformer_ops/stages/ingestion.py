@@ -11,7 +11,7 @@ other.
 Which records count, over all files in the order of their names and lines: of those with the same id the last
 one, then of those with the same text the first one. If the address of the corpus says so, a text that nearly
 repeats one with a lesser id does not count, either. The others are kept in `corpus_spare_records`: one of
-them counts when the one that counts now disappears.
+them counts when the record that counts now disappears.
 """
 
 import itertools

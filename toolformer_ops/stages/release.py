@@ -8,8 +8,8 @@ release was made first, and keeps them; `threshold_counts` has each run's.
 The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools
 in one document belong in one text, and the paper finetunes on the same texts as its plain data set.
 `release/choosing.py` chooses the calls, and `evaluation/overlap.py` finds the texts that hold evaluation
-data; one that is left out for it is not replaced by another. Does not decide thresholds, and does not judge
-the release: `audit/checking.py` does.
+data; a text that is left out for it is not replaced by another. Does not decide thresholds, and does not
+judge the release: `audit/checking.py` does.
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
 
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run`
-registers a run that annotates a corpus. `start_finetuning` registers one that finetunes and evaluates on a
+registers a run that annotates a corpus. `start_finetuning` registers a run that finetunes and evaluates on a
 release that exists: it annotates nothing, and so has no rows in `run_tools`. Registering the same run twice
 is one registration; with other choices, or by code that would write other rows, it is an error. So is a run
 that belongs to another DAG run (`runs/owners.py`), whose end is not written either.
@@ -292,7 +292,7 @@ def _register_tool(
             f"run {run_id}, {tool}: {', '.join(changed)} are not those the run was started with, because the "
             "code, the model or the index changed meanwhile. Start a new run."
         )
-    # 3. The pool of its placebos, if an earlier run drew one that fits.
+    # 3. The pool of its placebos, if an earlier run drew a fitting one.
     if registered.placebo_recipe_id is None and choices.wants_placebos:
         known_pool(connection, registered, choices)
     # 4. The partitions of its rows.
@@ -451,7 +451,7 @@ def close_run(
     """Record as failed a run whose DAG run is over and that was not finished: its time was up, or a person ended it.
 
     Does nothing if the run was finished, or belongs to another DAG run than `dag_run`; records in
-    runs_not_started one that never started, if its DAG run is a failure.
+    runs_not_started a run that never started, if its DAG run is a failure.
     `problem` says how it was ended.
     """
     with database.transaction(database.connect(settings)) as connection:
@@ -476,7 +476,7 @@ def finish_run(
     """Record the end of a run, what it took next to the estimate (`on_a_file/estimation.py`), and its numbers.
 
     Writes nothing to a run that belongs to another DAG run, nor, if its own was not opened this time
-    (`was_opened`), to one that has ended: what refused to open it says nothing about how it ended.
+    (`was_opened`), to a run that has ended: what refused to open it says nothing about how it ended.
 
     Args:
         settings: of the deployment.

@@ -126,7 +126,7 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
                 )
         # 3. Functions, views and examples: all anew if one has changed. Examples and views are dropped in the
         #    reverse of the order in which they use each other, and with them what is of people and was not
-        # set aside; another function is replaced, so one that takes or returns something else needs a
+        # set aside; another function is replaced, so a function that takes or returns something else needs a
         # migration that drops it.
         if is_other:
             for name in sorted((name for name in old if name.startswith("examples/")), reverse=True):

@@ -224,7 +224,7 @@ class StagePod(StageTask, KubernetesPodOperator):
         return pod
 
     def get_or_create_pod(self, pod_request_obj: k8s.V1Pod, context: Context) -> k8s.V1Pod:
-        """The pod of this task that exists, also one that has ended and whose end no task has told.
+        """The pod of this task that exists, also a pod that has ended and whose end no task has told.
 
         It starts a new one otherwise.
         """
@@ -238,7 +238,7 @@ class StagePod(StageTask, KubernetesPodOperator):
             for pod in labelled_pods
             if not has_ended(pod) or int(pod.metadata.labels["try_number"]) > cleared
         ]
-        # The last counts: one that succeeded, else one that works, one that is being deleted, one that
+        # The last counts: a pod that succeeded, else a working one, one being deleted, a pod that
         # failed.
         pods.sort(
             key=lambda pod: (

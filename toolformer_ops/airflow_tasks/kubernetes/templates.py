@@ -111,7 +111,7 @@ def pod_manifest(settings: Settings, template: str) -> dict[str, Any]:
         Secret.
 
     Raises:
-        ConfigurationError: no image is set, or one that may change; the template is missing or wrong, with
+        ConfigurationError: no image is set, or its content may change; the template is missing or wrong, with
         file and line.
     """
     # 1. An image that stays the same, and the template.
@@ -211,8 +211,8 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
         f"{ENV_PREFIX}CACHE_DIR": CACHE_PATH,
         f"{ENV_PREFIX}DEVICE": "cuda" if gpus else "cpu",
         f"{ENV_PREFIX}IMAGE": settings.kubernetes_image,
-        # Said always: its default follows the device, and the recipes hold the one that the run was started
-        # with.
+        # Said always: its default follows the device, and the recipes hold the device that the run was
+        # started with.
         f"{ENV_PREFIX}DTYPE": settings.dtype,
         **({MODEL_PARALLEL: "layers"} if is_split else {}),
     }
@@ -290,7 +290,7 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
             "there."
         ) from error
     for keys, message in (*_not_taken(pod, taken), *_problems(pod, namespace)):
-        node = root  # the value at `keys`, or the last of its parents that is there
+        node = root  # the value at `keys`, or the last of its parents that exists
         for key in keys:
             members: dict[str | int, yaml.Node] = {}
             if isinstance(node, yaml.CollectionNode):

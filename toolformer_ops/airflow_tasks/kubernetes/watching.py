@@ -250,7 +250,7 @@ class AsyncStagePodManager(AsyncPodManager):
                 # 2. Why does it wait so long?
                 ending = describe_pod_ending(pod, oldest_first((await self.read_pod_events(pod)).items))
                 self.say(f"the pod {pod.metadata.name} waits: {ending.message}")
-                # 3. Is there any use in waiting?
+                # 3. Whether waiting is of any use.
                 limit = startup_timeout if scheduled else schedule_timeout
                 if is_lost(pod) or waited > limit or ending.fault == "setup":
                     raise PodLaunchTimeoutException(ending.message)

@@ -43,8 +43,8 @@ LAST_TASK = "finish_run"
 CONSEQUENT_TASKS = frozenset({"gather_tools", LAST_TASK})
 """Red only because another task is."""
 OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
-"""Tasks that look whether the request is right. One that failed at its first try was not tried again: it is
-wrong."""
+"""Tasks that look whether the request is right. A task that failed at its first try was not tried again: it
+is wrong."""
 SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every
@@ -109,7 +109,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id
         console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir))
     )
     if choices.corpus.startswith("s3://"):
-        ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing is there
+        ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing exists
     run_dags(console, settings, choices, run_id, started, str(wikipedia(settings.state_dir)))
 
 
@@ -224,7 +224,7 @@ def _watch(
 ) -> bool:
     """Watch a DAG run to its end, started now if `conf` is given; raises as `run_dags`.
 
-    Returns whether there is what it is for: False for one that kept no call, and did all else.
+    Returns whether the run has what it is for: False if it kept no call, and did all else.
     """
     if conf is not None:
         client.open_dag(dag_id)
