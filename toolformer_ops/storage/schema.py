@@ -12,6 +12,7 @@ and tries again.
 import hashlib
 import logging
 import time
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -80,69 +81,39 @@ def not_applied(engine: Engine) -> list[str]:
 
 
 def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_seconds: float) -> list[str]:
-    applied: list[str] = []
     with database.transaction(engine, lock_seconds=lock_seconds) as connection:
-        database.execute(
-            connection, queries.locks.name, name="schema"
-        )  # waits for another migration as long as that takes
+        # Waits for another migration as long as that takes.
+        database.execute(connection, queries.locks.name, name="schema")
         database.fetch_all(
             connection,
             queries.locks.statement_time_limit,
             milliseconds=f"{statement_seconds * 1000:.0f}ms",
         )
         database.execute(connection, queries.schema.create_files)
-        known = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
+        # 1. The files that the database has, and those that it gets.
+        hashes = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
         database.require_known_tables(
-            [name for name in known if name.startswith(database.APPLIED_ONCE)], folder
+            [name for name in hashes if name.startswith(database.APPLIED_ONCE)], folder
         )
-        of_tables = _files(folder, *database.APPLIED_ONCE)
-        missing = [name for name in of_tables if name not in known]
-        made = _files(folder, *MADE_ANEW)
-        old = {name: sha256 for name, sha256 in known.items() if name.startswith(MADE_ANEW)}
-        is_other = old != {name: _sha256(path) for name, path in made.items()}
-        # 1. What people built on ours is set aside.
+        table_files = _files(folder, *database.APPLIED_ONCE)
+        old_hashes = {name: sha256 for name, sha256 in hashes.items() if name.startswith(MADE_ANEW)}
+        new_files = _files(folder, *MADE_ANEW)
+        is_missing_table = not table_files.keys() <= hashes.keys()
+        is_other = old_hashes != {name: _sha256(path) for name, path in new_files.items()}
+        # 2. What people built on ours is set aside.
         dependents: list[dependent_views.DependentView] = []
-        if missing or is_other:
-            names = {*old, *made}
-            dependents = dependent_views.dependent_views(
-                connection,
-                views=sorted(made_name(name) for name in names if name.startswith("views/")),
-                functions=sorted(
-                    _question(name) for name in names if name.startswith(("views/", "examples/"))
-                ),
-                with_tables=bool(missing),
-            )
-            dependent_views.drop(connection, dependents)
-        # 2. Tables and migrations: each file once.
-        for name, path in of_tables.items():
-            if name in missing:
-                _apply(connection, name, path)
-                applied.append(name)
-            elif known[name] != _sha256(path):
-                raise DatabaseError(
-                    f"{name}: expected the content that was applied ({known[name][:12]}), found "
-                    f"{_sha256(path)[:12]}. Put the old content back and write the change as a new numbered "
-                    "file of sql/migrations."
-                )
-        # 3. Functions, views and examples: all anew if one has changed. Examples and views are dropped in the
-        #    reverse of the order in which they use each other, and with them what is of people and was not
-        # set aside; another function is replaced, so a function that takes or returns something else needs a
-        # migration that drops it.
+        if is_missing_table or is_other:
+            dependents = _set_aside(connection, {*old_hashes, *new_files}, with_tables=is_missing_table)
+        # 3. Tables and migrations: each file once.
+        applied = _apply_once(connection, table_files, hashes)
+        # 4. Functions, views and examples: all anew if one has changed.
         if is_other:
-            for name in sorted((name for name in old if name.startswith("examples/")), reverse=True):
-                _drop(connection, name, "function", _question(name))
-            for name in sorted((name for name in old if name.startswith("views/")), reverse=True):
-                _drop(connection, name, "view", made_name(name))
-                _drop(connection, name, "function", _question(name))
-            database.execute(connection, queries.schema.drop_functions_and_views)
-            for name, path in made.items():
-                _apply(connection, name, path)
-                applied.append(name)
-        # 4. The rights of the roles that read, on all that there is now, of analysts and of the reviewer.
+            applied += _make_anew(connection, old_hashes, new_files)
+        # 5. The rights of the roles that read, on all that there is now, of analysts and of the reviewer.
         _run_script(connection, folder / "reader_role.sql")
         _run_script(connection, folder / "analysts_role.sql")
         _run_script(connection, folder / "reviewer_role.sql")
-        # 5. What people built on ours is made again.
+        # 6. What people built on ours is made again.
         dependent_views.make_again(connection, dependents)
         notices = list(database.raw_cursor(connection).connection.notices)
     for notice in notices:
@@ -156,13 +127,70 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
     return applied
 
 
+def _set_aside(
+    connection: Connection, names: Collection[str], *, with_tables: bool
+) -> list[dependent_views.DependentView]:
+    """Drop what people built on the views and functions of these files; returns how it is made again."""
+    dependents = dependent_views.dependent_views(
+        connection,
+        views=sorted(made_name(name) for name in names if name.startswith("views/")),
+        functions=sorted(_question(name) for name in names if name.startswith(("views/", "examples/"))),
+        with_tables=with_tables,
+    )
+    dependent_views.drop(connection, dependents)
+    return dependents
+
+
+def _apply_once(connection: Connection, files: Mapping[str, Path], hashes: Mapping[str, str]) -> list[str]:
+    """Apply the files of tables that the database lacks; returns their names.
+
+    `hashes` are those of the files that were applied.
+
+    Raises:
+        DatabaseError: a file that was applied has another content now.
+    """
+    applied = []
+    for name, path in files.items():
+        if name not in hashes:
+            _apply(connection, name, path)
+            applied.append(name)
+        elif hashes[name] != _sha256(path):
+            raise DatabaseError(
+                f"{name}: expected the content that was applied ({hashes[name][:12]}), found "
+                f"{_sha256(path)[:12]}. Put the old content back and write the change as a new numbered "
+                "file of sql/migrations."
+            )
+    return applied
+
+
+def _make_anew(connection: Connection, old_names: Collection[str], files: Mapping[str, Path]) -> list[str]:
+    """Make all functions, views and examples anew; returns the names of their files.
+
+    Examples and views are dropped in the reverse of the order in which they use each other, and with them what
+    is of people and was not set aside. Another function is replaced, so a function that takes or returns
+    something else needs a migration that drops it.
+    """
+    for name in sorted((name for name in old_names if name.startswith("examples/")), reverse=True):
+        _drop(connection, name, "function", _question(name))
+    for name in sorted((name for name in old_names if name.startswith("views/")), reverse=True):
+        _drop(connection, name, "view", made_name(name))
+        _drop(connection, name, "function", _question(name))
+    database.execute(connection, queries.schema.drop_functions_and_views)
+    for name, path in files.items():
+        _apply(connection, name, path)
+    return list(files)
+
+
 def made_name(name: str) -> str:
     """The view or function that a file makes: `views/04_scored_calls.sql` makes `scored_calls`."""
     return Path(name).stem.split("_", 1)[1]
 
 
 def _question(name: str) -> str:
-    """The function that a file makes, if it makes one: that of an example, or a view's about one run, such as `scored_calls_of`."""
+    """The function that a file makes, if it makes one.
+
+    It is that of an example, or a view's about one run, such as `scored_calls_of`.
+    """
     return made_name(name) if name.startswith("examples/") else f"{made_name(name)}_of"
 
 
@@ -179,7 +207,10 @@ def _drop(connection: Connection, name: str, kind: Literal["view", "function"], 
 
 def _files(folder: Path, *kinds: str) -> dict[str, Path]:
     """The SQL files of these kinds, such as `views/`, by their names in `schema_files`, in order."""
-    return {f"{kind}{path.name}": path for kind in kinds for path in sorted((folder / kind).glob("*.sql"))}
+    files: dict[str, Path] = {}
+    for kind in kinds:
+        files |= {f"{kind}{path.name}": path for path in sorted((folder / kind).glob("*.sql"))}
+    return files
 
 
 def _apply(connection: Connection, name: str, path: Path) -> None:
