@@ -7,10 +7,11 @@ a tool (`choosing.choose_calls`). Both functions work in one transaction, in the
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from toolformer_ops.release.format import ReleasedCall
 from toolformer_ops.runs.numbers import what_to_count
@@ -79,9 +80,9 @@ def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
 
 
 def more_than(texts: int) -> int:
-    """How many texts to read for so many in which a tool has the best call at a place.
+    """How many texts to read for so many in which a tool has the best call at a position.
 
-    Tools lose some places to others.
+    Tools lose some positions to others.
     """
     return texts + texts // 8 + 1
 
@@ -106,48 +107,83 @@ def choose_calls(
         {**vars(tool), "reads_record": runs[tool.tool].reads_record, "require_following": require_following}
         for tool in tools
     ]
+    members = members_of_run(next(iter(runs.values())))
+    # 1. Choose among the first texts of each tool, until there are enough.
     texts = dict.fromkeys(runs, more_than(max_examples))
     while True:
-        # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for
-        #    the places.
-        database.execute(connection, queries.choosing.choice_table)
-        texts_read = {
-            arguments["tool"]: database.execute(
-                connection, queries.choosing.first_texts, **arguments, texts=texts[arguments["tool"]]
-            )
-            for arguments in tool_arguments
-        }
-        members = members_of_run(next(iter(runs.values())))
-        database.execute(connection, queries.choosing.texts_to_choose_from, members=members)
-        for arguments in tool_arguments:
-            database.execute(connection, queries.choosing.kept_calls, **arguments)
-        # 2. The best at each place, and the first texts of each tool.
-        database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
-        counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
-        # 3. A tool that lost more places to others than expected needs more texts, if there are more.
-        unread = [tool for tool, number in texts_read.items() if number == texts[tool]]
-        best_texts = {tool: getattr(counts.get(tool), "best_texts", 0) for tool in unread}
-        short = {tool: number for tool, number in best_texts.items() if number < max_examples}
-        if not short:
+        choice = _choose(connection, tool_arguments, texts, members, max_examples)
+        needed = choice.texts_needed(max_examples)
+        if not needed:
             break
-        texts |= {
-            tool: more_than(texts_read[tool] * max_examples // max(number, 1))
-            for tool, number in short.items()
-        }
+        texts = texts | needed
     database.execute(connection, queries.choosing.index_chosen_calls)
-    # 4. What is left out.
+    # 2. What is left out.
     left_out: dict[str, dict[str, int]] = {}
-    for tool, row in counts.items():  # those with a call that could be released
+    for tool, row in choice.counts.items():
         reasons = {
-            reason: getattr(row, reason) for reason in ("better_call_at_position", "result_does_not_follow")
+            "better_call_at_position": row.better_call_at_position,
+            "result_does_not_follow": row.result_does_not_follow,
         }
         above = row.above_max_examples
-        if tool in unread:
+        if tool in choice.unread:
             above = count_kept(connection, runs[tool]).releasable_calls - row.released - sum(reasons.values())
         reasons["above_max_examples"] = above
-        if counted := {reason: number for reason, number in reasons.items() if number}:
+        counted = {reason: number for reason, number in reasons.items() if number}
+        if counted:
             left_out[tool] = counted
     return left_out
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What a choice among the first texts of each tool gave."""
+
+    texts_asked: Mapping[str, int]
+    """By tool, how many texts were to be read at most."""
+    texts_read: Mapping[str, int]
+    """By tool, how many texts with calls were read."""
+    counts: Mapping[str, Row[Any]]
+    """The counts of the tools with a call that could be released."""
+
+    @property
+    def unread(self) -> list[str]:
+        """The tools that may have more texts with calls."""
+        return [tool for tool, number in self.texts_read.items() if number == self.texts_asked[tool]]
+
+    def texts_needed(self, max_examples: int) -> dict[str, int]:
+        """How many texts to read of each tool that lost more positions to others than expected."""
+        needed = {}
+        for tool in self.unread:
+            best_texts = getattr(self.counts.get(tool), "best_texts", 0)
+            if best_texts < max_examples:
+                needed[tool] = more_than(self.texts_read[tool] * max_examples // max(best_texts, 1))
+        return needed
+
+
+def _choose(
+    connection: Connection,
+    tool_arguments: Sequence[dict[str, Any]],
+    texts: Mapping[str, int],
+    members: dict[str, object],
+    max_examples: int,
+) -> _Choice:
+    """Choose among the first texts of each tool, as many as `texts` says."""
+    # 1. Each tool's first texts with calls, and the calls of all tools in all of these: they compete for the
+    #    positions.
+    database.execute(connection, queries.choosing.choice_table)
+    texts_read = {}
+    for arguments in tool_arguments:
+        tool = arguments["tool"]
+        texts_read[tool] = database.execute(
+            connection, queries.choosing.first_texts, **arguments, texts=texts[tool]
+        )
+    database.execute(connection, queries.choosing.texts_to_choose_from, members=members)
+    for arguments in tool_arguments:
+        database.execute(connection, queries.choosing.kept_calls, **arguments)
+    # 2. The best at each position, and the first texts of each tool.
+    database.execute(connection, queries.choosing.choose_calls, max_examples=max_examples)
+    counts = {row.tool: row for row in database.fetch_all(connection, queries.choosing.left_out)}
+    return _Choice(texts_asked=texts, texts_read=texts_read, counts=counts)
 
 
 def own_texts(connection: Connection) -> Iterator[tuple[uuid.UUID, str]]:

@@ -7,7 +7,8 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices
 from toolformer_ops.tools import computations
 from toolformer_ops.tools.calculator import TOOL
-from toolformer_ops.tools.computations import UNIT, Value, judge_computations, operands
+from toolformer_ops.tools.computations import judge_computations
+from toolformer_ops.tools.operands import UNIT, Value, operands
 
 NUMBER, PERCENTAGE = (True, "number_of_two_others"), (True, "percentage_of_two_others")
 TOTAL, EQUALS = (True, "total_of_several"), (True, "equals_sign_before_number")
