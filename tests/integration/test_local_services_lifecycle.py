@@ -330,7 +330,7 @@ def test_down_says_whether_anything_ran(stop: Stop) -> None:
 
 
 def test_rows_survive_a_restart_under_the_same_address(deployment: Deployment, stopped: Stop) -> None:
-    address = f"127.0.0.1:{recalled_ports(deployment.paths)['postgres']}"
+    address = f"127.0.0.1:{deployment.variables['TOOLFORMER_POSTGRES_PORT']}"
     assert address in command("up", "--only", "postgres").output
     assert load_settings().database_dsn == stopped.before.database_dsn, "the address or the password changed"
     assert "0123456789abcdef" in remembered(stopped.before)
@@ -413,6 +413,7 @@ def test_a_service_moves_when_a_port_that_no_person_set_is_taken(
         assert f"port {port} is taken, so postgres listens on {new_port}" in caplog.text
         assert up(load_settings(), ["postgres"]) == moved  # which it keeps while it runs
     assert "00000000000000aa" in remembered(moved)
+    kill_everything(deployment.paths)  # the next test starts it on its port again
 
 
 def test_clean_leaves_nothing(deployment: Deployment, running: Settings) -> None:
