@@ -23,9 +23,10 @@ from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import ingestion, run_setup
 from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
 from toolformer_ops.storage import database
-from toolformer_ops.storage.corpus_records import escape_control_characters, read_records
+from toolformer_ops.storage.corpus_records import read_records
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.record_rules import escape_control_characters
 
 
 @pytest.fixture

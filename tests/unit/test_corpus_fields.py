@@ -20,7 +20,8 @@ from toolformer_ops.storage.corpus_addresses import (
 )
 from toolformer_ops.storage.corpus_fields import PRESETS, FieldNames
 from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
-from toolformer_ops.storage.corpus_records import Record, Rejection, read_file
+from toolformer_ops.storage.corpus_records import read_file
+from toolformer_ops.storage.record_rules import Record, Rejection
 
 DAY = datetime.date(2014, 5, 6)
 LATER = "2019-04-20T22:02:02Z"

@@ -12,7 +12,8 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
-from toolformer_ops.storage.corpus_records import Record, Rejection, read_file, read_record
+from toolformer_ops.storage.corpus_records import read_file, read_record
+from toolformer_ops.storage.record_rules import Record, Rejection
 
 DAY = datetime.date(2014, 5, 6)
 

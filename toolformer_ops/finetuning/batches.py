@@ -93,13 +93,16 @@ def packed_batch(
 
 
 def _lengths_in_rows(lengths: Sequence[int], rows: Sequence[Sequence[int]]) -> Batch:
-    """Where each sequence begins if the rows follow one another, and the longest, as flash attention has it in transformers."""
+    """Where each sequence begins if the rows follow one another, and the longest.
+
+    The names are those that flash attention has in transformers.
+    """
     width = max(sum(lengths[index] for index in row) for row in rows)
     in_order: list[int] = []
     for row in rows:
-        of_row = [lengths[index] for index in row]
-        padding = width - sum(of_row)
-        in_order += [*of_row, padding] if padding else of_row
+        row_lengths = [lengths[index] for index in row]
+        padding = width - sum(row_lengths)
+        in_order += [*row_lengths, padding] if padding else row_lengths
     begins = torch.tensor([0, *itertools.accumulate(in_order)], dtype=torch.int32)
     longest = max(in_order)
     return {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotator import read_corpus
-from toolformer_ops.storage.corpus_records import Record
+from toolformer_ops.storage.record_rules import Record
 from toolformer_ops.storage.text_sketches import estimated_share, sketch_of
 
 BEGINNING_CHARACTERS = 100

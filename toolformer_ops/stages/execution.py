@@ -25,8 +25,8 @@ from toolformer_ops.runs.micro_batches import (
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.record_rules import escape_control_characters
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 
 MOST_DOCUMENTS = 128

@@ -24,8 +24,8 @@ from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, Stage
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import queries
-from toolformer_ops.storage.corpus_records import escape_control_characters
 from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.record_rules import escape_control_characters
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
