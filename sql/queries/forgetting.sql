@@ -135,7 +135,8 @@ update rejected_documents set detail = null where corpus_id = :corpus_id and fil
 
 -- name: bases
 -- The tools of runs whose numbers of a kind a later run may follow from, with the texts at hand, where these are in the corpus: of each recipe,
--- keep rule and document limit the newest run. `rt` and `run` are rows as text, so that Postgres plans for just these documents.
+-- keep rule and document limit the newest run. `rt` and `run` are rows as text, so that Postgres plans for just these documents. None over a corpus
+-- that is forgotten as a whole (forgotten_corpus_id).
 create temporary table bases on commit drop as
 with of_texts as materialized (
     select distinct member.corpus_id from corpus_documents member join texts_to_forget text using (document_id)
@@ -147,7 +148,7 @@ select distinct on (
 from annotation_runs run
 join run_tools rt using (run_id)
 cross join (values ('finished_run'), ('placebo_counts'), ('checked_yields')) kinds (kind)
-where run.corpus_id in (select corpus_id from of_texts)
+where run.corpus_id in (select corpus_id from of_texts) and run.corpus_id <> :forgotten_corpus_id
   and case kinds.kind
       when 'finished_run' then
           exists (select from stored_runs stored where stored.run_id = run.run_id)
@@ -335,9 +336,19 @@ inputs as (
 select 'call_results' as table_name, count(*) as rows from results
 
 -- name: memberships
--- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is ingested again, its files are read again.
+-- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is ingested again, its files are read again,
+-- and its next run counts all documents.
 with files as (
     update corpus_files set read_as = -1 where corpus_id = :corpus_id
+),
+corpus as (
+    update corpora set memberships_deleted_at = now() where corpus_id = :corpus_id
+),
+counted_yields as (
+    delete from checked_yields counted using annotation_runs run where counted.run_id = run.run_id and run.corpus_id = :corpus_id
+),
+counted_placebos as (
+    delete from placebo_counts counted using annotation_runs run where counted.run_id = run.run_id and run.corpus_id = :corpus_id
 ),
 history as (
     update history_files set state = 'leaving' where owner_id = :corpus_id and table_name in ('corpus_joined', 'corpus_left')

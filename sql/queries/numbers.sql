@@ -37,7 +37,9 @@ left join lateral (
                from finished_run_progress progress where progress.run_id = earlier.run_id and progress.tool = rt.tool)
               and exists (
                   select from stored_runs stored
+                  join corpora corpus on corpus.corpus_id = earlier.corpus_id
                   where stored.run_id = earlier.run_id
+                    and stored.stored_at > coalesce(corpus.memberships_deleted_at, '-infinity')
                     -- What was forgotten since is subtracted (forgotten_numbers).
                     and not exists (
                         select document_id from forgotten_documents where coalesce(removed_at, 'infinity') >= stored.stored_at

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from tests.run_sql import run_sql
-from tests.written_nights import Nights, Record, Tool, draw
+from tests.written_nights import URI, Nights, Record, Tool, draw
 from toolformer_ops.config import Settings
 from toolformer_ops.release.choosing import count_kept
 from toolformer_ops.runs.numbers import store_numbers, what_to_count
@@ -366,5 +366,26 @@ def test_a_forgetting_that_is_killed_subtracts_each_text_once(
     gone = {nights.members.pop(document_id)[0].text for document_id in chosen}
     nights.ingest(*(record for record in records if record.text not in gone))
     assert set(night(nights, "after", *WITH_PLACEBOS)) == {"before"}
+    stored, computed = stored_and_computed(nights, "after")
+    assert stored == computed
+
+
+def test_a_corpus_that_was_forgotten_is_counted_as_a_whole_when_it_comes_back(
+    nights: Nights, settings: Settings
+) -> None:
+    records = texts(*range(30))
+    nights.ingest(*records)
+    night(nights, "before", *WITH_PLACEBOS)
+    # Another corpus holds all but one of the texts, so that these are not forgotten.
+    run_sql(nights.engine, "insert into corpora (corpus_id, uri) values ('0123456789abcdef', 's3://b/other')")
+    run_sql(
+        nights.engine,
+        "insert into corpus_documents (corpus_id, document_id, ordinal, file_uri, first_version) "
+        "select '0123456789abcdef', document_id, ordinal, file_uri, 1 from corpus_documents where ordinal > 0",
+    )
+    forgetting.forget(settings, corpus=URI)
+    nights.members = {}
+    nights.ingest(*records[1:])
+    assert set(night(nights, "after", *WITH_PLACEBOS)) == {None}
     stored, computed = stored_and_computed(nights, "after")
     assert stored == computed

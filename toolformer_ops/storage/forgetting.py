@@ -172,7 +172,9 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
                 forgotten.rows["rejected_documents"] += database.execute(
                     connection, queries.forgetting.rejection, **rejection
                 )
-            for base in database.fetch_all(connection, queries.forgetting.bases):
+            for base in database.fetch_all(
+                connection, queries.forgetting.bases, forgotten_corpus_id=corpus_id or ""
+            ):
                 subtract = queries.forgetting[f"subtract_{base.kind}"]
                 database.execute(connection, subtract, **base._asdict())
             named = database.fetch_all(connection, queries.forgetting.release_texts)
