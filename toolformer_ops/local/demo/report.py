@@ -90,7 +90,9 @@ def print_report(
 
 
 def best_call(connection: Connection, run_id: str) -> Text | None:
-    """The kept call that saves most so far, in its sentence; None as long as none is kept."""
+    """The kept call that saves most so far, in its sentence; None as long as none is kept, or the run has not started."""
+    if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
+        return None
     rows = database.fetch_all(connection, queries.demo.best_calls, run_id=run_id, at_most=1)
     return call_in_sentence(rows[0]) if rows else None
 
