@@ -9,6 +9,7 @@ fails, as with a tool that is down, has none of this evaluation.
 
 import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
@@ -96,8 +97,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     inputs = [(loaded.data_set.name, len(loaded.questions), loaded.sha256) for loaded in suites[name]]
 
     # 2. Each model in the variants without a score on some data set. The model with tools is first: if a tool
-    #    is down, the
-    #    stage ends before it evaluates the others.
+    #    is down, the stage ends before it evaluates the others.
     def load(model: EvaluatedModel) -> "WritingModel":
         from toolformer_ops.decoding.model import WritingModel
 
@@ -127,7 +127,14 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
     if not outcome.scores:
         logger.info("suite %s of run %s has all its scores", suite, run_id)
         return 0
-    # 3. The inputs of each variant to S3, then the scores to Postgres.
+    # 3. The inputs and the scores are stored.
+    written = _store(settings, run_id, outcome, models)
+    logger.info("suite %s of run %s: %d scores", name, run_id, written)
+    return written
+
+
+def _store(settings: Settings, run_id: str, outcome: Outcome, models: Sequence[EvaluatedModel]) -> int:
+    """Put the inputs of each variant on S3, then the scores into Postgres; returns how many scores are new."""
     store = ObjectStore(settings)
     store.require_bucket()
 
@@ -141,6 +148,4 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
         files[score_key] = write_inputs(store, run_id, list(evaluated))
     ids = {model.name: model.model_id for model in models}
     with database.transaction(database.connect(settings)) as connection:
-        written = write_scores(connection, run_id, outcome.scores, ids, files)
-    logger.info("suite %s of run %s: %d scores", name, run_id, written)
-    return written
+        return write_scores(connection, run_id, outcome.scores, ids, files)

@@ -438,24 +438,8 @@ def write_release(
 
     parts = write_texts(folder, texts())
     if not counts.texts:
-        thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
         not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
-        raise NoKeptCallError(
-            f"run {run_id}: expected at least one kept call that may be released (its input not only after "
-            f"it), found none at the thresholds {thresholds} (nats). No release and no model is published. "
-            "The view threshold_counts shows what lower thresholds would keep (releasable_calls), down to "
-            "the run's prune_below; start a run with those."
-            + (
-                f" {counts.overlapping_texts} texts are left out for the evaluation data in them."
-                if overlaps
-                else ""
-            )
-            + (
-                f" {not_following} calls are left out, since require_following is set."
-                if not_following
-                else ""
-            )
-        )
+        raise _no_kept_call(run_id, tools, counts.overlapping_texts, not_following)
     release_id = digest.hexdigest()[:16]
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
     rates: Rates = registered[0].rates if registered else tools.rates
@@ -471,6 +455,24 @@ def write_release(
         parts=parts,
         card=card,
     )
+
+
+def _no_kept_call(
+    run_id: str, tools: ToolsOfRun, overlapping_texts: int, not_following: int
+) -> NoKeptCallError:
+    """The error of a run without a call to release, with what else left calls out."""
+    thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
+    message = (
+        f"run {run_id}: expected at least one kept call that may be released (its input not only after "
+        f"it), found none at the thresholds {thresholds} (nats). No release and no model is published. "
+        "The view threshold_counts shows what lower thresholds would keep (releasable_calls), down to "
+        "the run's prune_below; start a run with those."
+    )
+    if overlapping_texts:
+        message += f" {overlapping_texts} texts are left out for the evaluation data in them."
+    if not_following:
+        message += f" {not_following} calls are left out, since require_following is set."
+    return NoKeptCallError(message)
 
 
 def _definition_of_tool(tool: ReleaseTool) -> dict[str, Any]:
