@@ -24,9 +24,7 @@ from toolformer_ops.annotation.candidates import (
     sample_paragraphs,
 )
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-from toolformer_ops.annotation.placebo import (
-    JudgedCall,
-)
+from toolformer_ops.annotation.placebo import JudgedCall
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings

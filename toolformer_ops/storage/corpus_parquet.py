@@ -9,14 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from toolformer_ops.errors import ExpandsTooFarError
-from toolformer_ops.storage.corpus_fields import (
-    FieldNames,
-    fields_there,
-)
-from toolformer_ops.storage.corpus_files import (
-    OpenedFile,
-    quoted,
-)
+from toolformer_ops.storage.corpus_fields import FieldNames, fields_there
+from toolformer_ops.storage.corpus_files import OpenedFile, quoted
 from toolformer_ops.storage.record_rules import Record, Rejection, no_text, record_of, rejection
 
 ROWS_PER_BATCH = 16

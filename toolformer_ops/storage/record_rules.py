@@ -22,9 +22,7 @@ from toolformer_ops.storage.corpus_fields import (
     lacking,
     likely_text,
 )
-from toolformer_ops.storage.corpus_files import (
-    DETAIL_CHARACTERS,
-)
+from toolformer_ops.storage.corpus_files import DETAIL_CHARACTERS
 from toolformer_ops.storage.record_dates import day_of
 
 ID_CHARACTERS = 300
