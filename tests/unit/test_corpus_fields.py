@@ -19,9 +19,10 @@ from toolformer_ops.storage.corpus_addresses import (
     normal_uri,
 )
 from toolformer_ops.storage.corpus_fields import PRESETS, FieldNames
-from toolformer_ops.storage.corpus_files import CorpusFile, UnpackingLimits
+from toolformer_ops.storage.corpus_files import CorpusFile
 from toolformer_ops.storage.corpus_records import read_file
 from toolformer_ops.storage.record_rules import Record, Rejection
+from toolformer_ops.storage.unpacking import UnpackingLimits
 
 DAY = datetime.date(2014, 5, 6)
 LATER = "2019-04-20T22:02:02Z"

@@ -15,14 +15,8 @@ import zstandard
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
 from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.corpus_files import (
-    CorpusFile,
-    Line,
-    OpenedFile,
-    UnpackingLimits,
-    find_files,
-    unpacked,
-)
+from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, find_files
+from toolformer_ops.storage.unpacking import UnpackingLimits, unpacked
 
 LIMIT = 1000
 PACK: dict[str, Callable[[bytes], bytes]] = {

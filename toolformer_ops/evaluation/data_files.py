@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
-from toolformer_ops.storage.corpus_files import UnpackingLimits, unpacked
 from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
+from toolformer_ops.storage.unpacking import UnpackingLimits, unpacked
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.publication import ObjectStore

@@ -42,9 +42,10 @@ from toolformer_ops.runs.models import (
     with_sample_end,
 )
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
-from toolformer_ops.storage.corpus_files import UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_files import find_files
 from toolformer_ops.storage.corpus_records import read_file
 from toolformer_ops.storage.record_rules import Record, Rejection
+from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 

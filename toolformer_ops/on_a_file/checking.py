@@ -34,9 +34,10 @@ from toolformer_ops.runs.models import require_endpoint, with_sample_end
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
 from toolformer_ops.storage.corpus_fields import UNMAPPED, FieldNames, likely_fields
-from toolformer_ops.storage.corpus_files import OpenedFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_files import OpenedFile, find_files
 from toolformer_ops.storage.corpus_records import field_names, read_records
 from toolformer_ops.storage.record_rules import Record, Rejection
+from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool
 
 MOST_TEXTS = 1000

@@ -24,8 +24,9 @@ from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_fields import field_in
-from toolformer_ops.storage.corpus_files import OpenedFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_files import OpenedFile, find_files
 from toolformer_ops.storage.record_dates import day_of
+from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 _MARKED = re.compile(r"\[([A-Za-z][A-Za-z0-9_]*)\(([^\[\]\n\r]*)\)(?:\s*(->)([^\[\]\n\r]*))?\]")

@@ -33,10 +33,11 @@ from toolformer_ops.storage import database, queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
 from toolformer_ops.storage.corpus_fields import FieldNames
-from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, UnpackingLimits, find_files
+from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, find_files
 from toolformer_ops.storage.corpus_records import read_records
 from toolformer_ops.storage.record_rules import Record, Rejection
 from toolformer_ops.storage.text_sketches import sketch_of
+from toolformer_ops.storage.unpacking import UnpackingLimits
 
 logger = logging.getLogger(__name__)
 

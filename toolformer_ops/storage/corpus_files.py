@@ -1,54 +1,41 @@
 """Find the files of a corpus, at file:// or s3://, and read their bytes.
 
-They are JSON Lines, plain or packed, or Parquet. Packed are gzip, Zstandard, xz and bzip2, told apart by
-their first bytes. In a folder a file is taken by its name, or else by how its content begins; what is passed
-over is named in one line of the log.
+They are JSON Lines, plain or packed (`unpacking.py`), or Parquet. In a folder a file is taken by its name, or
+else by how its content begins; what is passed over is named in one line of the log.
 
-`unpacked` is the one reader of packed files: corpora, Wikipedia dumps and the data of evaluations go through
-it.
-
-Memory is bounded for every content: a line longer than the limit is skipped, packed data is unpacked in small
-pieces. So is time: a packed file that holds too much, in all or for its packed size (`UnpackingLimits`), is
-read no further. What cannot be read becomes a `Line` with a reason; only a source that fails (no file, no
-permission, the network) raises. Does not parse the lines, nor read Parquet: `storage/corpus_records.py` does.
+Memory is bounded for every content: a line longer than the limit is skipped. What cannot be read becomes a
+`Line` with a reason; only a source that fails (no file, no permission, the network) raises. Does not parse the
+lines (`corpus_records.py`), nor read Parquet (`corpus_parquet.py`).
 """
 
-import bz2
 import functools
-import gzip
 import hashlib
 import io
 import itertools
 import logging
-import lzma
 import os
-import re
 import shutil
 import tempfile
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
-    BrokenConnectionError,
     CorpusError,
     ExpandsTooFarError,
     ObjectNotFoundError,
-    ToolformerError,
 )
 from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
+from toolformer_ops.storage.unpacking import BUFFER_BYTES, PACKED, Source, UnpackingLimits, unpacked
 
 logger = logging.getLogger(__name__)
-
 PARQUETS = (".parquet", ".pq")
 KINDS = (".jsonl", ".ndjson", ".json", ".jl", ".jsonlines")
-PACKED = (".gz", ".zst", ".xz", ".bz2")
 SUFFIXES = (*map("".join, itertools.product(KINDS, ("", *PACKED))), *PARQUETS)
 """Files of a folder that are read without a look at them; a file that is named itself may have any name."""
 NAMED_FILES = 5
@@ -56,56 +43,11 @@ NAMED_FILES = 5
 DETAIL_CHARACTERS = 300
 QUOTED_BYTES = 80
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
-_ZSTANDARD = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
-"""How a frame of Zstandard begins that holds no data (RFC 8878, section 3.1.2); pzstd writes one first."""
-_XZ = b"\xfd7zXZ\x00"
-_BZIP2 = b"BZh"
 _PARQUET_MAGIC = b"PAR1"
-_BUFFER_BYTES = 1 << 16
-_LONGEST_MAGIC = 6
 _BEGIN_BYTES = 64
-XZ_BYTES = 1 << 27
-"""Most memory that a member of xz may ask for, bytes; the strongest preset takes 65 MB."""
-_ZSTANDARD_PIECE_BYTES = 1 << 12
-"""pyarrow loses the last piece before the place where a file breaks off, so pieces are small."""
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file changed less than this ago may change again without another time of change, which file systems store
 in ticks."""
-RATIO_FROM_BYTES = 1 << 22
-"""Unpacked bytes from which on the ratio counts: a small file of equal lines packs well, and takes no
-time."""
-
-
-@dataclass(frozen=True)
-class UnpackingLimits:
-    """How much a packed file may hold.
-
-    9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes.
-    """
-
-    unpacked_bytes: float
-    ratio: float
-    """Unpacked bytes for each packed byte that was read."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> "UnpackingLimits":
-        """Those of a deployment."""
-        return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
-
-    def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
-        """Raise `ExpandsTooFarError` if a file of which so many bytes were read holds too much."""
-        if unpacked_bytes > self.unpacked_bytes:
-            limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
-        elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):
-            limit = f"at most {self.ratio:g} times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO)"
-        else:
-            return
-        raise ExpandsTooFarError(
-            f"{name}: expected {limit}, found {unpacked_bytes:,} bytes in {packed_bytes:,} packed ones. "
-            "Raise the limit if the file is what you meant."
-        )
 
 
 @dataclass(frozen=True)
@@ -249,7 +191,7 @@ def _holds_records(file: CorpusFile) -> bool:
     except PermissionError:  # named as passed over; another failure may pass, and then the file has records
         return False
     with closing(stored):
-        source = io.BufferedReader(_Source(stored, file.uri), _BUFFER_BYTES)
+        source = io.BufferedReader(Source(stored, file.uri), BUFFER_BYTES)
         if source.peek(4)[:4] == _PARQUET_MAGIC:
             return True
         try:
@@ -319,8 +261,8 @@ class OpenedFile:
             self._stored = self._open_files.enter_context(closing(self._file.open()))
         except OSError as error:
             raise CorpusError(f"expected to read {self.uri}, found: {error.strerror or error}.") from error
-        self._counted = _Source(self._stored, self.uri, self._digest)
-        self._source = io.BufferedReader(self._counted, _BUFFER_BYTES)
+        self._counted = Source(self._stored, self.uri, self._digest)
+        self._source = io.BufferedReader(self._counted, BUFFER_BYTES)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -354,7 +296,7 @@ class OpenedFile:
                 content = raw_line[:-1] if ended else raw_line
                 if len(content) > max_line_bytes:
                     length, rest = len(content), raw_line
-                    while not rest.endswith(b"\n") and (rest := stream.readline(_BUFFER_BYTES)):
+                    while not rest.endswith(b"\n") and (rest := stream.readline(BUFFER_BYTES)):
                         length += len(rest.removesuffix(b"\n"))
                     limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
                     read += 1
@@ -388,156 +330,12 @@ class OpenedFile:
             return self._stored
         copy = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rest
         self._open_files.callback(copy.close)
-        shutil.copyfileobj(self._source, copy, _BUFFER_BYTES)
+        shutil.copyfileobj(self._source, copy, BUFFER_BYTES)
         copy.seek(0)
         return copy
 
     def sha256(self) -> str:
         """SHA-256 of all its bytes as stored, 64 hex digits; reads those that were not read yet."""
-        while self._source.read(_BUFFER_BYTES):
+        while self._source.read(BUFFER_BYTES):
             pass
         return self._digest.hexdigest()
-
-
-# Packed files
-
-
-def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named: bool = False) -> BinaryIO:
-    """A buffered stream of the bytes in `packed`: gzip, Zstandard, xz, bzip2 or plain.
-
-    The kind is told by the first bytes. Several packed members in a row are read as one. A stream that ends
-    in the middle of its packed data raises, so that a half copy is not taken for a whole one. A small file
-    may unpack to a large one, but only as much is unpacked as is read.
-
-    Args:
-        packed: where the bytes come from.
-        name: the file's name or address.
-        limits: how much it may hold.
-        as_named: whether a file whose name ends as a packed one's must be packed.
-
-    Reading raises:
-        ExpandsTooFarError: the file holds more than `limits` allow.
-        CorpusError: the packed data is damaged or ends too early, or is not what the name says.
-        BrokenConnectionError: `packed` cannot be read.
-    """
-    stored = _Source(packed, name)
-    source = io.BufferedReader(stored, _BUFFER_BYTES)
-    first = source.peek(_LONGEST_MAGIC)[:_LONGEST_MAGIC]
-    read: Callable[[int], bytes] | None = None
-    if first.startswith(_GZIP):
-        read = gzip.GzipFile(fileobj=source).read1
-    elif first.startswith(_XZ):
-        read = _Members(source, lambda: lzma.LZMADecompressor(memlimit=XZ_BYTES)).read
-    elif first.startswith(_BZIP2):
-        read = _Members(source, bz2.BZ2Decompressor).read
-    if read is not None:
-        return io.BufferedReader(_Unpacked(read, stored, limits), _BUFFER_BYTES)
-    if first.startswith(_ZSTANDARD) or _SKIPPABLE.match(first):
-        import pyarrow  # not zstandard, whose reader takes a cut file for a whole one
-
-        stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(source, mode="r"), "zstd")
-        unpacking = _Unpacked(stream.read, stored, limits, _ZSTANDARD_PIECE_BYTES)
-        return io.BufferedReader(unpacking, _BUFFER_BYTES)
-    if as_named and first and Path(name).suffix.lower() in PACKED:
-        raise CorpusError(
-            f"{name}: expected packed data as the name says, found other. Rename the file, or pack it."
-        )
-    return source
-
-
-class _Members:
-    """Members of xz or bzip2 in a row, read as one.
-
-    Unlike `lzma.open` and `bz2.open` it takes nothing behind them for padding, and bounds the memory of a
-    member.
-    """
-
-    def __init__(self, source: IO[bytes], new_member: Callable[[], Any]) -> None:
-        self._source = source
-        self._new_member = new_member
-        self._member = new_member()
-
-    def read(self, size: int) -> bytes:
-        """At most so many unpacked bytes; none at the end. Raises what `_Unpacked` takes for damage."""
-        while True:
-            packed = b""
-            if self._member.eof:
-                packed = self._member.unused_data or self._source.read(_BUFFER_BYTES)
-                if not packed:
-                    return b""
-                self._member = self._new_member()
-            elif self._member.needs_input:
-                packed = self._source.read(_BUFFER_BYTES)
-                if not packed:
-                    raise EOFError("it ends in the middle of its packed data")
-            if block := self._member.decompress(packed, size):
-                return bytes(block)
-
-
-class _Unpacked(io.RawIOBase):
-    """What `read` unpacks of `stored`, at most `piece_bytes` at a time; its errors become `CorpusError`."""
-
-    def __init__(
-        self,
-        read: Callable[[int], bytes],
-        stored: "_Source",
-        limits: UnpackingLimits,
-        piece_bytes: int = _BUFFER_BYTES,
-    ) -> None:
-        self._read = read
-        self._stored = stored
-        self._limits = limits
-        self._piece_bytes = piece_bytes
-        self._bytes = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        try:
-            block = self._read(min(len(buffer), self._piece_bytes))
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            zlib.error,
-            lzma.LZMAError,
-        ) as error:  # ValueError: pyarrow's ArrowInvalid
-            # gzip quotes the bytes that it finds instead of the next member.
-            finding = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
-            raise CorpusError(
-                f"{self._stored.name}: expected whole packed data, found: {finding}. Copy the file again."
-            ) from error
-        self._bytes += len(block)
-        self._limits.check(self._stored.name, self._stored.bytes_read, self._bytes)
-        buffer[: len(block)] = block
-        return len(block)
-
-
-class _Source(io.RawIOBase):
-    """Stored bytes.
-
-    Their errors become `BrokenConnectionError`, so that no unpacker takes a failing disk for damaged data.
-    """
-
-    def __init__(self, stream: IO[bytes], name: str, digest: "hashlib._Hash | None" = None) -> None:
-        self.name = name
-        self.bytes_read = 0
-        self._stream = stream
-        self._digest = digest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        try:
-            block = self._stream.read(len(buffer))
-        except ToolformerError:
-            raise
-        except Exception as error:
-            raise BrokenConnectionError(f"reading {self.name} broke off: {error}. Try again.") from error
-        self.bytes_read += len(block)
-        if self._digest:
-            self._digest.update(block)
-        buffer[: len(block)] = block
-        return len(block)

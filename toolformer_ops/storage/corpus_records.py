@@ -20,15 +20,10 @@ from toolformer_ops.storage.corpus_fields import (
     FieldNames,
     shared_fields,
 )
-from toolformer_ops.storage.corpus_files import (
-    CorpusFile,
-    Line,
-    OpenedFile,
-    UnpackingLimits,
-    quoted,
-)
+from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, quoted
 from toolformer_ops.storage.corpus_parquet import parquet_records
 from toolformer_ops.storage.record_rules import Record, Rejection, record_of, rejection
+from toolformer_ops.storage.unpacking import UnpackingLimits
 
 FIRST_LINES = 20
 """By which it is told what fields the records of a file have."""
