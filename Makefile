@@ -76,7 +76,7 @@ lint: $(WORKSHOP) ## Check style, types, who imports whom, and that lines get no
 	@$(BIN)/lint-imports
 
 study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=10 ARMS=paper,any_call MODEL=folder OUT=folder
-	@$(BIN)/python -m studies run --out="$${OUT:-$$TOOLFORMER_STATE_DIR/studies}" --model="$${MODEL:-}" --texts="$${TEXTS:-0}" \
+	@$(BIN)/python -m studies run --out="$${OUT:-$$TOOLFORMER_STATE_DIR/models/studies}" --model="$${MODEL:-}" --texts="$${TEXTS:-0}" \
 	  --steps="$${STEPS:-64}" --seeds="$${SEEDS:-10}" --batch="$${BATCH:-16}" --learning-rate="$${LEARNING_RATE:-2e-5}" \
 	  --test="$${TEST:-100}" --processes="$${PROCESSES:-1}" --method="$${METHOD:-full}" $${ARMS:+--arms="$$ARMS"} \
 	  $${MINUTES:+--minutes="$$MINUTES"} $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} -- "$${NAME:-calculator}"

@@ -13,9 +13,10 @@ from rich.markdown import Markdown
 from studies.answers import gather
 from studies.devices import share_device, study_settings
 from studies.evidence import tables, write_page
+from studies.hours import MEASURED_ON, model_parameters, study_hours
 from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
 from studies.side_by_side import Seed, SideBySide
-from studies.study import run_seed, with_wiki_index
+from studies.study import refuse_unreadable, run_seed, with_wiki_index
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import NoResultError, ToolformerError, UsageError, exit_code
 from toolformer_ops.local.demo.model import prepare_demo_model
@@ -81,7 +82,7 @@ def run(
     A training at the defaults takes a quarter of an hour on two cores; a seed has ten. On a GPU a seed takes
     some three minutes, and `--processes` run side by side. No services are needed.
 
-    Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/calculator-study
+    Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/models/calculator-study
     """
     until = None if minutes is None else time.time() + 60 * minutes
     files = {"gsm8k": gsm8k, "posts": posts}
@@ -112,7 +113,14 @@ def run(
                 )
             )
     settings = study_settings(load_settings())
+    refuse_unreadable(settings, out)
     address = model or str(prepare_demo_model(settings.state_dir))
+    if settings.device != "cpu":
+        parameters = model_parameters(settings, address)
+        logger.info(
+            "estimate: %s for %d seeds of a model of %.2g billion parameters, reckoned from what was measured on %s",
+            study_hours(plans, parameters, processes), len(plans), parameters / 1e9, MEASURED_ON,
+        )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     with_index = with_wiki_index(settings, out, plans)
     index = Path(with_index.wiki_index) if with_index is not settings else None

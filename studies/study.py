@@ -23,7 +23,9 @@ from studies.measuring import BEFORE, measure, measured_as
 from studies.plan import StudyPlan
 from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
 from toolformer_ops.local.demo.corpus import write_kilt_records
+from toolformer_ops.storage.local_paths import refusal
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
@@ -48,8 +50,9 @@ def run_seed(
     Raises:
         NoResultError: too few texts have a call for any arm.
         ModelError: the model is not there.
-        UsageError: the folder holds another plan.
+        UsageError: the folder holds another plan, or its models could not be read.
     """
+    refuse_unreadable(settings, folder)
     plan.write(folder)
     # 1. Every call, once for all arms.
     started = time.monotonic()
@@ -80,6 +83,19 @@ def run_seed(
         measured.append(arm)
         logger.info("seed %d, arm %s: %.1f s", plan.seed, arm, time.monotonic() - started)
     return measured
+
+
+def refuse_unreadable(settings: Settings, folder: Path) -> None:
+    """Refuse a folder from which the study could not read the models that it will train there.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if reason := refusal(settings, folder.resolve() / "model"):
+        raise UsageError(
+            f"{folder}: expected a folder whose models may be read, found one that {reason}. "
+            f"Give another --out, such as {settings.state_dir / 'models' / 'studies'}."
+        )
 
 
 def annotated_records(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> list[Record]:

@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,18 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 from benchmarks.reference import PlainReference
 from studies import calls, study
+from studies.__main__ import app
 from studies.answers import gather, read_answers
 from studies.arms import RULES, Rule, chosen_texts
 from studies.evidence import tables
+from studies.hours import model_parameters, study_hours
 from studies.measuring import read_sentences
 from studies.plan import SentenceSource, StudyPlan
 from studies.real_texts import Posts, dated_paragraph, word_problem
 from studies.sentences import DATES, FACTS, SUMS, Sentence
+from studies.side_by_side import Seed, SideBySide
 from studies.statistics import paired_difference, student
-from studies.study import run_seed
+from studies.study import refuse_unreadable, run_seed
 from studies.training import arm_steps, released_text
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
@@ -410,6 +415,38 @@ def test_a_folder_of_another_plan_is_refused_with_the_numbers_that_differ(tmp_pa
         replace(PLAN, steps=3).write(tmp_path)
 
 
+def begin_study(folder: Path) -> None:
+    """As `make study`."""
+    arguments = ["run", "calculator", f"--out={folder}", "--model=a model that is not read"]
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def begin_seed(folder: Path) -> None:
+    """As a process of a study."""
+    run_seed(Settings(), "a model that is not read", PLAN, folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("/dev/shm", "is in a folder of the system"),  # noqa: S108 - nothing is written there
+        ("", "is where passwords are kept"),  # the state folder
+    ],
+)
+@pytest.mark.parametrize("begin", [begin_study, begin_seed])
+def test_a_folder_whose_models_could_not_be_read_is_refused_before_anything_is_computed(
+    begin: Callable[[Path], None], place: str, reason: str
+) -> None:
+    folder = Path(place or Settings().state_dir) / "refused"
+    with pytest.raises(UsageError, match=rf"found one that {reason}\. Give another --out, such as /.*"):
+        begin(folder)
+    assert not folder.exists()
+
+
+def test_the_folder_that_the_refusal_names_is_allowed() -> None:
+    refuse_unreadable(Settings(), Settings().state_dir / "models" / "studies")
+
+
 def test_a_source_file_that_is_not_there_is_refused_with_where_it_comes_from(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--gsm8k: expected train.jsonl of github.com/openai"):
         StudyPlan(study="gsm8k", file=str(tmp_path / "train.jsonl"))
@@ -519,3 +556,52 @@ def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_pat
         file.write('{"document_id": "0b9f')
     _, calls_file = gather(folder.parent, tmp_path / "answers", "tiny")
     assert len(read_answers(calls_file)) == 16
+
+
+def test_the_measured_study_with_ten_arms_is_estimated_at_what_its_parts_took() -> None:
+    plans = [StudyPlan(seed=seed) for seed in range(10)]
+    assert len(plans[0].arms) == 10
+    seconds = 56 + 5 + 10 * (20 + 5)
+    found = study_hours(plans, 134_515_008, processes=10)
+    assert found.least == pytest.approx(seconds / 3600)
+    assert str(found) == "5.2 minutes"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "processes", "estimate"),
+    [
+        (134_515_008, 1, "5.2 to 52 minutes"),
+        (134_515_008, 20, "5.2 minutes"),  # more processes than were measured promise nothing
+        (1_345_150_080, 1, "0.86 to 8.6 hours"),
+        (1_345_150_080, 10, "52 minutes"),
+    ],
+)
+def test_an_estimate_grows_with_parameters(parameters: int, processes: int, estimate: str) -> None:
+    plans = [StudyPlan(seed=seed) for seed in range(10)]
+    assert str(study_hours(plans, parameters, processes)) == estimate
+
+
+def test_parameters_are_counted_without_the_weights(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes((tiny_gpt2_dir / name).read_bytes())
+    (tmp_path / "model.safetensors").touch()
+    whole = AutoModelForCausalLM.from_pretrained(tiny_gpt2_dir).num_parameters()
+    assert model_parameters(Settings(), str(tmp_path)) == whole
+
+
+def test_a_study_on_a_gpu_says_its_estimate_before_a_seed_begins(
+    tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("TOOLFORMER_DEVICE", "cuda")
+
+    def run(_: SideBySide, seeds: list[Seed]) -> list[Seed]:
+        said.extend(caplog.messages)
+        return seeds
+
+    monkeypatch.setattr(SideBySide, "run", run)
+    with caplog.at_level("INFO", logger="studies"):
+        CliRunner().invoke(app, ["run", "calculator", f"--out={tmp_path}", f"--model={tiny_gpt2_dir}"])
+    assert any(message.startswith("estimate: ") and "for 10 seeds" in message for message in said)
