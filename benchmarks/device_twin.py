@@ -345,6 +345,7 @@ def device_twin(free_bytes: int = 8 * GIBIBYTE, capability: tuple[int, int] = (8
         "mem_get_info": lambda *_: (free_bytes, free_bytes),
         "memory_reserved": lambda *_: 0,
         "memory_allocated": lambda *_: 0,
+        "get_per_process_memory_fraction": lambda *_: 1.0,
         "empty_cache": lambda: None,
         "get_device_capability": lambda *_: capability,
         "get_device_name": lambda *_: "device twin",

@@ -47,6 +47,8 @@ ROOM = 1.25
 """So many times its weights' memory a network needs at least, to do some work."""
 SECONDS_OF_A_ROW = 30.0
 """A slower card annotates fewer texts than `Work` has, so that all is measured within minutes."""
+FEW_TEXTS = 4
+"""Texts that say how long the others will take: one alone leaves a GPU idle between its launches."""
 PADDED_SEQUENCES = 64
 """Of a plain pass."""
 SHARE_FOR_LOGITS = 0.3
@@ -215,15 +217,16 @@ class Annotation:
         tokenizer = prompt_tokenizer()
         to_sample = [
             TextToSample(text_of_tokens(tokenizer, work.text_tokens, number), str(number))
-            for number in range(most_texts + 1)
+            for number in range(most_texts + FEW_TEXTS)
         ]
-        # 1. The prompt is computed, and what is loaded or compiled on first use, by one text that does not count; the same
-        #    text again says how many there is time for.
-        for _ in range(2):
+        # 1. What is loaded or compiled on first use, by one text that does not count; a few together then say for how many
+        #    there is time.
+        for few in (1, FEW_TEXTS):
             began = time.perf_counter()
-            [first] = sample_texts(model, prompt, " [", choices, to_sample[-1:])
-            model.score_texts(_placed(tool, to_sample[-1:], [first], samples), verify="off")
-            a_text = time.perf_counter() - began
+            beginning = to_sample[-few:]
+            first = sample_texts(model, prompt, " [", choices, beginning)
+            model.score_texts(_placed(tool, beginning, first, samples), verify="off")
+            a_text = (time.perf_counter() - began) / few
             model.forget_texts()
         texts = min(most_texts, max(1, int(SECONDS_OF_A_ROW / a_text)))
         # 2. The texts.

@@ -1,4 +1,4 @@
-"""What is reckoned for a GPU is near what was measured on one: 7B on an H200, 2026-11-26 (docs/measurements.md)."""
+"""What is reckoned for a GPU is near what was measured on one: 7B on an H200, 2026-11-26 and 27 (docs/gpu.md)."""
 
 import math
 
@@ -19,9 +19,9 @@ def seven_billion() -> Prediction:
     return Prediction(SHAPES["7B"], H200)
 
 
-@pytest.mark.parametrize(("work", "measured"), [(CALCULATOR, 0.347), (QA, 0.064)])
-def test_sampling_is_reckoned_as_measured(seven_billion: Prediction, work: ToolWork, measured: float) -> None:
-    seconds = float(seven_billion.sampling(work, texts=16, own_by_kernel=True).sum())
+@pytest.mark.parametrize("measured", [0.242, 0.286], ids=["9 texts together", "8, another day"])
+def test_sampling_is_reckoned_as_measured(seven_billion: Prediction, measured: float) -> None:
+    seconds = float(seven_billion.sampling(CALCULATOR, texts=16).sum())
     assert math.isclose(seconds, measured, rel_tol=NEAR)
 
 
@@ -34,13 +34,14 @@ def test_a_product_over_own_columns_is_faster_than_their_kernel(seven_billion: P
     assert math.isclose(by_kernel - by_product, 0.00166 * 32 * 27 / 16 / 0.83, rel_tol=NEAR)
 
 
-def test_scoring_is_reckoned_as_measured(seven_billion: Prediction) -> None:
+@pytest.mark.parametrize("measured", [43_385, 41_674])
+def test_scoring_is_reckoned_as_measured(seven_billion: Prediction, measured: float) -> None:
     tokens, _ = seven_billion.scored_tokens(CALCULATOR)
-    assert math.isclose(tokens / float(seven_billion.scoring(CALCULATOR).sum()), 35_500, rel_tol=NEAR)
+    assert math.isclose(tokens / float(seven_billion.scoring(CALCULATOR).sum()), measured, rel_tol=NEAR)
 
 
 @pytest.mark.parametrize(
-    ("number_format", "milliseconds"), [("bfloat16", 7.0), ("TF32", 13.6), ("float32", 76.0)]
+    ("number_format", "milliseconds"), [("bfloat16", 6.12), ("TF32", 13.6), ("float32", 70.8)]
 )
 def test_each_rung_of_verification_is_reckoned_as_measured(
     seven_billion: Prediction, number_format: str, milliseconds: float

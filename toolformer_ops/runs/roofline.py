@@ -2,7 +2,7 @@
 
 A pass is its kernels: the matrix products of a layer and attention by formula, the others by bytes that were
 counted once. A kernel takes the longer of its arithmetic at a share of the peak and its bytes at a share of
-the bandwidth. The shares were measured on one H200 with 7B (2026-11-26, docs/gpu.md), so that its sampling
+the bandwidth. The shares were measured on an H200 with 7B (2026-11-26 and 27, docs/gpu.md), so that its sampling
 and scoring come out as measured (`tests/unit/test_roofline.py`); for other cards and models they are
 assumptions.
 
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 TEXT_TOKENS = 200.0
 TEXTS_TOGETHER = 64
 """So many texts of a micro-batch are computed together if the KV cache has room for them."""
-OTHER_WIDTHS_A_LAYER, OTHER_WIDTHS_OUTSIDE = 75, 20
-"""Numbers a token, over the hidden size, that all other kernels of a Llama layer and those outside of the
-layers move."""
+OTHER_WIDTHS_A_LAYER = {"bfloat16": 35, "TF32": 75, "float32": 75}
+"""Numbers a token, over the hidden size, that all other kernels of a Llama layer move. In 16 bits they are compiled, so
+that few of them are between matrix products (`language_model/compiled.py`)."""
+OTHER_WIDTHS_OUTSIDE = 20
+"""Those of the kernels outside of the layers."""
 MATRIX_SHARE = 0.75
 """The share of the maker's peak that matrix products of a pass reach. Measured: scoring of 7B reaches 462
 TFLOP/s, and 64 % of its kernels' time are products, with the GPU busy for 96 % of the time, so products reach
@@ -241,7 +243,7 @@ class Prediction:
             for c in columns
         ]
         cost: Cost = cost_of(products, self.device, number_format)
-        others = [(0.0, a_width * OTHER_WIDTHS_A_LAYER)]
+        others = [(0.0, a_width * OTHER_WIDTHS_A_LAYER[number_format])]
         cost += cost_of(others, self.device, number_format, bandwidth_share=ELEMENTWISE_SHARE)
         cost += cost_of(attention, self.device, number_format, ATTENTION_SHARE)
         outside = [(0.0, a_width * OTHER_WIDTHS_OUTSIDE)]
