@@ -21,7 +21,6 @@ from toolformer_ops.finetuning.base_model import BYTES_A_TRAINED_WEIGHT
 from toolformer_ops.finetuning.batches import collate_for
 from toolformer_ops.finetuning.checkpoints import Checkpoints
 from toolformer_ops.finetuning.compiled_layers import compile_layers
-from toolformer_ops.finetuning.packed_attention import NAME
 from toolformer_ops.finetuning.recipe import FinetuningRecipe, PassSize, TrainingJob
 from toolformer_ops.finetuning.sequences import ShuffledPasses, TokenSequences
 from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
@@ -115,7 +114,7 @@ def _trained(session: Session, shape: Shape, work: TrainingWork, job: TrainingJo
     arguments.save_strategy = "no"
     network = shape.network(torch.float32, session.device)
     network.config.use_cache = False
-    collate = collate_for(network, prompt_tokenizer(), choices.finetune_length, tries_lengths=arguments.bf16)
+    collate = collate_for(network, prompt_tokenizer(), choices.finetune_length)
     parts = compile_layers(network, _settings(session), is_spread=False)
     sum_losses_in_forward(network)
     clock = _Clock(session)
@@ -147,7 +146,6 @@ def _trained(session: Session, shape: Shape, work: TrainingWork, job: TrainingJo
         "tokens a text": work.text_tokens,
         "texts a step": work.batch,
         "a pass": str(size),
-        "attention": "by lengths" if network.config._attn_implementation == NAME else "by a mask",
         "compiled": "no" if parts is None else ", ".join(sorted(parts.names)),
         "tokens/s": round(tokens_a_second),
         "share of the peak": peak and f"{OPERATIONS_A_WEIGHT * weights * tokens_a_second / peak:.0%}",

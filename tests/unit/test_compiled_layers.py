@@ -1,6 +1,6 @@
 """A trained network's compiled parts: the same loss and gradients, and where nothing is compiled."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,11 +10,12 @@ from benchmarks.device_twin import device_twin
 from benchmarks.random_models import TINY_ARCHITECTURES, prompt_tokenizer, random_network, tiny_config
 from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.adapter import with_adapters
-from toolformer_ops.finetuning.compiled_layers import compile_layers
-from toolformer_ops.finetuning.probe import Probe
+from toolformer_ops.finetuning.compiled_layers import TOLERANCE, Probe, compile_layers, probe, probe_batch
 from toolformer_ops.language_model.compiled import CompiledParts
 from toolformer_ops.runs.choices import FinetuningChoices
 
+EXPERTS = {"mixtral", "olmoe", "qwen3_moe"}
+"""Architectures where rounding may send a token to another expert."""
 IDS = torch.tensor([[3, 7, 11, 5, 9, 2, 4, 8]])
 
 
@@ -99,3 +100,50 @@ def test_compiled_layers_that_give_something_else_are_taken_back(
     assert compile_layers(network, settings_with(), is_spread=False) is None
     assert not any("forward" in vars(module) for module in network.modules())
     assert "computed plainly, and slower" in caplog.text
+
+
+def wrong_products(network: Any) -> None:
+    for layer in network.model.layers:
+        layer.mlp.forward = lambda hidden, mlp=layer.mlp: 0.5 * type(mlp).forward(mlp, hidden)
+
+
+def wrong_gradients(network: Any) -> None:
+    for layer in network.model.layers:
+        layer.mlp.forward = lambda hidden, mlp=layer.mlp: type(mlp).forward(mlp, hidden).detach()
+
+
+@pytest.mark.parametrize("damage", [wrong_products, wrong_gradients])
+def test_a_network_that_gives_something_else_differs_by_more_than_rounding(
+    damage: Callable[[Any], None],
+) -> None:
+    network = network_of()
+    plain = probe(network, probe_batch(network))
+    damage(network)
+    assert not probe(network, probe_batch(network)).largest_difference(plain) <= TOLERANCE
+
+
+@pytest.mark.parametrize("architecture", [name for name in TINY_ARCHITECTURES if name not in EXPERTS])
+def test_passes_in_bfloat16_differ_by_less_than_is_taken_for_rounding(architecture: str) -> None:
+    network = network_of(architecture)
+    plain = probe(network, probe_batch(network))
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = probe(network, probe_batch(network))
+    assert 0 < narrow.largest_difference(plain) <= TOLERANCE
+
+
+def test_a_probe_that_is_not_finite_is_not_near() -> None:
+    right = Probe(loss=torch.tensor(1.0), gradients=[torch.ones(3)])
+    wrong = Probe(loss=torch.tensor(float("nan")), gradients=[torch.ones(3)])
+    assert not wrong.largest_difference(right) <= TOLERANCE
+
+
+def test_a_probe_leaves_no_gradient_behind() -> None:
+    network = network_of()
+    probe(network, probe_batch(network))
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_a_probe_leaves_the_network_in_training() -> None:
+    network = network_of().train()
+    probe(network, probe_batch(network))
+    assert network.training

@@ -4,15 +4,13 @@ Passes: `divide` takes the sequences of a step in their order, as many as the pa
 
 Packing: several short sequences share a row and their position ids restart; transformers then masks them from
 one another, in layers with a sliding window, too (`masking_utils.find_packed_sequence_indices`), with any
-attention, not flash attention alone. On a GPU in bfloat16 a batch names the lengths of its sequences, and layers
-attend by these instead of a mask (`packed_attention.py`), if that gives the same. Models that take their positions from
-the attention mask (ALiBi: BLOOM) cannot do this; `packs_exactly` tries it out, and those get one sequence a row, padded
-at the right. Either way padding, start tokens and borders are never scored (`summed_loss.py`).
+attention, not flash attention alone. Models that take their positions from the attention mask (ALiBi: BLOOM)
+cannot do this; `packs_exactly` tries it out, and those get one sequence a row, padded at the right. Either
+way padding, start tokens and borders are never scored (`summed_loss.py`).
 """
 
 import functools
 import inspect
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolformer_ops.finetuning.packed_attention import attends_by_lengths
 from toolformer_ops.finetuning.recipe import PassSize
 from toolformer_ops.finetuning.rounding import probe_tolerance
 from toolformer_ops.finetuning.sequences import NOT_SCORED
@@ -30,8 +27,7 @@ ATTENTION_WIDTH = 4096
 """Tokens in a row at which attention costs about as much as all else, in a model of some hundred million
 weights."""
 
-Batch = dict[str, Any]
-"""Tensors of a pass by name; `max_length_q` and `max_length_k` are whole numbers."""
+Batch = dict[str, Tensor]
 Collate = Callable[[Sequence[Mapping[str, Sequence[int]]]], Batch]
 
 
@@ -71,46 +67,16 @@ def fill_rows(lengths: Sequence[int], row_tokens: int) -> list[list[int]]:
     return cheapest
 
 
-def packed_batch(
-    examples: Sequence[Mapping[str, Sequence[int]]],
-    padding_id: int,
-    row_tokens: int,
-    *,
-    names_lengths: bool = False,
-) -> Batch:
+def packed_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int, row_tokens: int) -> Batch:
     """Sequences in rows of at most `row_tokens` tokens, with position ids that restart at each sequence.
 
-    There is no attention mask. With `names_lengths` the batch says where each sequence begins, as `packed_attention.py`
-    reads it; the padding of a row is a sequence of its own.
+    There is no attention mask.
     """
-    lengths = [len(example["input_ids"]) for example in examples]
-    rows = fill_rows(lengths, row_tokens)
-    batch = _in_rows(examples, rows, padding_id)
+    batch = _in_rows(
+        examples, fill_rows([len(example["input_ids"]) for example in examples], row_tokens), padding_id
+    )
     del batch["attention_mask"]
-    if names_lengths:
-        batch |= _lengths_in_rows(lengths, rows)
     return batch
-
-
-def _lengths_in_rows(lengths: Sequence[int], rows: Sequence[Sequence[int]]) -> Batch:
-    """Where each sequence begins if the rows follow one another, and the longest.
-
-    The names are those that flash attention has in transformers.
-    """
-    width = max(sum(lengths[index] for index in row) for row in rows)
-    in_order: list[int] = []
-    for row in rows:
-        row_lengths = [lengths[index] for index in row]
-        padding = width - sum(row_lengths)
-        in_order += [*row_lengths, padding] if padding else row_lengths
-    begins = torch.tensor([0, *itertools.accumulate(in_order)], dtype=torch.int32)
-    longest = max(in_order)
-    return {
-        "cu_seq_lens_q": begins,
-        "cu_seq_lens_k": begins,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
 
 
 def padded_batch(examples: Sequence[Mapping[str, Sequence[int]]], padding_id: int) -> Batch:
@@ -148,34 +114,14 @@ def _in_rows(
     }
 
 
-def collate_for(network: Any, tokenizer: Any, row_tokens: int, *, tries_lengths: bool) -> Collate:
-    """How this model's batches are made: packed if that is exact, else padded.
-
-    With `tries_lengths` the layers attend by lengths from then on, if that is exact, too.
-    """
+def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
+    """How this model's batches are made: packed if that is exact, else padded."""
     # Any id will do: padding is neither attended to nor scored.
     token_ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     padding_id = next(value for value in token_ids if value is not None)
-    if not packs_exactly(network):
-        return functools.partial(padded_batch, padding_id=padding_id)
-    names_lengths = tries_lengths and attends_by_lengths(network, probe_batch(network))
-    return functools.partial(
-        packed_batch, padding_id=padding_id, row_tokens=row_tokens, names_lengths=names_lengths
-    )
-
-
-def probe_batch(network: Any) -> Batch:
-    """Three short sequences in one row, on the network's device, with their lengths."""
-    vocabulary = network.get_input_embeddings().num_embeddings
-    sequences = [
-        [(7 * token) % vocabulary for token in range(length, 2 * length)] for length in PROBE_LENGTHS
-    ]
-    examples = [{"input_ids": ids, "labels": ids} for ids in sequences]
-    batch = packed_batch(examples, 0, sum(PROBE_LENGTHS), names_lengths=True)
-    return {
-        name: value.to(network.device) if isinstance(value, Tensor) else value
-        for name, value in batch.items()
-    }
+    if packs_exactly(network):
+        return functools.partial(packed_batch, padding_id=padding_id, row_tokens=row_tokens)
+    return functools.partial(padded_batch, padding_id=padding_id)
 
 
 def packs_exactly(network: Any) -> bool:

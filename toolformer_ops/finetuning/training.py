@@ -154,11 +154,8 @@ def _trainer_of(
     """The Trainer of a job, with what it logs and keeps."""
     choices = job.recipe.choices
     examples = ShuffledPasses(sequences, choices.finetune_steps * choices.finetune_batch, choices.seed)
-    row_tokens = min(choices.finetune_length, base.window)
-    is_spread = job.deepspeed is not None
-    tries_lengths = computes_in_bfloat16(settings) and not is_spread
-    collate = collate_for(base.network, base.tokenizer, row_tokens, tries_lengths=tries_lengths)
-    compile_layers(base.network, settings, is_spread=is_spread)
+    collate = collate_for(base.network, base.tokenizer, min(choices.finetune_length, base.window))
+    compile_layers(base.network, settings, is_spread=job.deepspeed is not None)
     sum_losses_in_forward(base.network)
     trainer = ReleaseTrainer(
         model=base.trained,
