@@ -1,17 +1,17 @@
 """The raw answers of a study, by seed: what its tables are computed from, and nothing more.
 
-`NAME.jsonl.gz` has lines of four kinds, by their `line`:
+`NAME.jsonl.bz2` has lines of four kinds, by their `line`:
 
     plan      the numbers of the study, the model, and which seeds it has
     seed      of a seed: texts and steps by arm, texts that each arm could have had, seconds
     arm       of a seed and arm: the perplexity of plain text, tokens that the training read, seconds
     answer    of a seed, arm and sentence: what was written, whether it is right, losses while reading
 
-`NAME-calls.jsonl.gz` has a line for each call that could be released, with the log probabilities of the ten tokens
+`NAME-calls.jsonl.bz2` has a line for each call that could be released, with the log probabilities of the ten tokens
 behind it: what the rules of `arms.RULES` are tried on. The same answers are the same bytes.
 """
 
-import gzip
+import bz2
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -29,8 +29,8 @@ from toolformer_ops.tools.registry import get_tool
 
 Line = dict[str, Any]
 
-DIGITS = 3
-"""Of a log probability, behind the point: thousandths of a nat."""
+DIGITS = 2
+"""Of a log probability, behind the point: hundredths of a nat, which change no share of a rule by more than 0.005."""
 
 
 def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
@@ -58,15 +58,15 @@ def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
         calls += _call_lines(plan, seed)
     out.mkdir(parents=True, exist_ok=True)
     study = plans[0].study
-    answers_file, calls_file = out / f"{study}.jsonl.gz", out / f"{study}-calls.jsonl.gz"
+    answers_file, calls_file = out / f"{study}.jsonl.bz2", out / f"{study}-calls.jsonl.bz2"
     write_lines(answers_file, lines)
     write_lines(calls_file, calls)
     return answers_file, calls_file
 
 
 def write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON Lines with gzip; without a time, so that the same lines are the same bytes."""
-    with file.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
+    """Write JSON Lines with bzip2; the same lines are the same bytes."""
+    with bz2.open(file, "wb") as packed:
         for line in lines:
             packed.write((json.dumps(line, separators=(",", ":"), ensure_ascii=False) + "\n").encode())
 
@@ -82,11 +82,11 @@ def read_answers(file: Path) -> list[Line]:
             f"expected raw answers at {file}, found no file. `python -m studies run` writes it into its folder."
         )
     try:
-        with gzip.open(file, "rt", encoding="utf-8") as packed:
+        with bz2.open(file, "rt", encoding="utf-8") as packed:
             return [json.loads(line) for line in packed]
     except (OSError, ValueError, EOFError) as error:
         raise UsageError(
-            f"{file}: expected JSON Lines with gzip, found: {error}. Gather the answers again."
+            f"{file}: expected JSON Lines with bzip2, found: {error}. Gather the answers again."
         ) from error
 
 

@@ -9,15 +9,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from studies.answers import Line, read_answers
 from studies.arms import RULES
+from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.measuring import BEFORE
-from studies.plan import TOOLS
-from studies.statistics import Difference, Interval, paired_difference, student
+from studies.plan import TOOLS, StudyPlan
+from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
 from toolformer_ops.errors import UsageError
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from studies.statistics import Counts
 
 TEMPLATE = Path(__file__).with_name("evidence.md.jinja")
 COMPARED_WITH = "paper"
@@ -85,7 +90,7 @@ class StudyAnswers:
                 shares.append(_mean(rights))
         return student(shares or [math.nan]).within(0.0, 1.0)
 
-    def right_less(self, arm: str, other: str) -> Difference:
+    def right_less(self, arm: str, other: str) -> Estimate:
         """The share of right answers of one arm less that of another, over the seeds that have both."""
         seeds = sorted({*self.seeds(arm)} & {*self.seeds(other)})
         return paired_difference(
@@ -101,7 +106,7 @@ class StudyAnswers:
             losses.append(nats / sum(line["tokens"] for line in answers))
         return student(losses)
 
-    def saved_by_calls(self, arm: str, kind: str = "") -> Difference:
+    def saved_by_calls(self, arm: str, kind: str = "") -> Estimate:
         """By how many nats a text its calls lower the loss of a fresh sentence, those without a call included."""
         without, with_calls = [], []
         for seed in self.seeds(arm):
@@ -110,7 +115,7 @@ class StudyAnswers:
             with_calls.append([_nats(line, with_calls=True) for line in answers])
         return paired_difference(without, with_calls)
 
-    def loss_less(self, arm: str, other: str, *, with_calls: bool) -> Difference:
+    def loss_less(self, arm: str, other: str, *, with_calls: bool) -> Estimate:
         """Nats a text of one arm, with its calls or without, less those of another without; over seeds that have both."""
         seeds = sorted({*self.seeds(arm)} & {*self.seeds(other)})
         first = [[_nats(line, with_calls=with_calls) for line in self.answers(arm, seed)] for seed in seeds]
@@ -134,63 +139,107 @@ class StudyAnswers:
         answers = [line for seed in self.seeds(arm) for line in self.answers(arm, seed, kind)]
         return sum(bool(line["right"]) for line in answers), len(answers)
 
+    @functools.cache  # noqa: B019 - a page has few studies
     def rule(self, name: str) -> "RuleFigures":
-        """What a keep rule of `arms.RULES` keeps of the calls, over seeds."""
-        rule, tool = RULES[name], get_tool(TOOLS[self.plan["study"]])
-        figures = RuleFigures()
-        for seed in sorted(self.seed_lines):
-            calls = [call for call in self.calls if call["seed"] == seed]
-            kept = [call for call in calls if rule.keeps(call, tool)]
-            chance = [call for call in kept if rule.keeps(call, tool, "with_placebo")]
-            figures.add(calls, kept, chance)
-        return figures
+        """What a rule of `KEEPS` keeps of the calls, over seeds."""
+        tool = get_tool(TOOLS[self.plan["study"]])
+        calls = [JudgedCall.of(call, KEEPS[name], tool) for call in self.calls]
+        return RuleFigures(calls, sorted(self.seed_lines), self.plan["texts"])
+
+    def rule_less(self, name: str, other: str, figure: str) -> Estimate:
+        """A share of one rule, by its name in `RuleFigures`, less that of another rule."""
+        return share(self.rule(name).share_of(figure), self.rule(other).share_of(figure))
+
+
+Keeps = Callable[[Line, Tool, str], bool]
+"""Whether a call is kept with the result of a prefix: its own, or that of another text's call."""
+WITHOUT_A_MODEL: Mapping[str, Keeps] = {
+    "any_call": lambda call, tool, prefix: True,
+    "foretold": lambda call, tool, prefix: bool(call["foretells"]),
+}
+"""Rules that ask no model; what they would keep with another result is not stored."""
+KEEPS: Mapping[str, Keeps] = {**WITHOUT_A_MODEL, **{name: rule.keeps for name, rule in RULES.items()}}
+
+
+@dataclass(frozen=True)
+class JudgedCall:
+    """A call, and what a keep rule makes of it."""
+
+    seed: int
+    text: int
+    is_kept: bool
+    is_kept_by_chance: bool
+    """Whether it would be kept with the result of another text's call."""
+    follows: bool
+    """Whether the text goes on with its result."""
+    is_right: bool
+    """Whether its result holds the answer of its sentence."""
+    foretells: bool
+    """Whether its result holds the next number or name."""
+
+    @classmethod
+    def of(cls, call: Line, keeps: Keeps, tool: Tool) -> "JudgedCall":
+        """A call under a rule."""
+        return cls(
+            seed=call["seed"],
+            text=call["text"],
+            is_kept=keeps(call, tool, "with_result"),
+            is_kept_by_chance=keeps(call, tool, "with_placebo"),
+            follows=call["follows"] == "equal",
+            is_right=bool(call["right"]),
+            foretells=bool(call["foretells"]),
+        )
+
+
+SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], bool]]] = {
+    "precision": (lambda call: call.is_kept and call.follows, lambda call: call.is_kept),
+    "recall": (lambda call: call.is_kept and call.follows, lambda call: call.follows),
+    "right": (lambda call: call.is_kept and call.is_right, lambda call: call.is_kept),
+    "foretold": (lambda call: call.is_kept and call.foretells, lambda call: call.is_kept),
+    "by_chance": (lambda call: call.is_kept and call.is_kept_by_chance, lambda call: call.is_kept),
+    "of_all_by_chance": (lambda call: call.is_kept_by_chance, lambda call: True),
+}
+"""By name, which calls have something, of which:
+
+    precision           of the kept calls those with whose result the text goes on
+    recall              of the calls with whose result the text goes on those that are kept
+    right               of the kept calls those whose result holds the answer of their sentence
+    foretold            of the kept calls those whose result holds the next number or name of the text
+    by_chance           of the kept calls those that the rule would keep with another text's result, too
+    of_all_by_chance    of all calls those that the rule would keep with another text's result
+"""
 
 
 class RuleFigures:
-    """What a keep rule keeps, by seed."""
+    """What a keep rule keeps, over seeds."""
 
-    def __init__(self) -> None:
-        self._kept: list[float] = []
-        self._precision: list[float] = []
-        self._recall: list[float] = []
-        self._right: list[float] = []
-        self._by_chance: list[float] = []
-
-    def add(self, calls: Sequence[Line], kept: Sequence[Line], by_chance: Sequence[Line]) -> None:
-        """A seed: its calls, those that are kept, and of these those that would be kept with another's result, too."""
-        self._kept.append(len(kept))
-        following = sum(call["follows"] == "equal" for call in calls)
-        if following:
-            self._recall.append(sum(call["follows"] == "equal" for call in kept) / following)
-        if kept:
-            self._precision.append(sum(call["follows"] == "equal" for call in kept) / len(kept))
-            self._right.append(sum(call["right"] for call in kept) / len(kept))
-            self._by_chance.append(len(by_chance) / len(kept))
+    def __init__(self, calls: Sequence[JudgedCall], seeds: Sequence[int], texts: int) -> None:
+        self._calls = calls
+        self._seeds = seeds
+        self._texts = texts
 
     @property
     def kept(self) -> Interval:
         """Calls a seed."""
-        return student(self._kept)
+        return student([float(of_seed.sum()) for of_seed in self._counts(lambda call: call.is_kept)])
 
-    @property
-    def precision(self) -> Interval:
-        """The share of kept calls with whose result the text goes on."""
-        return student(self._precision or [math.nan]).within(0.0, 1.0)
+    def share(self, name: str) -> Estimate:
+        """A share of `SHARES`."""
+        return share(self.share_of(name)).within(0.0, 1.0)
 
-    @property
-    def recall(self) -> Interval:
-        """The share that is kept of all calls with whose result the text goes on."""
-        return student(self._recall or [math.nan]).within(0.0, 1.0)
+    def share_of(self, name: str) -> Share:
+        """The counts of a share of `SHARES`."""
+        has, counts = SHARES[name]
+        return Share(self._counts(has), self._counts(counts))
 
-    @property
-    def right(self) -> Interval:
-        """The share of kept calls whose result holds the answer of their sentence."""
-        return student(self._right or [math.nan]).within(0.0, 1.0)
+    def _counts(self, has: Callable[[JudgedCall], bool]) -> "tuple[Counts, ...]":
+        """Of each seed, by text, how many calls have something."""
+        import numpy as np
 
-    @property
-    def by_chance(self) -> Interval:
-        """The share of kept calls that the rule would keep with the result of another text's call, too."""
-        return student(self._by_chance or [math.nan]).within(0.0, 1.0)
+        by_seed = {seed: np.zeros(self._texts, np.float32) for seed in self._seeds}
+        for call in self._calls:
+            by_seed[call.seed][call.text] += has(call)
+        return tuple(by_seed.values())
 
 
 def _nats(line: Line, *, with_calls: bool) -> float:
@@ -215,7 +264,7 @@ class Column:
 def arms_table(study: StudyAnswers) -> str:
     """By arm: right answers with Student's interval, and their difference from the paper's arm with both intervals."""
 
-    def less(arm: str, interval: Callable[[Difference], Interval]) -> str:
+    def less(arm: str, interval: Callable[[Estimate], Interval]) -> str:
         if arm in (BEFORE, COMPARED_WITH) or COMPARED_WITH not in study.arms:
             return ""
         return _signed(interval(study.right_less(arm, COMPARED_WITH)))
@@ -264,18 +313,45 @@ def reading_table(study: StudyAnswers) -> str:
     return _table(columns, study.arms)
 
 
+DIFFERENCES: Mapping[str, str] = {
+    "any_call": "any call, no loss",
+    "foretold": "the next number or name is in the result, no loss",
+    "paper": "five tokens, falling weights, the smaller of two losses",
+    "one_token": "the first token alone",
+    "two_tokens": "two tokens, falling weights",
+    "three_tokens": "three tokens, falling weights",
+    "five_equal": "five tokens, equal weights",
+    "ten": "ten tokens, falling weights",
+    "ten_equal": "ten tokens, equal weights",
+    "tau_0": "at least 0 nats",
+    "tau_0.25": "at least 0.25 nats",
+    "tau_0.5": "at least 0.5 nats",
+    "tau_1": "at least 1 nat",
+    "tau_2": "at least 2 nats",
+    "one_loss": "L- is the loss without a call alone",
+    "against_placebo": "L- is at most the loss with another text's result, too",
+}
+"""By rule, in what it differs from the paper's."""
+
+
 def rules_table(study: StudyAnswers) -> str:
-    """By keep rule: calls a seed, and how many of them are worth something, with Student's intervals over seeds."""
-    figures = {name: study.rule(name) for name, rule in RULES.items() if not rule.in_place}
+    """By keep rule: calls a seed, and shares of them with Student's interval and the bootstrap's."""
+    threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
+    same = {name for name, rule in RULES.items() if rule.in_place or rule.tau == threshold}
+
+    def by_chance(rule: str, name: str) -> str:
+        return "" if rule in WITHOUT_A_MODEL else str(study.rule(rule).share(name))
+
     columns = [
-        Column("rule", str),
-        Column("calls a seed", lambda rule: f"{figures[rule].kept.mean:.1f}"),
-        Column("the text goes on with the result", lambda rule: str(figures[rule].precision)),
-        Column("of all such calls kept", lambda rule: str(figures[rule].recall)),
-        Column("the answer is in the result", lambda rule: str(figures[rule].right)),
-        Column("kept with another's result, too", lambda rule: str(figures[rule].by_chance)),
+        Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
+        Column("calls a seed", lambda rule: f"{study.rule(rule).kept.mean:.1f}"),
+        Column("the text goes on with the result", lambda rule: str(study.rule(rule).share("precision"))),
+        Column("of all such calls kept", lambda rule: str(study.rule(rule).share("recall"))),
+        Column("the answer is in the result", lambda rule: str(study.rule(rule).share("right"))),
+        Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
+        Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
     ]
-    return _table(columns, figures)
+    return _table(columns, [rule for rule in DIFFERENCES if rule not in same])
 
 
 TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
@@ -309,13 +385,17 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
 
     @functools.cache
     def study(name: str) -> StudyAnswers:
-        return StudyAnswers.read(answers / f"{name}.jsonl.gz", answers / f"{name}-calls.jsonl.gz")
+        return StudyAnswers.read(answers / f"{name}.jsonl.bz2", answers / f"{name}-calls.jsonl.bz2")
 
     def has(name: str) -> bool:
-        return (answers / f"{name}.jsonl.gz").exists()
+        return (answers / f"{name}.jsonl.bz2").exists()
 
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701 - no HTML
     environment.filters["signed"] = _signed
+    ten_seeds = [StudyPlan(seed=seed) for seed in range(MEASURED_PROCESSES)]
+    environment.globals["hours_of_ten_seeds"] = study_hours(
+        ten_seeds, MEASURED_PARAMETERS, MEASURED_PROCESSES
+    )
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
         study=study, has=has, table=lambda name, kind: TABLES[kind](study(name))
     )

@@ -6,9 +6,18 @@ sentences (a cluster bootstrap in two stages; Davison and Hinkley 1997, section 
 a seed has, and is too narrow where seeds are few.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+    Counts = NDArray[np.float32]
 
 RESAMPLES = 10_000
 
@@ -31,11 +40,52 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A difference of two arms over seeds."""
+class Estimate:
+    """A mean over seeds, with both intervals."""
 
     student: Interval
     bootstrap: Interval
+
+    def __str__(self) -> str:
+        """The mean, Student's interval and the bootstrap's."""
+        student, bootstrap = self.student, self.bootstrap
+        intervals = f"{student.low:.3f} to {student.high:.3f}; {bootstrap.low:.3f} to {bootstrap.high:.3f}"
+        return f"{student.mean:.3f} ({intervals})"
+
+    def within(self, least: float, most: float) -> "Estimate":
+        """Both intervals cut to what a share can be."""
+        return Estimate(self.student.within(least, most), self.bootstrap.within(least, most))
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of each seed, of each of its texts: how many calls have something, of how many."""
+
+    parts: "tuple[Counts, ...]"
+    wholes: "tuple[Counts, ...]"
+
+    @property
+    def by_seed(self) -> "Numbers":
+        """The share in each seed; nan where it is of no call."""
+        import numpy as np
+
+        parts = np.array([part.sum() for part in self.parts])
+        wholes = np.array([whole.sum() for whole in self.wholes])
+        return _divided(parts, wholes)
+
+    @property
+    def resampled(self) -> "Numbers":
+        """The mean over seeds of each resample of seeds, and within these of texts."""
+        import numpy as np
+
+        draws = _draws(tuple(len(whole) for whole in self.wholes))
+        shares = np.empty(draws.seeds.shape)
+        for number, counts in enumerate(draws.texts):
+            shares[draws.seeds == number] = _divided(
+                counts @ self.parts[number], counts @ self.wholes[number]
+            )
+        there = ~np.isnan(shares)
+        return _divided(np.where(there, shares, 0.0).sum(axis=1), there.sum(axis=1))
 
 
 def student(values: Sequence[float]) -> Interval:
@@ -51,7 +101,7 @@ def student(values: Sequence[float]) -> Interval:
     return Interval(mean, float(interval.low), float(interval.high))
 
 
-def paired_difference(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Difference:
+def paired_difference(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Estimate:
     """First minus second, mean over seeds of the mean over sentences; both by seed, by sentence.
 
     Raises:
@@ -73,4 +123,56 @@ def paired_difference(first: Sequence[Sequence[float]], second: Sequence[Sequenc
         places = generator.integers(0, len(of_seed), (int(drawn.sum()), len(of_seed)))
         resampled[drawn] = of_seed[places].mean(axis=1)
     low, high = np.percentile(resampled.mean(axis=1), [2.5, 97.5])
-    return Difference(student(means), Interval(math.fsum(means) / len(means), float(low), float(high)))
+    return Estimate(student(means), Interval(math.fsum(means) / len(means), float(low), float(high)))
+
+
+def share(of: Share, less: Share | None = None) -> Estimate:
+    """A share, mean over seeds, or its difference from another one of the same texts.
+
+    A seed without a call to have a share of says nothing.
+    """
+    import numpy as np
+
+    by_seed, resampled = of.by_seed, of.resampled
+    if less is not None:
+        by_seed, resampled = by_seed - less.by_seed, resampled - less.resampled
+    by_seed, resampled = by_seed[~np.isnan(by_seed)], resampled[~np.isnan(resampled)]
+    if not len(by_seed):
+        nothing = Interval(math.nan, math.nan, math.nan)
+        return Estimate(nothing, nothing)
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return Estimate(student(by_seed.tolist()), Interval(float(by_seed.mean()), float(low), float(high)))
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Seeds and texts as a bootstrap draws them, the same for all shares, so that their differences are paired."""
+
+    seeds: "NDArray[np.int64]"
+    """By resample, the seeds that are drawn."""
+    texts: "list[NDArray[np.float32]]"
+    """By seed, for each time that it is drawn, how often each of its texts is."""
+
+
+@functools.lru_cache(maxsize=1)
+def _draws(texts: tuple[int, ...]) -> _Draws:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    seeds = generator.integers(0, len(texts), (RESAMPLES, len(texts)))
+    counts = []
+    for number, of_seed in enumerate(texts):
+        times = int((seeds == number).sum())
+        drawn = generator.integers(0, of_seed, (times, of_seed)) + of_seed * np.arange(times)[:, None]
+        counted = np.bincount(drawn.ravel(), minlength=times * of_seed)
+        counts.append(counted.reshape(times, of_seed).astype(np.float32))
+    return _Draws(seeds, counts)
+
+
+def _divided(parts: "NDArray[Any]", wholes: "NDArray[Any]") -> "Numbers":
+    """Each part of its whole; nan of a whole that is 0."""
+    import numpy as np
+
+    shares = np.full(len(parts), np.nan)
+    np.divide(parts, wholes, out=shares, where=wholes > 0)
+    return shares

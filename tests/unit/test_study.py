@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from benchmarks.reference import PlainReference
 from studies import calls, study
-from studies.__main__ import app
-from studies.answers import gather, read_answers
+from studies.__main__ import ANSWERS, PAGE, app
+from studies.answers import gather, read_answers, write_lines
 from studies.arms import RULES, Rule, chosen_texts
-from studies.evidence import tables
+from studies.evidence import StudyAnswers, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import read_sentences
 from studies.plan import SentenceSource, StudyPlan
@@ -382,8 +382,8 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     for folder in (disturbed, undisturbed):
         assert run_seed(settings, model, PLAN, folder) == ["before", *ARMS_OF_THE_TEST]
         gather(folder.parent, folder.parent, "tiny")
-    assert comparable(tmp_path / "disturbed" / "calendar.jsonl.gz") == comparable(
-        tmp_path / "undisturbed" / "calendar.jsonl.gz"
+    assert comparable(tmp_path / "disturbed" / "calendar.jsonl.bz2") == comparable(
+        tmp_path / "undisturbed" / "calendar.jsonl.bz2"
     )
 
 
@@ -605,3 +605,109 @@ def test_a_study_on_a_gpu_says_its_estimate_before_a_seed_begins(
     with caplog.at_level("INFO", logger="studies"):
         CliRunner().invoke(app, ["run", "calculator", f"--out={tmp_path}", f"--model={tiny_gpt2_dir}"])
     assert any(message.startswith("estimate: ") and "for 10 seeds" in message for message in said)
+
+
+def judged(text: int, saved: float, saved_by_another: float, *, follows: str, right: bool) -> dict[str, Any]:
+    """A call as raw answers have it, whose result and another's save so many nats at each of five tokens."""
+    return {
+        "text": text,
+        "place": 0,
+        "call": "Calculator(1 + 1)",
+        "foretells": right,
+        "follows": follows,
+        "right": right,
+        "log_p": {
+            "without_call": [-4.0] * 5,
+            "without_result": [-3.0] * 5,
+            "with_result": [saved - 3.0] * 5,
+            "with_placebo": [saved_by_another - 3.0] * 5,
+        },
+    }
+
+
+JUDGED = (
+    [
+        judged(0, 2.0, 0.1, follows="equal", right=True),
+        judged(0, 0.6, 0.7, follows="nearly", right=False),
+        judged(0, 0.4, 0.0, follows="equal", right=True),
+        judged(0, 0.0, 0.9, follows="no", right=False),
+    ],
+    [
+        judged(0, 1.0, 0.0, follows="equal", right=True),
+        judged(0, 0.7, -1.0, follows="equal", right=False),
+    ],
+)
+"""Calls of two seeds, each with one text."""
+
+
+@pytest.fixture
+def made_answers(tmp_path: Path) -> StudyAnswers:
+    """The raw answers of two seeds in which no arm was trained."""
+    plan = {"line": "plan", "study": "calculator", "seeds": [0, 1], "texts": 1, "arms": []}
+    seeds = [{"line": "seed", "seed": seed} for seed in (0, 1)]
+    calls_of_seeds = [{"seed": seed, **call} for seed in (0, 1) for call in JUDGED[seed]]
+    write_lines(tmp_path / "made.jsonl.bz2", [plan, *seeds])
+    write_lines(tmp_path / "calls.jsonl.bz2", calls_of_seeds)
+    return StudyAnswers.read(tmp_path / "made.jsonl.bz2", tmp_path / "calls.jsonl.bz2")
+
+
+def cells(table: str, rule: str) -> list[str]:
+    """The numbers of a rule's row."""
+    [row] = [line for line in table.splitlines() if line.startswith(f"| `{rule}`: ")]
+    return [cell.strip() for cell in row.strip("| ").split(" | ")[1:]]
+
+
+def test_the_table_of_rules_has_the_numbers_that_a_hand_works_out(made_answers: StudyAnswers) -> None:
+    # By L- of 3 nats, 0.5 nats keep two of the first seed's four calls, and both of the second's. A resample has each
+    # seed with a chance of a half, twice: with a quarter each it is of one seed alone.
+    assert cells(rules_table(made_answers), "paper") == [
+        "2.0",
+        "0.750 (0.000 to 1.000; 0.500 to 1.000)",  # 1 of 2, 2 of 2
+        "0.750 (0.000 to 1.000; 0.500 to 1.000)",  # 1 of 2, 2 of 2
+        "0.500 (0.500 to 0.500; 0.500 to 0.500)",  # 1 of 2, 1 of 2
+        "0.250 (0.000 to 1.000; 0.000 to 0.500)",  # 1 of 2, 0 of 2
+        "0.250 (0.000 to 1.000; 0.000 to 0.500)",  # 2 of 4, 0 of 2
+    ]
+
+
+def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explains(
+    made_answers: StudyAnswers,
+) -> None:
+    # By L- of 4 nats every call saves at least 1 nat, and but for one every result of another text does.
+    assert cells(rules_table(made_answers), "one_loss")[0] == "3.0"
+    assert made_answers.rule_less("one_loss", "paper", "precision").student.mean == (2 / 4 - 1 / 2) / 2
+    assert cells(rules_table(made_answers), "one_loss")[4] == "0.750 (0.000 to 1.000; 0.500 to 1.000)"
+
+
+def test_a_difference_of_two_rules_is_paired_by_seed(made_answers: StudyAnswers) -> None:
+    # At 1 nat each seed keeps one call, whose result follows: 1 of 1 less 1 of 2, and 1 of 1 less 2 of 2.
+    less = made_answers.rule_less("tau_1", "paper", "precision")
+    assert (less.student.mean, less.bootstrap.low, less.bootstrap.high) == (0.25, 0.0, 0.5)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """The page of the repository."""
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page: str) -> None:
+    assert page == page_of(ANSWERS), "run `make evidence`"
+
+
+def test_the_pages_rule_of_the_paper_is_that_of_a_plain_reckoning(page: str) -> None:
+    weights = [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15]
+    followed: dict[int, list[bool]] = {seed: [] for seed in range(10)}
+    for line in read_answers(ANSWERS / "calculator-calls.jsonl.bz2"):
+        losses = {
+            name: -math.fsum(map(operator.mul, weights, values)) for name, values in line["log_p"].items()
+        }
+        saved = min(losses["without_call"], losses["without_result"]) - losses["with_result"]
+        if saved >= 0.5:
+            followed[line["seed"]].append(line["follows"] == "equal")
+    shares = [np.mean(of_seed) for of_seed in followed.values()]
+    half = stats.t.ppf(0.975, df=9) * np.std(shares, ddof=1) / math.sqrt(10)
+    mean = np.mean(shares)
+    row = cells(page, "paper")
+    assert row[0] == f"{np.mean([len(of_seed) for of_seed in followed.values()]):.1f}"
+    assert row[1].startswith(f"{mean:.3f} ({mean - half:.3f} to {mean + half:.3f}; ")
