@@ -30,7 +30,7 @@ from toolformer_ops.tools.registry import get_tool
 Line = dict[str, Any]
 
 DIGITS = 2
-"""Of a log probability, behind the point: hundredths of a nat, which change no share of a rule by more than 0.005."""
+"""Of a log probability, behind the point: hundredths of a nat, which change shares of a rule by less than 0.01."""
 
 
 def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:

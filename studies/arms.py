@@ -86,7 +86,8 @@ class Rule:
         terms = ["without_call"] if self.one_loss else ["without_call", "without_result"]
         if self.against_placebo and prefix == "with_result" and "with_placebo" in losses:
             terms.append("with_placebo")
-        return float(min(losses[term] for term in terms) - losses[prefix])
+        # Rounded, so that no last bit of a sum decides about stored losses whose difference is the threshold.
+        return round(float(min(losses[term] for term in terms) - losses[prefix]), 9)
 
     def keeps(self, call: ScoredCall, tool: Tool, prefix: str = "with_result") -> bool:
         """Whether its loss reduction reaches the threshold."""

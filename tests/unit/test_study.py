@@ -696,14 +696,16 @@ def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page:
 
 
 def test_the_pages_rule_of_the_paper_is_that_of_a_plain_reckoning(page: str) -> None:
-    weights = [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15]
     followed: dict[int, list[bool]] = {seed: [] for seed in range(10)}
     for line in read_answers(ANSWERS / "calculator-calls.jsonl.bz2"):
-        losses = {
-            name: -math.fsum(map(operator.mul, weights, values)) for name, values in line["log_p"].items()
+        losses = {  # in hundredths of a fifteenth of a nat, so that all is whole
+            name: -sum(
+                weight * round(100 * value) for weight, value in zip(range(5, 0, -1), values, strict=False)
+            )
+            for name, values in line["log_p"].items()
         }
         saved = min(losses["without_call"], losses["without_result"]) - losses["with_result"]
-        if saved >= 0.5:
+        if saved >= 750:
             followed[line["seed"]].append(line["follows"] == "equal")
     shares = [np.mean(of_seed) for of_seed in followed.values()]
     half = stats.t.ppf(0.975, df=9) * np.std(shares, ddof=1) / math.sqrt(10)
