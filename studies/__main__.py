@@ -79,8 +79,8 @@ def run(
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
 
-    A training at the defaults takes a quarter of an hour on two cores; a seed has ten. On a GPU a seed takes
-    some three minutes, and `--processes` run side by side. No services are needed.
+    A training at the defaults takes a quarter of an hour on two cores; a seed has ten. On a GPU
+    `--processes` seeds run side by side, and the log says first how long all may take. No services are needed.
 
     Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/models/calculator-study
     """

@@ -22,7 +22,7 @@ from studies.devices import free_device
 from studies.measuring import BEFORE, measure, measured_as
 from studies.plan import StudyPlan
 from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train
-from toolformer_ops.config import Settings
+from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.storage.local_paths import refusal
@@ -94,7 +94,8 @@ def refuse_unreadable(settings: Settings, folder: Path) -> None:
     if reason := refusal(settings, folder.resolve() / "model"):
         raise UsageError(
             f"{folder}: expected a folder whose models may be read, found one that {reason}. "
-            f"Give another --out, such as {settings.state_dir / 'models' / 'studies'}."
+            f"Give another --out, such as {settings.state_dir / 'models' / 'studies'}, or allow it with "
+            f"{ENV_PREFIX}CORPUS_ROOTS."
         )
 
 
