@@ -10,7 +10,7 @@ from benchmarks.device_twin import device_twin
 from benchmarks.random_models import TINY_ARCHITECTURES, prompt_tokenizer, random_network, tiny_config
 from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.adapter import with_adapters
-from toolformer_ops.finetuning.compiled_layers import TOLERANCE, Probe, compile_layers, probe, probe_batch
+from toolformer_ops.finetuning.compiled_layers import TOLERANCE, Probe, compile_layers, probe
 from toolformer_ops.language_model.compiled import CompiledParts
 from toolformer_ops.runs.choices import FinetuningChoices
 
@@ -117,17 +117,17 @@ def test_a_network_that_gives_something_else_differs_by_more_than_rounding(
     damage: Callable[[Any], None],
 ) -> None:
     network = network_of()
-    plain = probe(network, probe_batch(network))
+    plain = probe(network)
     damage(network)
-    assert not probe(network, probe_batch(network)).largest_difference(plain) <= TOLERANCE
+    assert not probe(network).largest_difference(plain) <= TOLERANCE
 
 
 @pytest.mark.parametrize("architecture", [name for name in TINY_ARCHITECTURES if name not in EXPERTS])
 def test_passes_in_bfloat16_differ_by_less_than_is_taken_for_rounding(architecture: str) -> None:
     network = network_of(architecture)
-    plain = probe(network, probe_batch(network))
+    plain = probe(network)
     with torch.autocast("cpu", torch.bfloat16):
-        narrow = probe(network, probe_batch(network))
+        narrow = probe(network)
     assert 0 < narrow.largest_difference(plain) <= TOLERANCE
 
 
@@ -139,11 +139,11 @@ def test_a_probe_that_is_not_finite_is_not_near() -> None:
 
 def test_a_probe_leaves_no_gradient_behind() -> None:
     network = network_of()
-    probe(network, probe_batch(network))
+    probe(network)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
 def test_a_probe_leaves_the_network_in_training() -> None:
     network = network_of().train()
-    probe(network, probe_batch(network))
+    probe(network)
     assert network.training

@@ -19,10 +19,15 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.finetuning.recipe import PassSize
-from toolformer_ops.finetuning.rounding import probe_tolerance
 from toolformer_ops.finetuning.sequences import NOT_SCORED
 
 PROBE_LENGTHS = (5, 9, 7)
+PROBE_TOLERANCE = 1e-3
+"""The share of the largest logit that may differ: far above rounding in float32, far below what another
+sequence's token changes."""
+NARROW_PROBE_TOLERANCE = 0.05
+"""The share for weights in bfloat16 or float16."""
+
 ATTENTION_WIDTH = 4096
 """Tokens in a row at which attention costs about as much as all else, in a model of some hundred million
 weights."""
@@ -122,6 +127,11 @@ def collate_for(network: Any, tokenizer: Any, row_tokens: int) -> Collate:
     if packs_exactly(network):
         return functools.partial(packed_batch, padding_id=padding_id, row_tokens=row_tokens)
     return functools.partial(padded_batch, padding_id=padding_id)
+
+
+def probe_tolerance(network: Any) -> float:
+    """How far two computations of the same logits may lie apart, as a share of the largest: by rounding alone."""
+    return PROBE_TOLERANCE if network.dtype == torch.float32 else NARROW_PROBE_TOLERANCE
 
 
 def packs_exactly(network: Any) -> bool:
