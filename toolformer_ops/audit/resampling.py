@@ -149,6 +149,11 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
     return page
 
 
+def _key_values(row: Mapping[str, Any], key: Sequence[str]) -> tuple[Any, ...]:
+    """What names a row."""
+    return tuple(row[name] for name in key)
+
+
 def _differences(
     key: Sequence[str], computed: Sequence[Mapping[str, Any]], stored: Sequence[Any], tolerance: float
 ) -> Iterator[tuple[Kind, str, str]]:
@@ -156,8 +161,8 @@ def _differences(
 
     `key` names a row.
     """
-    again = {tuple(map(row.__getitem__, key)): row for row in computed}
-    stored_rows = {tuple(map(row._mapping.__getitem__, key)): row for row in stored}
+    again = {_key_values(row, key): row for row in computed}
+    stored_rows = {_key_values(row._mapping, key): row for row in stored}
     for names in sorted({*again, *stored_rows}, key=str):
         row, before, place = again.get(names), stored_rows.get(names), " ".join(map(str, names))
         if row is None:

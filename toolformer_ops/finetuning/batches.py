@@ -96,7 +96,9 @@ def _in_rows(
 ) -> Batch:
     """Padding is at the end of a row, each token of it a separate sequence."""
     lengths = [len(example["input_ids"]) for example in examples]
-    width = max(sum(map(lengths.__getitem__, row)) for row in rows)
+    width = 0
+    for row in rows:
+        width = max(width, sum(lengths[index] for index in row))
     input_ids = torch.full((len(rows), width), padding_id, dtype=torch.long)  # (row, position)
     position_ids = torch.zeros_like(input_ids)
     attention_mask = torch.zeros_like(input_ids)
