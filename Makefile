@@ -95,8 +95,8 @@ bench: $(WORKSHOP) ## Measure the engine: make bench WORK=A TEXTS=2 RUNS=3 DTYPE
 bench-gpu: $(WORKSHOP) ## Measure the GPU of this machine in five minutes: make bench-gpu SHAPES=1.5B,8B OUT=folder; needs no database and no Airflow
 	@$(BIN)/python -m benchmarks.gpu --device="$${DEVICE:-cuda}" --shapes="$${SHAPES:-}" --out="$${OUT:-$$TOOLFORMER_STATE_DIR/bench}"
 
-bench-database: $(WORKSHOP) ## Measure the database: make bench-database SIZE=5000 for a quick look (default: 5000,100000,1000000)
-	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}"
+bench-database: $(WORKSHOP) ## Measure the database, and continue if it was killed: make bench-database SIZE=5000 OUT=folder (default: 5000,100000,1000000)
+	@$(BIN)/python -m benchmarks.database --size="$${SIZE:-5000,100000,1000000}" -- "$${OUT:-$$TOOLFORMER_STATE_DIR/bench-database}"
 
 lock: $(LOCK_TOOLS) ## Write the hashes of the lock files anew, after a version was changed in one.
 	@requirements/lock $(LOCK_TOOLS)/bin/uv

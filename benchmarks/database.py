@@ -1,11 +1,13 @@
 """`python -m benchmarks.database`: CPU seconds of the database's work at a size, against the aims of docs/database.md.
 
-Makes a Postgres in a temporary folder, ingests a corpus of generated sentences, and writes the rows of a
+Makes a Postgres in a folder, ingests a corpus of generated sentences, and writes the rows of a
 finished run over it by
 SQL: the Calculator has four calls in every document, the other four tools in every twentieth. Then it
 measures, in CPU seconds of this process and of all Postgres processes together. Sampling and scoring are a
 model without weights, tools answer a fixed text, and releases go nowhere: what is measured is the database's
 work and this project's code around it.
+
+Everything is a step of `measure_size`. A call that was killed is continued behind the last step that ended.
 """
 
 import contextlib
@@ -20,10 +22,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
@@ -33,9 +34,11 @@ import typer
 from pydantic import SecretStr
 from sqlalchemy import Engine, text
 
+from benchmarks.progress import Progress, Size
 from benchmarks.report import heading, table
 from toolformer_ops.audit import checking
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import ToolformerError, UsageError, exit_code
 from toolformer_ops.local import postgres
 from toolformer_ops.local.accounts import tied_command
 from toolformer_ops.local.ports import choose_ports
@@ -64,6 +67,7 @@ from toolformer_ops.storage import database, history, history_queries, schema
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.objects import ListedFile
 from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
@@ -83,6 +87,7 @@ AIMS = {
     **dict.fromkeys(("undone: filter", "undone: sample", "undone: execute", "undone: score"), "0.1"),
 }
 """CPU seconds, by the name of a figure."""
+LAST_STEP = "rows and bytes"
 HISTORY_VIEWS = ("scored_calls", "kept_calls", "candidates", "threshold_counts")
 SETTINGS = {
     "fsync": "off",
@@ -184,6 +189,10 @@ class WeightlessModel:
             for of_text in starts
         ]  # fmt: skip
 
+    def tokenize(self, content: str) -> object:
+        """A run with chains asks for this; none is measured."""
+        raise NotImplementedError
+
     number_format = "float32"
     read_tokens = 1_000
 
@@ -253,7 +262,12 @@ def weightless() -> Iterator[None]:
 @contextlib.contextmanager
 def running_postgres(folder: Path) -> Iterator[tuple[postgres.PostgresAddress, int]]:
     """A Postgres in a folder, with the id of its process; stopped at the end."""
-    address = postgres.PostgresAddress(choose_ports("postgres")["postgres"], secrets.token_urlsafe(24))
+    password = folder / "password"
+    if not password.exists():
+        replace_file(password, secrets.token_urlsafe(24), mode=0o600)
+    address = postgres.PostgresAddress(
+        choose_ports("postgres")["postgres"], password.read_text(encoding="utf-8")
+    )
     cluster = postgres.prepare_cluster(folder, address.superuser_password)
     options = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
     with (folder / "postgres.log").open("ab") as log:
@@ -274,10 +288,10 @@ def running_postgres(folder: Path) -> Iterator[tuple[postgres.PostgresAddress, i
         process.wait()
 
 
-def write_lines(path: Path, numbers: range, mode: str = "w") -> None:
+def write_lines(path: Path, *numbers: range) -> None:
     """Write records of generated sentences, one for each number: all texts differ."""
-    with path.open(mode, encoding="utf-8") as file:
-        for n in numbers:
+    with path.open("w", encoding="utf-8") as file:
+        for n in itertools.chain.from_iterable(numbers):
             some, more = n % 997 + 2, n % 89 + 3
             content = (
                 f"The keeper of house {n} writes a diary. There were {some} cats and {more} dogs, a total of {some + more} "
@@ -348,6 +362,7 @@ drop table calls
 sampling shares the filter's rows."""
 
 
+HAS_CALLS = "select exists (select from candidate_calls where sampling_recipe_id = :sampling_recipe_id)"
 OTHER_TABLES = ("documents", "corpus_documents", "release_calls", "history_documents")
 SIZES = """
 select name, sum(greatest(relation.reltuples, 0))::bigint as rows, sum(pg_total_relation_size(relation.oid))::bigint as bytes
@@ -361,14 +376,6 @@ order by place
 """Rows are those of the statistics, which were made just before."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """What a table takes."""
-
-    rows: int
-    bytes: int
-
-
 @dataclass
 class Bench:
     """A database of a size, and what is measured in it."""
@@ -378,17 +385,15 @@ class Bench:
     server: int
     """Process id of its Postgres."""
     corpus: Path
-    figures: dict[str, float] = field(default_factory=dict)
-    """CPU seconds by what was measured."""
-    sizes: dict[str, "Size"] = field(default_factory=dict)
-    """What each large table takes, once it was measured."""
+    progress: Progress
 
     def measure(self, name: str, work: Callable[[], object]) -> None:
         """Do some work and add what it took to the figure of this name."""
         before, started = cpu_seconds(self.server), time.monotonic()
         work()
         spent = cpu_seconds(self.server) - before
-        self.figures[name] = self.figures.get(name, 0.0) + spent
+        figures = self.progress.figures
+        figures[name] = figures.get(name, 0.0) + spent
         logger.info("%s: %.2f CPU s, %.1f s", name, spent, time.monotonic() - started)
 
     def ask(self, name: str, question: str) -> None:
@@ -412,10 +417,13 @@ class Bench:
         run_setup.start_run(self.settings, run_id, RunChoices.parse(values | choices))
 
     def finish_everything(self, run_id: str, tools: Sequence[str] = PAPER_TOOLS) -> None:
-        """Write the rows of the tools of a run over all documents."""
+        """Write the rows of the tools of a run over all documents, unless they are there."""
         for tool in tools:
             with database.transaction(self.engine) as connection:
                 run = load_run_tool(connection, run_id, tool)
+                sampled = {"sampling_recipe_id": run.sampling_recipe_id}
+                if connection.execute(text(HAS_CALLS), sampled).scalar_one():
+                    continue
                 stages = ("filter", "sampling", "execution", "scoring")
                 values = {f"{stage}_recipe_id": getattr(run, f"{stage}_recipe_id") for stage in stages}
                 values |= {
@@ -441,7 +449,7 @@ class Bench:
         self.vacuum()
         with self.engine.begin() as connection:
             for row in connection.execute(text(SIZES), {"tables": [*database.GROWING_TABLES, *OTHER_TABLES]}):
-                self.sizes[row.name] = Size(rows=row.rows, bytes=row.bytes)
+                self.progress.sizes[row.name] = Size(rows=row.rows, bytes=row.bytes)
 
     def undone(self) -> None:
         """Ask each stage of a run over the same version what is undone: nothing."""
@@ -461,30 +469,32 @@ class Bench:
             with database.transaction(self.engine) as connection:
                 self.measure(f"undone: {stage}", functools.partial(work.undone, connection))
 
-    def examples_and_views(self) -> None:
-        """Ask every example of sql/examples about the finished run, and every view for all of its rows."""
+    def questions(self) -> dict[str, str]:
+        """By name, every example of sql/examples about the finished run, and every view for all of its rows."""
+        questions = {}
         for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
-            self.ask(f"example {path.stem}", f"select * from {schema.made_name(path.name)}('done')")  # noqa: S608
+            questions[f"example {path.stem}"] = f"select * from {schema.made_name(path.name)}('done')"  # noqa: S608
         for path in sorted((database.SQL_DIR / "views").glob("*.sql")):
             view = path.stem.partition("_")[2]
-            self.ask(f"view {view}", f"select count(shown) from (select * from {view} offset 0) as shown")  # noqa: S608
+            questions[f"view {view}"] = f"select count(shown) from (select * from {view} offset 0) as shown"  # noqa: S608
+        return questions
 
-    def history(self) -> None:
-        """Write the finished run into the history, and ask the same views there."""
-        self.measure("history: first write", lambda: history.write(self.settings))
-        for view in HISTORY_VIEWS:
-            query = f"select count(shown) from (select * from {view} where run_id = 'done') as shown"  # noqa: S608
-            history_queries.ask(self.settings, query)  # fetches the files
-            self.measure(
-                f"history: {view} of a run", functools.partial(history_queries.ask, self.settings, query)
-            )
-            whole = f"select count(shown) from (select * from {view} where run_id = 'done' offset 0) as shown"  # noqa: S608
-            self.ask(f"{view} of a run, whole", whole)
-        for example in history_queries.EXAMPLES:
-            question = f"select * from {schema.made_name(f'{example}.sql')}('done')"  # noqa: S608
-            self.measure(
-                f"history: example {example}", functools.partial(history_queries.ask, self.settings, question)
-            )
+    def view_in_history(self, view: str) -> None:
+        """Ask the history for all rows of a view about the finished run, and Postgres for the same."""
+        query = f"select count(shown) from (select * from {view} where run_id = 'done') as shown"  # noqa: S608
+        history_queries.ask(self.settings, query)  # fetches the files
+        self.measure(
+            f"history: {view} of a run", functools.partial(history_queries.ask, self.settings, query)
+        )
+        whole = f"select count(shown) from (select * from {view} where run_id = 'done' offset 0) as shown"  # noqa: S608
+        self.ask(f"{view} of a run, whole", whole)
+
+    def example_in_history(self, example: str) -> None:
+        """Ask the history an example about the finished run."""
+        question = f"select * from {schema.made_name(f'{example}.sql')}('done')"  # noqa: S608
+        self.measure(
+            f"history: example {example}", functools.partial(history_queries.ask, self.settings, question)
+        )
 
     def night(self, run_id: str, name: str) -> None:
         """A whole night, but for finetuning."""
@@ -518,8 +528,8 @@ class Bench:
         self.measure(f"{name}: history", lambda: history.write(self.settings))
 
 
-def measure_size(size: int, folder: Path) -> Bench:
-    """Make a database of a size in a folder, and measure everything in it; the database is gone when this returns."""
+def measure_size(size: int, folder: Path, progress: Progress) -> None:
+    """Make a database of a size in a folder, and measure everything in it that `progress` lacks."""
     FolderObjects.folder = folder / "objects"
     with running_postgres(folder) as (address, server), weightless():
         postgres.ensure_database(address, "benchmark", postgres.SUPERUSER)
@@ -530,85 +540,171 @@ def measure_size(size: int, folder: Path) -> Bench:
         )
         engine = database.connect(settings)
         schema.migrate(engine)
-        bench = Bench(settings=settings, engine=engine, server=server, corpus=folder / "corpus.jsonl")
-        # 1. A corpus and a finished run over it.
-        write_lines(bench.corpus, range(size))
-        bench.measure("ingestion, first", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
-        bench.start("done")
-        bench.finish_everything("done")
-        for tool in PAPER_TOOLS:
-            bench.measure(
-                "placebos, first", functools.partial(placebo.placebo_stage, settings, "done", tool, "0/1")
-            )
+        corpus = folder / "corpus.jsonl"
+        bench = Bench(settings=settings, engine=engine, server=server, corpus=corpus, progress=progress)
         checking.run_checks(
             engine, lambda _: {}, "none"
         )  # importing Great Expectations is no work of the database
-        for tool in PAPER_TOOLS:
-            bench.measure(f"check of {tool}", functools.partial(checking.check_tool, settings, "done", tool))
+        _finished_run(bench, size)
+        _questions(bench)
+        _what_is_new(bench, size)
+        progress.step(LAST_STEP, bench.measure_sizes)
+        engine.dispose()
+
+
+def _finished_run(bench: Bench, size: int) -> None:
+    """A corpus, and a finished run over it."""
+    step, settings = bench.progress.step, bench.settings
+
+    def ingest() -> None:
+        write_lines(bench.corpus, range(size))
+        bench.measure("ingestion, first", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
+
+    def place(tool: str) -> None:
+        work = functools.partial(placebo.placebo_stage, settings, "done", tool, "0/1")
+        bench.measure("placebos, first", work)
+
+    def check(tool: str) -> None:
+        bench.measure(f"check of {tool}", functools.partial(checking.check_tool, settings, "done", tool))
+
+    def end() -> None:
         bench.measure("end of the run", lambda: run_setup.finish_run(settings, "done", "success"))
-        # 2. Questions about it.
-        bench.start("same")
-        bench.undone()
+
+    step("corpus", ingest)
+    step("run", lambda: bench.start("done"))
+    step("rows of the run", lambda: bench.finish_everything("done"))
+    for tool in PAPER_TOOLS:
+        step(f"placebos of {tool}", functools.partial(place, tool))
+    for tool in PAPER_TOOLS:
+        step(f"check of {tool}", functools.partial(check, tool))
+    step("end of the run", end)
+
+
+def _questions(bench: Bench) -> None:
+    """What is undone, the pages' questions, the release, every example and view, and the same from the history."""
+    step, settings = bench.progress.step, bench.settings
+
+    def run_page() -> None:
         bench.ask("20 best calls", f"select * from best_kept_calls('done', '{TOOL}', 20)")  # noqa: S608
         for view in ("threshold_counts", "yield_by_stage", "annotation_progress"):
             bench.ask(f"{view} of a run", f"select * from {view} where run_id = 'done'")  # noqa: S608
+
+    def publish() -> None:
         bench.measure("release", lambda: release.release_of_run(settings, "done"))
-        bench.examples_and_views()
-        bench.history()
-        # 3. What is new.
-        write_lines(bench.corpus, range(size, size + NEW_IN_A_NIGHT), "a")
+
+    def write_history() -> None:
+        bench.measure("history: first write", lambda: history.write(settings))
+
+    step("second run", lambda: bench.start("same"))
+    step("undone documents", bench.undone)
+    step("run page", run_page)
+    step("release", publish)
+    for name, question in bench.questions().items():
+        step(name, functools.partial(bench.ask, name, question))
+    step("history", write_history)
+    for view in HISTORY_VIEWS:
+        step(f"history: {view}", functools.partial(bench.view_in_history, view))
+    for example in history_queries.EXAMPLES:
+        step(f"history: {example}", functools.partial(bench.example_in_history, example))
+
+
+def _what_is_new(bench: Bench, size: int) -> None:
+    """A night with new documents, one without, and 1 % new lines."""
+    step, settings = bench.progress.step, bench.settings
+    in_the_night = range(size, size + NEW_IN_A_NIGHT)
+
+    def night() -> None:
+        write_lines(bench.corpus, range(size), in_the_night)
         bench.night("night", "night")
-        bench.night("no-news", "night without news")
-        write_lines(bench.corpus, range(2 * size, 2 * size + size // 100), "a")
+
+    def ingest() -> None:
+        write_lines(bench.corpus, range(size), in_the_night, range(2 * size, 2 * size + size // 100))
         bench.measure("ingestion, 1 % new", lambda: ingestion.ingest_corpus(settings, str(bench.corpus)))
-        bench.measure_sizes()
-        engine.dispose()
-    return bench
+
+    step("night", night)
+    step("night without news", lambda: bench.night("no-news", "night without news"))
+    step("1 % new", ingest)
 
 
-def report(sizes: Sequence[int], measured: Sequence[Bench]) -> str:
-    """The figures as Markdown, with the aims for 1,000,000 documents, and what the tables take."""
+def report(measured: Mapping[int, Progress]) -> str:
+    """The figures by size as Markdown, with the aims for 1,000,000 documents, and what the tables take."""
+    figures = {size: dict(progress.figures) for size, progress in measured.items()}
+    for seconds in figures.values():
+        seconds["whole night"] = sum(value for name, value in seconds.items() if name.startswith("night: "))
     rows = []
-    figures = [bench.figures for bench in measured]
-    for found in figures:
-        found["whole night"] = sum(seconds for name, seconds in found.items() if name.startswith("night: "))
-    for name in dict.fromkeys(itertools.chain.from_iterable(figures)):
+    for name in dict.fromkeys(itertools.chain.from_iterable(figures.values())):
         row = {"what": name, "aim": AIMS.get(name, "")}
-        of_sizes = zip(sizes, figures, strict=True)
-        rows.append(row | {f"{size:,} documents": f"{found.get(name, 0.0):,.2f}" for size, found in of_sizes})
-    taken = []
-    for name in measured[0].sizes:
+        for size, seconds in figures.items():
+            row[f"{size:,} documents"] = f"{seconds.get(name, 0.0):,.2f}"
+        rows.append(row)
+    tables = []
+    for name in next(iter(measured.values())).sizes:
         row = {"table": name}
-        for size, bench in zip(sizes, measured, strict=True):
-            row[f"{size:,} documents: rows"] = f"{bench.sizes[name].rows:,}"
-            row["MB" if len(sizes) == 1 else f"{size:,}: MB"] = f"{bench.sizes[name].bytes / 1e6:,.1f}"
-        taken.append(row)
-    seconds = f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}"
-    return f"{seconds}\n\nRows and bytes behind it, with indexes\n\n{table(taken)}"
+        for size, progress in measured.items():
+            row[f"{size:,} documents: rows"] = f"{progress.sizes[name].rows:,}"
+            row["MB" if len(measured) == 1 else f"{size:,}: MB"] = f"{progress.sizes[name].bytes / 1e6:,.1f}"
+        tables.append(row)
+    parts = [
+        f"CPU seconds of client and Postgres, measured on {heading()}\n\n{table(rows)}",
+        f"Rows and bytes behind it, with indexes\n\n{table(tables)}",
+    ]
+    for size, progress in measured.items():
+        if progress.repeated:
+            steps = ", ".join(progress.repeated)
+            parts.append(
+                f"{size:,} documents: killed and continued, so that what was done before lacks in: {steps}."
+            )
+    return "\n\n".join(parts)
 
 
 @app.command()
 def bench_database(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="Where to make the databases; 15 GB for 1,000,000 documents, removed at the end."
+        ),
+    ],
     size: Annotated[
         str, typer.Option(help="Numbers of documents, with commas between them.")
     ] = "5000,100000,1000000",
-    folder: Annotated[
-        Path | None, typer.Option(help="Where to make the databases; 11 GB for 1,000,000 documents.")
-    ] = None,
 ) -> None:
-    """Measure the database and print the table."""
+    """Measure the database and print the table.
+
+    The folder keeps SIZE.json with what was measured: the same command continues what was killed, and prints
+    what was measured to its end. Remove the file to measure anew.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     logger.setLevel(logging.INFO)
-    sizes = [int(one) for one in size.split(",")]
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    measured = []
-    for one in sizes:
-        with tempfile.TemporaryDirectory(prefix="bench-database-", dir=folder) as directory:
-            Path(directory).chmod(0o755)  # Postgres enters as another user where this runs as root
+    measured = {}
+    for documents in [int(number) for number in size.split(",")]:
+        place = folder / str(documents)
+        place.mkdir(parents=True, exist_ok=True)
+        place.chmod(0o755)  # Postgres enters as another user where this runs as root
+        progress = Progress.read(folder / f"{documents}.json")
+        data = postgres.cluster_of(place).data
+        is_whole = LAST_STEP in progress.ended
+        if progress.ended and not is_whole and not data.exists():
+            raise UsageError(
+                f"{progress.file}: expected the database of these figures in {data}, found none. "
+                "Remove the file to measure anew."
+            )
+        if not is_whole:
             with contextlib.redirect_stdout(sys.stderr):  # Great Expectations prints
-                measured.append(measure_size(one, Path(directory)))
-    typer.echo(report(sizes, measured))
+                measure_size(documents, place, progress)
+        for directory in (
+            place,
+            data.parent,
+        ):  # the second is elsewhere where Postgres cannot enter the first
+            shutil.rmtree(directory, ignore_errors=True)
+        measured[documents] = progress
+    typer.echo(report(measured))
 
 
 if __name__ == "__main__":
-    app()
+    try:
+        app()
+    except ToolformerError as error:
+        logger.error("%s", error)  # noqa: TRY400 - the message is the remedy
+        sys.exit(exit_code(error))

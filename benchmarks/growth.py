@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine, inspect, text
 
 from benchmarks.database import Bench, running_postgres, weightless, write_lines
+from benchmarks.progress import Progress
 from benchmarks.report import table
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT
@@ -189,7 +190,8 @@ def read_all(engine: Engine, questions: Sequence[Question]) -> dict[str, Reading
 
 def fill(settings: Settings, engine: Engine, corpus: Path, texts: int) -> None:
     """Write a corpus of so many texts and three runs over it, with rows in every view."""
-    bench = Bench(settings=settings, engine=engine, server=os.getpid(), corpus=corpus)
+    progress = Progress(corpus.with_suffix(".json"))
+    bench = Bench(settings=settings, engine=engine, server=os.getpid(), corpus=corpus, progress=progress)
     write_lines(corpus, range(texts))
     with weightless():
         # 1. A run that has finished, with a release.
