@@ -47,7 +47,7 @@ which come nearest, and which thresholds would keep how many.
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
-from toolformer_ops.airflow_tasks.dag_tools import tools_beside
+from toolformer_ops.airflow_tasks.bundles.dag_tools import tools_beside
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import MAX_SHARDS, load_settings

@@ -18,9 +18,9 @@ from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import audit_form
-from toolformer_ops.airflow_tasks.notifying import set_report
+from toolformer_ops.airflow_tasks.nights.timetables import audit_timetable
+from toolformer_ops.airflow_tasks.run_notes import set_report
 from toolformer_ops.airflow_tasks.stage_tasks import stage
-from toolformer_ops.airflow_tasks.timetables import audit_timetable
 from toolformer_ops.config import load_settings
 
 with DAG(

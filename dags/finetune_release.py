@@ -37,8 +37,8 @@ from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import FINETUNING_PARAMETERS, finetuning_form
 from toolformer_ops.airflow_tasks.model_tasks import model_tasks, not_needed_on_release
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import FinishRun, note_why_not_started
 from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import FinishRun, note_why_not_started
 from toolformer_ops.airflow_tasks.stage_tasks import stage
 
 with DAG(

@@ -20,7 +20,7 @@ from airflow.sdk import DAG
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import corpus_form
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
-from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
 from toolformer_ops.airflow_tasks.stage_tasks import OF_CORPUS, stage
 from toolformer_ops.config import load_settings
 

@@ -14,15 +14,15 @@ three days.
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DEFAULT_ARGS, TIME_LIMITS
-from toolformer_ops.airflow_tasks.notifying import SEND, SendNotifications
-from toolformer_ops.airflow_tasks.timetables import sending_timetable
+from toolformer_ops.airflow_tasks.nights.notifying import SEND, SendNotifications
+from toolformer_ops.airflow_tasks.nights.timetables import sending_timetable
 from toolformer_ops.config import load_settings
 
 with DAG(
     SEND,
     description="Mails and webhooks about the nights that have ended",
     doc_md=__doc__,
-    # Most ends of runs start it at once (`airflow_tasks/stopped_runs.py`).
+    # Most ends of runs start it at once (`airflow_tasks/run_ends/stopped_runs.py`).
     schedule=sending_timetable(load_settings()),
     catchup=False,
     is_paused_upon_creation=False,

@@ -15,8 +15,8 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 from airflow.sdk import DAG
 
-from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
-from toolformer_ops.airflow_tasks.versioned_bundle import VersionedBundle
+from toolformer_ops.airflow_tasks.bundles.schedule_bundle import ScheduleBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import VersionedBundle
 from toolformer_ops.config import REPOSITORY, load_settings
 
 IMAGE = "registry.example/toolformer@sha256:" + "0" * 64

@@ -11,7 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
 from toolformer_ops.airflow_tasks.approval import APPROVALS
-from toolformer_ops.airflow_tasks.dag_tools import registered_tools
+from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES

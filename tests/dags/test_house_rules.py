@@ -12,7 +12,7 @@ import typer
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
-from toolformer_ops.airflow_tasks.notifying import SEND
+from toolformer_ops.airflow_tasks.nights.notifying import SEND
 from toolformer_ops.airflow_tasks.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
 from toolformer_ops.cli import stages
 from toolformer_ops.config import REPOSITORY

@@ -16,7 +16,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tests.tool_files import PROMPT
-from toolformer_ops.airflow_tasks import local_process, notifying
+from toolformer_ops.airflow_tasks import local_process, run_notes
 from toolformer_ops.airflow_tasks.local_process import RunningProcess, StageProcess
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import DatabaseUnreachableError
@@ -154,11 +154,11 @@ def test_a_stage_that_fails_says_why_or_that_it_may_be_retried(
 
 def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
-    monkeypatch.setattr(notifying, "set_note", lambda context, text: notes.append(text))
+    monkeypatch.setattr(run_notes, "set_note", lambda context, text: notes.append(text))
     for status in (0, 3):
         program = f'import sys; print(\'{{"report": "3 looked at"}}\'); sys.exit({status})'
         with pytest.raises(AirflowFailException) if status else contextlib.nullcontext():
-            task(program, tells=notifying.set_report).execute(context())
+            task(program, tells=run_notes.set_report).execute(context())
     assert notes == ["3 looked at"] * 2
 
 

@@ -23,10 +23,10 @@ from tests.dags.test_schedules import toml, written
 from toolformer_ops.airflow_tasks import annotation_dag
 from toolformer_ops.airflow_tasks.annotation_dag import skip_missed_night
 from toolformer_ops.airflow_tasks.approval import APPROVALS
-from toolformer_ops.airflow_tasks.dag_tools import registered_tools
+from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
+from toolformer_ops.airflow_tasks.bundles.schedule_bundle import ScheduleBundle
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
-from toolformer_ops.airflow_tasks.nightly import nightly_dag
-from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
+from toolformer_ops.airflow_tasks.nights.nightly_dag import nightly_dag
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
 from toolformer_ops.runs.choices import RunChoices

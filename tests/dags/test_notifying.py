@@ -21,16 +21,10 @@ from sqlalchemy import text as sql
 from tests.dags.test_schedules import written
 from tests.mail_server import mail_server, self_signed
 from tests.written_nights import Nights, Record, Tool
-from toolformer_ops.airflow_tasks import notifying
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, DagState, RunState, TaskState
-from toolformer_ops.airflow_tasks.notifying import (
-    NOTE_CHARACTERS,
-    Message,
-    SendNotifications,
-    send_to_webhook,
-    set_note,
-    shortened,
-)
+from toolformer_ops.airflow_tasks.nights import notifying
+from toolformer_ops.airflow_tasks.nights.notifying import Message, SendNotifications, send_to_webhook
+from toolformer_ops.airflow_tasks.run_notes import NOTE_CHARACTERS, set_note, shortened
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import AirflowError
 from toolformer_ops.storage import database, queries

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from toolformer_ops.airflow_tasks import requests as checks
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
-from toolformer_ops.airflow_tasks.run_outcome import note_why_not_started
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
 from toolformer_ops.runs import requests
 from toolformer_ops.storage.publication import ObjectStore
 

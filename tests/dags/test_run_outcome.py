@@ -17,10 +17,10 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from sqlalchemy import Engine
 
 from tests.written_nights import Nights, Record, Tool
-from toolformer_ops.airflow_tasks import notifying, run_outcome, stopped_runs
 from toolformer_ops.airflow_tasks.kubernetes import pods
-from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
-from toolformer_ops.airflow_tasks.run_outcome import (
+from toolformer_ops.airflow_tasks.nights import notifying
+from toolformer_ops.airflow_tasks.run_ends import run_outcome, stopped_runs
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import (
     REASON,
     FinishRun,
     GatherTools,
@@ -30,6 +30,7 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     note_why_failed,
     note_why_not_started,
 )
+from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.owners import DagRun

@@ -19,7 +19,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
 from tests.servers import settings_of
-from toolformer_ops.airflow_tasks.dag_tools import registered_tools
+from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import load_settings
 from toolformer_ops.run_page import overview, thresholds

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.airflow_tasks.schedules import load_schedule, schedule_files
+from toolformer_ops.airflow_tasks.nights.schedules import load_schedule, schedule_files
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs.choices import RunChoices
 

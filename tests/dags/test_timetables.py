@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from toolformer_ops.airflow_tasks.cron import require_cron
-from toolformer_ops.airflow_tasks.timetables import audit_timetable
+from toolformer_ops.airflow_tasks.nights.cron import require_cron
+from toolformer_ops.airflow_tasks.nights.timetables import audit_timetable
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError
 

@@ -13,12 +13,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tests.dags.conftest import dags_of
 from tests.dags.test_schedules import written
 from tests.tool_files import forget_tools, write_tool
-from toolformer_ops.airflow_tasks import dag_tools
-from toolformer_ops.airflow_tasks.dag_tools import look_for_tools
-from toolformer_ops.airflow_tasks.dags_bundle import DagsBundle
+from toolformer_ops.airflow_tasks.bundles import dag_tools
+from toolformer_ops.airflow_tasks.bundles.dag_tools import look_for_tools
+from toolformer_ops.airflow_tasks.bundles.dags_bundle import DagsBundle
+from toolformer_ops.airflow_tasks.bundles.schedule_bundle import ScheduleBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import VersionedBundle
 from toolformer_ops.airflow_tasks.local_process import StageProcess
-from toolformer_ops.airflow_tasks.schedule_bundle import ScheduleBundle
-from toolformer_ops.airflow_tasks.versioned_bundle import VersionedBundle
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs import run_tools
@@ -77,7 +77,7 @@ def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
     with (earlier / "annotate_corpus.py").open("a") as file:
         file.write("raise SystemExit('of an earlier package')\n")
     with monkeypatch.context() as patch:
-        patch.setattr("toolformer_ops.airflow_tasks.dags_bundle.SHIPPED", tmp_path / "earlier")
+        patch.setattr("toolformer_ops.airflow_tasks.bundles.dags_bundle.SHIPPED", tmp_path / "earlier")
         before = version_of(bundle(kind=DagsBundle))
         if is_made_before:
             bundle(before, machine="worker", kind=DagsBundle).initialize()

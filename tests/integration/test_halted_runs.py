@@ -13,7 +13,7 @@ import pytest
 from tests.fake_language_model import FakeLanguageModel, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, DagState, RunState, TaskState
-from toolformer_ops.airflow_tasks.halted_runs import (
+from toolformer_ops.airflow_tasks.run_ends.halted_runs import (
     RUN_DELETED,
     close_lost_runs,
     end_halted_runs,

@@ -97,7 +97,7 @@ def test_every_manifest_is_valid_to_the_letter_of_kubernetes() -> None:
 
 
 def test_doctor_asks_for_exactly_the_rights_of_the_role() -> None:
-    from toolformer_ops.airflow_tasks.doctor import RIGHTS
+    from toolformer_ops.airflow_tasks.kubernetes.doctor import RIGHTS
 
     rules = named("Role")["start-stage-pods"]["rules"]
     granted = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tool_files import forget_tools, write_tool
-from toolformer_ops.airflow_tasks.schedules import load_schedule
+from toolformer_ops.airflow_tasks.nights.schedules import load_schedule
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.evaluation.data_files import DataFolder

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, TaskGroup, chain
 from airflow.sdk.exceptions import AirflowSkipException
 
-from toolformer_ops.airflow_tasks.dag_tools import DagTool
+from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, RELEASES, TIME_LIMITS, release_asset
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.model_tasks import (
@@ -19,10 +19,9 @@ from toolformer_ops.airflow_tasks.model_tasks import (
     model_tasks,
     not_asked_for,
 )
-from toolformer_ops.airflow_tasks.notifying import set_note
+from toolformer_ops.airflow_tasks.nights.schedules import Schedule
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
-from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import (
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import (
     TO_DO,
     FinishRun,
     GatherTools,
@@ -30,7 +29,8 @@ from toolformer_ops.airflow_tasks.run_outcome import (
     note_what_it_takes,
     note_why_not_started,
 )
-from toolformer_ops.airflow_tasks.schedules import Schedule
+from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
+from toolformer_ops.airflow_tasks.run_notes import set_note
 from toolformer_ops.airflow_tasks.stage_tasks import OF_CORPUS, RUN_PARAMETERS, mapped_stage, stage
 
 SCHEDULED = "scheduled"

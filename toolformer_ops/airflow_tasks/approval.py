@@ -6,7 +6,7 @@ from who may edit the DAG and, if the setting `approvers` names people, is one o
 has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
-`approval_hours` counts as a no; the time limit of a night is longer by them (`nightly.py`). What exists
+`approval_hours` counts as a no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What exists
 stays: `finetune_release` trains on the release of such a run.
 Owns `approvals`.
 """
@@ -22,8 +22,8 @@ from airflow.sdk import Context
 from sqlalchemy import Connection
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
-from toolformer_ops.airflow_tasks.notifying import airflow_client, set_note
 from toolformer_ops.airflow_tasks.run_ids import annotation_run_id
+from toolformer_ops.airflow_tasks.run_notes import airflow_client, set_note
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import Approve
 

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Param
 from pydantic_core import to_jsonable_python
 
-from toolformer_ops.airflow_tasks.dag_tools import DagTool
+from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF, RunChoices
 

@@ -16,8 +16,8 @@ from airflow.sdk.types import TaskInstanceKey
 from toolformer_ops.airflow_tasks.approval import APPROVALS, AskForApproval
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, GPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import SUCCESS, choices_of, task_states
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import SUCCESS, choices_of, task_states
 from toolformer_ops.airflow_tasks.stage_tasks import FINETUNE, stage
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import SUITES, RunChoices

@@ -3,7 +3,7 @@
 Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what
 two fields say together, or for an address with nothing behind it. And of a request that its API refuses, its
 UI shows the person no reason. So such a run exists, is red within seconds, and its note says why
-(`run_outcome.note_why_not_started`).
+(`run_ends/run_outcome.py`).
 """
 
 from airflow.sdk import Context

@@ -12,8 +12,8 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
+from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_failed
 from toolformer_ops.airflow_tasks.run_ids import RUN_ID
-from toolformer_ops.airflow_tasks.run_outcome import note_why_failed
 from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import load_settings
 

@@ -118,7 +118,7 @@ def retention_command(
     Example: toolformer-ops retention --older-than 30
     Example: toolformer-ops retention --older-than 30 --in-history --yes
     """
-    from toolformer_ops.airflow_tasks.schedules import schedule_files
+    from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
     from toolformer_ops.storage import retention
 
     settings = load_settings()
@@ -273,7 +273,7 @@ def doctor(
     missing, stdout = 0, sys.stdout
     with contextlib.redirect_stdout(sys.stderr):  # Airflow logs to stdout, on which belong the findings alone
         if kubernetes:
-            from toolformer_ops.airflow_tasks.doctor import findings_of_cluster
+            from toolformer_ops.airflow_tasks.kubernetes.doctor import findings_of_cluster
 
             all_findings = findings_of_cluster(settings, pods=pods, wait_seconds=wait_seconds)
         else:
@@ -291,7 +291,7 @@ def doctor(
 
 def _findings_of_runs(settings: Settings, *, end: bool) -> "Iterator[Finding]":
     from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
-    from toolformer_ops.airflow_tasks.halted_runs import findings_of_runs
+    from toolformer_ops.airflow_tasks.run_ends.halted_runs import findings_of_runs
 
     with AirflowClient.of(settings, patience_seconds=5.0) as airflow:
         yield from findings_of_runs(settings, airflow, end=end)

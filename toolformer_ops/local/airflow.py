@@ -40,12 +40,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 BUNDLES = (
     {
         "name": "dags-folder",
-        "classpath": "toolformer_ops.airflow_tasks.dags_bundle.DagsBundle",
+        "classpath": "toolformer_ops.airflow_tasks.bundles.dags_bundle.DagsBundle",
         "kwargs": {"refresh_interval": 10},
     },
     {
         "name": "schedules",
-        "classpath": "toolformer_ops.airflow_tasks.schedule_bundle.ScheduleBundle",
+        "classpath": "toolformer_ops.airflow_tasks.bundles.schedule_bundle.ScheduleBundle",
         "kwargs": {"refresh_interval": 10},
     },
 )

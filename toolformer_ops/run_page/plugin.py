@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from toolformer_ops.airflow_tasks import stopped_runs
+from toolformer_ops.airflow_tasks.run_ends import stopped_runs
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from airflow.dag_processing.bundles.base import BaseDagBundle, BundleVersion
 
-from toolformer_ops.airflow_tasks.dag_tools import TOOLS_FILE, look_for_tools, to_json
+from toolformer_ops.airflow_tasks.bundles.dag_tools import TOOLS_FILE, look_for_tools, to_json
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.storage import database, queries

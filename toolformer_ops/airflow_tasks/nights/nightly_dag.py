@@ -1,7 +1,7 @@
 """The DAG of a schedule file: the tasks of `annotate_corpus`, started by a clock or by assets, with the parameters of the file.
 
 `schedules.py` reads the file. What goes wrong in one file is a separate import error, since
-`schedule_bundle.py` makes one DAG file of each.
+`bundles/schedule_bundle.py` makes one DAG file of each.
 """
 
 import datetime
@@ -14,10 +14,10 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
-from toolformer_ops.airflow_tasks.dag_tools import DagTool
+from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
-from toolformer_ops.airflow_tasks.schedules import load_schedule
+from toolformer_ops.airflow_tasks.nights.schedules import load_schedule
 from toolformer_ops.config import MAX_SHARDS, load_settings
 
 DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.

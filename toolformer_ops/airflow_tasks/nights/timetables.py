@@ -2,8 +2,8 @@
 
 from airflow.sdk import CronTriggerTimetable
 
-from toolformer_ops.airflow_tasks.cron import require_cron
-from toolformer_ops.airflow_tasks.schedules import schedule_files
+from toolformer_ops.airflow_tasks.nights.cron import require_cron
+from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 

@@ -1,8 +1,8 @@
 """Schedule files: one TOML file describes the nightly runs over one corpus, and becomes one DAG, `nightly_<name of the file>`.
 
 Reads and checks the files; knows nothing of Airflow. The parameters of a run are those of the trigger form,
-checked by the same model (`runs/choices.py`). `nightly.py` makes the DAGs, `schedule_bundle.py` shows the
-files to Airflow; docs/nightly.md is the guide.
+checked by the same model (`runs/choices.py`). `nightly_dag.py` makes the DAGs, `bundles/schedule_bundle.py`
+shows the files to Airflow; docs/nightly.md is the guide.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from toolformer_ops.airflow_tasks.cron import require_cron
+from toolformer_ops.airflow_tasks.nights.cron import require_cron
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices

@@ -6,7 +6,7 @@ this package, and a file of an earlier package may not fit it.
 
 from pathlib import Path
 
-from toolformer_ops.airflow_tasks.versioned_bundle import Contents, VersionedBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.storage.shared_files import replace_file
 

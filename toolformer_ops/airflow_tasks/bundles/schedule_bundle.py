@@ -6,16 +6,16 @@ for all schedules would not do. A DAG file holds the content of its schedule fil
 
 from pathlib import Path
 
-from toolformer_ops.airflow_tasks.schedules import schedule_files
-from toolformer_ops.airflow_tasks.versioned_bundle import Contents, VersionedBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle
+from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.local_paths import read_beside
 
 DAG_FILE = '''"""An Airflow DAG, made from a schedule file by {module}; do not edit."""
 
-from toolformer_ops.airflow_tasks.dag_tools import tools_beside
-from toolformer_ops.airflow_tasks.nightly import nightly_dag
+from toolformer_ops.airflow_tasks.bundles.dag_tools import tools_beside
+from toolformer_ops.airflow_tasks.nights.nightly_dag import nightly_dag
 
 dag = nightly_dag(
     {path!r},

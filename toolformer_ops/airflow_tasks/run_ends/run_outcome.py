@@ -16,8 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
 from toolformer_ops.airflow_tasks.local_process import StageProcess
-from toolformer_ops.airflow_tasks.notifying import set_note
 from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS, OF_DAG_RUN, RUN_ID, annotation_run_id
+from toolformer_ops.airflow_tasks.run_notes import set_note
 from toolformer_ops.config import load_settings
 from toolformer_ops.runs.choices import RunChoices
 

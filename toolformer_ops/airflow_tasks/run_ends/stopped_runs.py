@@ -56,7 +56,7 @@ def close_in_background(run_id: str, owner: Owner, *, is_failure: bool, is_timeo
         return
 
     def close() -> None:
-        from toolformer_ops.airflow_tasks.notifying import start_sending
+        from toolformer_ops.airflow_tasks.nights.notifying import start_sending
         from toolformer_ops.stages.run_setup import ENDED, close_run
 
         name = annotation_run_id(dag_id, run_id)

@@ -10,7 +10,7 @@ import datetime
 import logging
 import smtplib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -20,15 +20,15 @@ from urllib.parse import quote
 
 import httpx
 from airflow.sdk import BaseHook, BaseOperator, Context
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
-from toolformer_ops.airflow_tasks.dag_tools import from_json
-from toolformer_ops.airflow_tasks.halted_runs import close_lost_runs, end_halted_runs
+from toolformer_ops.airflow_tasks.bundles.dag_tools import from_json
+from toolformer_ops.airflow_tasks.nights.schedules import Notification, load_schedule
+from toolformer_ops.airflow_tasks.run_ends.halted_runs import close_lost_runs, end_halted_runs
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
-from toolformer_ops.airflow_tasks.schedules import Notification, load_schedule
+from toolformer_ops.airflow_tasks.run_notes import CREDENTIALS, NOTE_CHARACTERS, airflow_client, shortened
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
 from toolformer_ops.runs.owners import DagRun
@@ -42,8 +42,6 @@ TOLD_WITHIN = datetime.timedelta(days=3)
 EVERYBODY = ""
 """In `notifications` instead of a Connection: no person is to be told."""
 SECONDS_A_WEBHOOK = 5.0
-NOTE_CHARACTERS = 1000
-"""Airflow refuses longer notes."""
 NOT_TOLD = "\n\nNot told: "
 """Begins the part of a note that says who could not be told."""
 MAIL_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
@@ -111,7 +109,7 @@ def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime
     try:
         ended = airflow.ended_runs(NIGHTLY, since)
     except AirflowError as error:
-        logger.warning("runs that nobody has closed are not looked for: %s %s", error, _CREDENTIALS)
+        logger.warning("runs that nobody has closed are not looked for: %s %s", error, CREDENTIALS)
         return
     for run in ended:
         name = annotation_run_id(run.dag_id, run.run_id)
@@ -128,7 +126,7 @@ def end_what_airflow_does_not_continue(settings: Settings, airflow: AirflowClien
         end_halted_runs(settings, airflow)
         close_lost_runs(settings, airflow)
     except ToolformerError as error:
-        logger.warning("runs that Airflow does not continue are not looked for: %s %s", error, _CREDENTIALS)
+        logger.warning("runs that Airflow does not continue are not looked for: %s %s", error, CREDENTIALS)
 
 
 def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:
@@ -176,7 +174,7 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
         if (note := shortened(text, NOTE_CHARACTERS - len(not_told)) + not_told) != before:
             airflow.set_note(dag_id, dag_run_id, note)
     except AirflowError as error:
-        logger.warning("the note of %s was not set: %s %s", dag_run_id, error, _CREDENTIALS)
+        logger.warning("the note of %s was not set: %s %s", dag_run_id, error, CREDENTIALS)
     if not problems:
         database.execute(engine, queries.notifications.told, **end, connection_id=EVERYBODY)
     return problems
@@ -259,46 +257,3 @@ def send_to_webhook(connection_id: str, message: Message) -> None:
         f"expected the webhook to take a message, found: {problem}. Look at the host and the password of the "
         "Connection"
     ) from None
-
-
-# Notes
-
-_CREDENTIALS = "Set TOOLFORMER_AIRFLOW_USERNAME and _PASSWORD where tasks run."
-
-
-def airflow_client(settings: Settings) -> AirflowClient:
-    """Airflow's REST API, at the address of the server that tasks talk to anyway, as the user of the settings."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    execution_api = conf.get("core", "execution_api_server_url", fallback="") or ""
-    url = execution_api.rstrip("/").removesuffix("/execution") or settings.airflow_url
-    return AirflowClient.of(settings.model_copy(update={"airflow_url": url}), patience_seconds=20.0)
-
-
-def set_note(context: Context, text: str) -> None:
-    """Set the note of the DAG run.
-
-    If Airflow does not take it, a warning says why, and the run is what it was. A task can set no note by
-    Airflow's Task SDK (3.3), so this asks the REST API.
-    """
-    instance = context["ti"]
-    try:
-        with airflow_client(load_settings()) as airflow:
-            airflow.set_note(instance.dag_id, instance.run_id, shortened(text))
-    except AirflowError as error:
-        logger.warning("the run's note was not set: %s %s", error, _CREDENTIALS)
-
-
-def set_report(context: Context, printed: Mapping[str, str]) -> None:
-    """Set what an audit found, as its stage prints it, as the run's note."""
-    set_note(context, printed["report"])
-
-
-def shortened(text: str, characters: int = NOTE_CHARACTERS) -> str:
-    """The text, or as many of its whole lines as a note may hold; of a single line that is too long, its beginning."""
-    if len(text) <= characters:
-        return text
-    lines = text.splitlines()
-    while len(lines) > 1 and len("\n".join([*lines, "…"])) > characters:
-        lines.pop()
-    lines[0] = lines[0][: characters - 2]
-    return "\n".join([*lines, "…"])
