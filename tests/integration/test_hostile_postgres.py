@@ -58,12 +58,29 @@ REFUSED_FUNCTIONS = {
         "format('%1000000000s', 1)",
         "generate_series(1, 1000000000)",
         "array_fill(0, array_append(null, 100000000))",
-        "random()",
-        "now()",
     )
 }
+CHANGING = dict.fromkeys(
+    (
+        "select random()",
+        "select now()",
+        "select clock_timestamp()",
+        "select current_date",
+        "select localtimestamp(0)",
+        "select current_user",
+        "select age(timestamp '2023-01-30')",
+        "select 'today'::date",
+        "select date('now')",
+        "select 1 where date '2023-01-30' < 'tomorrow'",
+        "select name from products tablesample system (50)",
+        "select day from recent",
+        "select day from days_of_recent",
+    ),
+    "query_not_repeatable",
+)
 HOSTILE = {
     **REFUSED_FUNCTIONS,
+    **CHANGING,
     "select * from dblink('host=x', 'select 1') as t(id int)": "query_function_refused",
     "select * from dblink(host, text) as (values int)": "query_function_refused",
     "select distinct on (name) pg_sleep(100) from products": "query_function_refused",
@@ -170,6 +187,8 @@ HARMLESS = {
     "with p as materialized (select * from products) select count(*) from p": "3",
     "select rank() over (partition by 1 order by stock) from products where stock is not null": "1; 2",
     "select extract(year from date '2023-01-30')": "2023",
+    "select extract(year from age(date '2023-01-30', date '2020-01-30'))": "3",
+    "select month from months": "1",
     "(select 1) union (select 2) order by 1": "1; 2",
     "select name from products where stock > 1000": "query_without_rows",
     "select stock from products where name = 'jug'": "query_without_value",
@@ -191,6 +210,9 @@ def shop(postgres_server: RunningPostgres) -> Iterator[str]:
                 filling.execute(SCHEMA + ROWS)
                 filling.execute(
                     "create sequence numbers; create schema private; create table private.products (x int);"
+                    "create view recent as select day from (values (date '2023-01-30')) as v(day) where day > now();"
+                    "create view days_of_recent as select day from recent;"
+                    "create view months as select extract(month from date '2023-01-30') as month;"
                     "create function wipe() returns int language sql as 'delete from products; select 1';"
                     "create function seize(anyelement) returns int language sql as 'delete from products; select 1';"
                     "create function public.lower(int) returns text language sql as $$select 'x'$$;"
@@ -222,7 +244,7 @@ def superuser(
     path = database_tool(
         tmp_path_factory.mktemp("superuser"),
         url,
-        tables=("products", "cheap"),
+        tables=("products", "cheap", "recent", "days_of_recent", "months"),
         secrets=("SHOP_PASSWORD",),
         limits="seconds = 30\nrows = 20\nbytes = 10000",
     )
@@ -320,7 +342,7 @@ def test_a_role_that_may_do_more_than_read_is_named(
     assert [warning.partition(". ")[0] for warning in warnings] == [
         "the role postgres is a superuser",
         "the role postgres may read files of the server, or run programs there",
-        "the role postgres may write to cheap, products",
+        "the role postgres may write to cheap, days_of_recent, months, products, recent",
     ]
 
 

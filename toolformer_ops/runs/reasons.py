@@ -148,6 +148,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "query_invalid": "the database does not understand the query",
         "query_writes": "query writes or locks",
         "query_function_refused": "query calls a function that is not allowed",
+        "query_not_repeatable": "query asks the clock or for a random number",
         "query_table_refused": "query names a table that is not offered",
         "query_timed_out": "query takes too long",
         "query_too_many_rows": "query has too many rows",

@@ -10,6 +10,7 @@ import pytest
 from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.errors import ToolError
 from toolformer_ops.tools.databases.database_tool import DatabaseRunner
+from toolformer_ops.tools.databases.sqlite_dates import asks_the_clock
 
 LONG = "replace(printf('%%%dd', 1), ' ', 'a')"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -67,14 +68,30 @@ HOSTILE = {
     "select * from sqlite_stmt": "query_table_refused",
     "select sqlite_source_id()": "query_function_refused",
     # Chance and the clock have another answer each time
-    "select random()": "query_function_refused",
-    "select current_timestamp": "query_function_refused",
+    "select random()": "query_not_repeatable",
+    "select name from products order by random()": "query_not_repeatable",
+    "select hex(randomblob(4))": "query_not_repeatable",
+    "select current_timestamp": "query_not_repeatable",
+    "select CURRENT_DATE": "query_not_repeatable",
+    "select date('now')": "query_not_repeatable",
+    "select date()": "query_not_repeatable",
+    "select datetime('NOW', '-1 day')": "query_not_repeatable",
+    "select unixepoch('subsec')": "query_not_repeatable",
+    "select strftime('%Y', 'now')": "query_not_repeatable",
+    "select strftime('%Y')": "query_not_repeatable",
+    "select julianday('2023-01-30') - julianday('n' || 'ow')": "query_not_repeatable",
+    "select date(x'6e6f77')": "query_not_repeatable",
+    "select date('now' || char(0) || 'here')": "query_not_repeatable",
+    "select name from products where date(lower('NOW')) > name": "query_not_repeatable",
+    "select datetime('2023-01-30 12:00', 'localtime')": "query_not_repeatable",
+    "select datetime('2023-01-30 12:00', 'utc')": "query_not_repeatable",
+    "select \"Date\"('now')": "query_not_repeatable",
     "select replace(printf('%900000d', 1), ' ', 'a') like '" + "%a" * 40 + "%b'": "0",
     # Rows, bytes, memory
     f"{ENDLESS} select n from t": "query_too_many_rows",
     f"{ENDLESS} select n from t limit 1000000000": "query_too_many_rows",
     "select * from json_each('[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21]')": "query_too_many_rows",
-    "select randomblob(1000000000)": "query_function_refused",
+    "select randomblob(1000000000)": "query_not_repeatable",
     "select zeroblob(1000000000)": "query_function_refused",
     "select length(printf('%1000000000d', 1))": "query_without_value",
     "select replace(printf('%900000d', 1), ' ', 'ab')": "query_result_too_large",
@@ -117,6 +134,14 @@ HARMLESS = {
     "select body from notes where notes match 'boils'": "The kettle boils",
     "with recursive t(n) as (select 1 union all select n + 1 from t where n < 5) select sum(n) from t": "15",
     "with p as (select * from products) select count(*) from p": "3",
+    "select date('2023-01-30', '+1 month', '-1 day')": "2023-03-01",
+    "select datetime(1092941466, 'unixepoch')": "2004-08-19 18:51:06",
+    "select julianday('2023-01-30') - julianday('2023-01-01')": "29",
+    "select strftime('%Y: now', '2023-01-30')": "2023: now",
+    "select unixepoch('2023-01-30')": "1675036800",
+    "select date('tomorrow')": "query_without_value",
+    "select date(null)": "query_without_value",
+    "select name from products where name = 'now'": "query_without_rows",
     "select name from products where stock > 1000": "query_without_rows",
     "select stock from products where name = 'jug'": "query_without_value",
     "select colour from products": "query_invalid",
@@ -208,3 +233,65 @@ def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_pat
     assert ask(runner, "select salary from staff") == "query_table_refused"
     assert ask(runner, "select salary from pay") == "5200"  # what is offered is offered
     runner.close()
+
+
+@pytest.fixture
+def dated_shop(tmp_path: Path) -> Iterator[DatabaseRunner]:
+    """Orders with a computed column, an index on a date, and views with and without the clock."""
+    path = sqlite_shop(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """
+        create table orders (day text, due text generated always as (date(day, '+14 days')) virtual);
+        create index orders_by_month on orders (strftime('%m', day));
+        insert into orders values ('2023-01-30'), ('2023-02-01');
+        create view months as select strftime('%Y-%m', day) as month from orders;
+        create view recent as select day from orders where day > date('now', '-7 days');
+        """
+    )
+    connection.close()
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
+    yield runner
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "answer"),
+    [
+        ("select due from orders where day = '2023-01-30'", "2023-02-13"),
+        ("select day from orders where strftime('%m', day) = '02'", "2023-02-01"),
+        ("select month from months order by month", "2023-01; 2023-02"),
+        ("select day from recent", "query_not_repeatable"),
+    ],
+)
+def test_tables_with_dates_are_read_without_the_clock(
+    dated_shop: DatabaseRunner, query: str, answer: str
+) -> None:
+    assert ask(dated_shop, query) == answer
+
+
+ARGUMENTS = (
+    ("2023-01-30",),
+    ("now",),
+    ("NOW",),
+    (" now",),
+    ("2023-01-30", "localtime"),
+    ("2023-01-30", "utc"),
+    ("2023-01-30", "now"),
+    (2460000.5,),
+    ("1675036800", "unixepoch"),
+)
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
+def test_a_date_is_refused_if_sqlite_itself_takes_it_for_one_that_changes(arguments: tuple[str, ...]) -> None:
+    """SQLite refuses such a date in a computed column."""
+    connection = sqlite3.connect(":memory:")
+    places = ("a", "a, b")[len(arguments) - 1]
+    connection.execute(f"create table t ({places}, day as (date({places})) stored)")
+    try:
+        connection.execute(f"insert into t values ({', '.join('?' * len(arguments))})", arguments)
+        changes = False
+    except sqlite3.OperationalError as error:
+        changes = "non-deterministic" in str(error)
+    assert asks_the_clock("date", arguments) is changes

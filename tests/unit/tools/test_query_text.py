@@ -5,13 +5,19 @@ import pytest
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases.query_text import (
     Names,
+    Token,
     check_postgres_query,
     first_word,
     postgres_tokens,
     without_last_semicolon,
 )
 
-NAMES = Names(functions={"count", "lower"}, own_functions={"seize"}, hidden={"staff", "private"})
+NAMES = Names(
+    functions={"age", "count", "date", "lower"},
+    own_functions={"seize"},
+    hidden={"staff", "private"},
+    changing={"recent"},
+)
 REFUSED = {
     "": "query_not_a_select",
     "( ( ": "query_not_a_select",
@@ -53,6 +59,25 @@ REFUSED = {
     "select pg_sleep from products": "query_table_refused",
     'select * from "pg_class"': "query_table_refused",
     "select * from information_schema.tables": "query_table_refused",
+    "select now()": "query_not_repeatable",
+    'select "now" ()': "query_not_repeatable",
+    "select clock_timestamp()": "query_not_repeatable",
+    "select random()": "query_not_repeatable",
+    "select gen_random_uuid()": "query_not_repeatable",
+    "select CURRENT_DATE": "query_not_repeatable",
+    "select name from products where day > current_date - 7": "query_not_repeatable",
+    "select current_timestamp(0)": "query_not_repeatable",
+    "select localtime": "query_not_repeatable",
+    "select user": "query_not_repeatable",
+    "select name from products tablesample bernoulli (50)": "query_not_repeatable",
+    "select age(day) from products": "query_not_repeatable",
+    "select age(lower(',')::date) from products": "query_not_repeatable",
+    "select date('now')": "query_not_repeatable",
+    "select 'Today'::date": "query_not_repeatable",
+    "select $$ tomorrow 12:00 UTC $$::timestamptz": "query_not_repeatable",
+    "select date 'yester'\n'day'": "query_not_repeatable",
+    "select * from recent": "query_not_repeatable",
+    'select * from public."recent"': "query_not_repeatable",
     "select e'a'": "query_invalid",
     "select 1E'a'": "query_invalid",
     "select u&'a'": "query_invalid",
@@ -66,6 +91,11 @@ REFUSED = {
     "select '\x00'": "query_invalid",
 }
 LET_THROUGH = (
+    "select age(date '2024-01-01', date '2023-01-01'), date('2024-01-01')",
+    "select name from products where name like 'Now and then%' or name = 'todays'",
+    "select t.user, name as current_role, \"current_date\", 'select now()' from products t",
+    "select now, random from products",
+    "select name from products where name in ('(', ',', ';', '.')",
     "select 1",
     "SELECT 1 ;; ",
     "(select 1)",
@@ -101,12 +131,17 @@ def test_a_query_that_reads_is_let_through(query: str) -> None:
 
 def test_words_are_in_small_letters_beside_quoted_names_as_they_are() -> None:
     tokens = postgres_tokens('Select "Na""me", 12.5e3 -- comment')
-    assert [(token.text, token.is_word, token.is_quoted_name) for token in tokens] == [
-        ("select", True, False),
-        ('Na"me', False, True),
-        (",", False, False),
-        ("0", False, False),
+    assert tokens == [
+        Token("select", is_word=True),
+        Token('Na"me', is_quoted_name=True),
+        Token(","),
+        Token("0"),
     ]
+
+
+def test_texts_are_without_their_quotes() -> None:
+    tokens = postgres_tokens("'it''s' $a$ A; $a$")
+    assert tokens == [Token("it's", is_text=True), Token(" A; ", is_text=True)]
 
 
 @pytest.mark.parametrize(

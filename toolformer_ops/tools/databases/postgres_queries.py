@@ -21,7 +21,14 @@ from psycopg.pq import DiagnosticField, ExecStatus
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases import reasons
-from toolformer_ops.tools.databases.query_text import Names, check_postgres_query, without_last_semicolon
+from toolformer_ops.tools.databases.query_text import (
+    Names,
+    Token,
+    check_postgres_query,
+    is_repeatable,
+    postgres_tokens,
+    without_last_semicolon,
+)
 from toolformer_ops.tools.databases.requests import (
     AwayError,
     Opened,
@@ -58,6 +65,7 @@ select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '%(idle)d', true),
     pg_catalog.set_config('standard_conforming_strings', 'on', true),
     pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
+    pg_catalog.set_config('synchronize_seqscans', 'off', true),
     pg_catalog.set_config('datestyle', 'ISO', true)
 """
 _RELATIONS = b"""
@@ -80,6 +88,11 @@ _OWN_FUNCTIONS = b"""
 select distinct p.proname
 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname not in ('pg_catalog', 'information_schema')
+"""
+_VIEWS = b"""
+select c.relname, pg_catalog.pg_get_viewdef(c.oid)
+from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.relkind = 'v' and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
 """
 _ROLE = b"""
 select r.rolname, r.rolsuper,
@@ -153,6 +166,23 @@ def _hidden_names(relations: Sequence[_Relation], offered: Sequence[_Relation]) 
     return (names - offered_names) | (schemas - offered_schemas)
 
 
+def _changing_views(views: Sequence[tuple[str, str]]) -> set[str]:
+    """The names of views that ask for the time, for chance or for the role, also through another view.
+
+    A view whose text has escapes is not read.
+    """
+    definitions: list[tuple[str, list[Token]]] = []
+    for name, definition in views:
+        with contextlib.suppress(RejectedInputError):
+            definitions.append((name.lower(), postgres_tokens(definition)))
+    changing: set[str] = set()
+    while True:
+        more = {name for name, tokens in definitions if not is_repeatable(tokens, changing)}
+        if more <= changing:
+            return changing
+        changing |= more
+
+
 class PostgresQueries:
     """A connection to Postgres; queries run on it one by one."""
 
@@ -170,10 +200,16 @@ class PostgresQueries:
         with self._reading():
             relations = [_Relation(row) for row in self._rows(_RELATIONS)]
             own_functions = {(name or "").lower() for (name,) in self._rows(_OWN_FUNCTIONS)}
+            views = [(name or "", definition or "") for name, definition in self._rows(_VIEWS)]
         self._tables = _offered_tables(relations, opening.tables)
         # 2. What a query may name.
         offered = [relation for relation in relations if relation.name in self._tables]
-        self._names = Names(FUNCTIONS, own_functions, _hidden_names(relations, offered))
+        self._names = Names(
+            functions=FUNCTIONS,
+            own_functions=own_functions,
+            hidden=_hidden_names(relations, offered),
+            changing=_changing_views(views),
+        )
         self._writable = [relation.name for relation in offered if relation.may_write]
 
     def describe(self) -> Opened:

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolformer_ops.errors import RejectedInputError
-from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.databases import reasons, sqlite_dates
 from toolformer_ops.tools.databases.query_text import first_word
 from toolformer_ops.tools.databases.requests import (
     AwayError,
@@ -36,6 +36,8 @@ timediff total trim trunc typeof unicode unixepoch upper
 """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 """What a query may call: what computes a value from its arguments alone, and reads or loads nothing."""
+CHANGING_FUNCTIONS = frozenset({"current_date", "current_time", "current_timestamp", "random", "randomblob"})
+"""What has another answer each time; of functions of dates `sqlite_dates.py` says when."""
 TABLE_FUNCTIONS = frozenset({"json_each", "json_tree"})
 MOST_BYTES_A_VALUE = 1_000_000
 """Longest text or blob, also where it is only a step to the answer."""
@@ -104,7 +106,7 @@ class SqliteQueries:
                 f"file:{quote(str(path))}?mode=ro", uri=True, timeout=opening.seconds, isolation_level=None
             )
             connection.text_factory = lambda text: text.decode(errors="replace")
-            # What a view or an index of the file calls may do no more than what a query calls.
+            # A view that calls what no view may call has no columns below, and cannot be offered.
             for pragma in ("query_only = 1", "temp_store = MEMORY", "trusted_schema = 0"):
                 connection.execute(f"pragma {pragma}")
             self._objects = self._read_objects()
@@ -125,6 +127,9 @@ class SqliteQueries:
         self._all_names = {name.lower() for name in self._objects} | self._modules()
         for limit, most in LIMITS.items():
             connection.setlimit(limit, most)
+        sqlite_dates.replace_functions(connection, self._refuse_clock)
+        # SQLite would refuse these functions to views. From here on the authorizer sees what a view calls.
+        connection.execute("pragma trusted_schema = 1")
         connection.set_authorizer(self._allows)
         connection.set_progress_handler(lambda: time.monotonic() > self._deadline, STEPS_A_LOOK)
 
@@ -191,7 +196,7 @@ class SqliteQueries:
         if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION:
-            reason = None if (second or "").lower() in FUNCTIONS else reasons.FUNCTION
+            reason = _reason_of_function((second or "").lower())
         elif action == sqlite3.SQLITE_READ:
             reason = None if self._may_read(first or "", second or "", view or "") else reasons.TABLE
         elif action == sqlite3.SQLITE_PRAGMA:
@@ -207,6 +212,10 @@ class SqliteQueries:
             return sqlite3.SQLITE_OK
         self._refused = self._refused or reason
         return sqlite3.SQLITE_DENY
+
+    def _refuse_clock(self) -> None:
+        """Give the query that is running its reason."""
+        self._refused = self._refused or reasons.NOT_REPEATABLE
 
     def _may_read(self, table: str, column: str, view: str) -> bool:
         """Whether a query, or the view that it names, may read a table."""
@@ -253,6 +262,13 @@ class SqliteQueries:
         """Tables that are in no file, such as dbstat."""
         modules = self._connection.execute("select name from pragma_module_list")
         return {name.lower() for (name,) in modules} - TABLE_FUNCTIONS
+
+
+def _reason_of_function(name: str) -> str | None:
+    """Why a query may not call a function; None if it may."""
+    if name in CHANGING_FUNCTIONS:
+        return reasons.NOT_REPEATABLE
+    return None if name in FUNCTIONS else reasons.FUNCTION
 
 
 def _texts(row: Sequence[object]) -> list[str | None]:
