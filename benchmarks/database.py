@@ -536,6 +536,7 @@ def measure_size(size: int, folder: Path, progress: Progress) -> None:
         settings = Settings(
             _env_file=None,  # type: ignore[call-arg]
             state_dir=folder / "state",
+            corpus_roots=str(folder),
             database_dsn=SecretStr(address.dsn("benchmark")),
         )
         engine = database.connect(settings)
