@@ -18,7 +18,7 @@ whole new one, so a red run changes nothing; clear the task when its cause is me
 
 from airflow.sdk import DAG
 
-from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS, WIKI_INDEX
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS, WIKI_INDEX, newest_index
 from toolformer_ops.airflow_tasks.forms import index_form
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
@@ -41,6 +41,7 @@ with DAG(
         arguments=("--source", "{{ params.source }}", "--publish"),
         outlets=[WIKI_INDEX],
         asset_extra={"source": "{{ params.source }}", "dag_run": "{{ run_id }}"},
+        asset_facts=newest_index,
         pre_execute=check_before_first_task,
         on_failure_callback=note_why_not_started,
     )

@@ -18,7 +18,7 @@ from tests.dags.run_pages import Rights, allowed, application, rows, sign_in
 from tests.run_sql import run_sql
 from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
-from toolformer_ops.evaluation.judgements import agreements, judgements_of, results
+from toolformer_ops.run_page.judgements import agreements, judgements_of, results
 from toolformer_ops.storage import database
 from toolformer_ops.storage.publication import ObjectStore
 

@@ -17,6 +17,7 @@ from toolformer_ops.airflow_tasks.retrying import (
     RETRY_DELAY,
     StageRetries,
 )
+from toolformer_ops.config import load_settings
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 
 CPU_POOL = "cpu"
@@ -75,6 +76,14 @@ WIKI_INDEX = Asset(
     extra={"made_by": "build_wiki_index"},
 )
 """The BM25 index over Wikipedia that WikiSearch and QA search."""
+
+
+def newest_index() -> dict[str, str]:
+    """The address of the index that was published last, for the events of `WIKI_INDEX`: pods fetch it there."""
+    from toolformer_ops.storage import artifacts
+
+    return {"address": artifacts.newest(load_settings(), "index") or ""}
+
 
 RELEASES = AssetAlias(name="releases", group="toolformer")
 """Means the release of the corpus that a run started by hand annotates; which that is, only the run

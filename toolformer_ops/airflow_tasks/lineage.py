@@ -6,8 +6,10 @@ Without a transport it is off: it asks nothing, and imports nothing, neither whe
 when a task runs.
 
     corpus address  s3://bucket prefix, or file path
-    tables          postgres://host:port  database.schema.table; of the corpus with its version, `corpus
-    version N` release, model  s3://bucket           releases/ID, models/ID, each with its id as version
+    tables          postgres://host:port  database.schema.table
+    release, model  s3://bucket           releases/ID, models/ID, each with its id as version
+
+The table of the corpus has the version `corpus version N`.
 
 Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the
 check of a tool, which runs after all shards, has the rows that the run wrote in each table as

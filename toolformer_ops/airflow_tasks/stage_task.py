@@ -11,9 +11,9 @@ from typing import Any
 
 from airflow.sdk import AssetAlias, BaseOperator, Context
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_KEY, XCOM_SKIPMIXIN_SKIPPED
-from airflow.sdk.exceptions import AirflowSkipException
 
-from toolformer_ops.airflow_tasks.defaults import WIKI_INDEX, release_asset
+from toolformer_ops.airflow_tasks.defaults import release_asset
+from toolformer_ops.airflow_tasks.nothing_to_do import QUESTIONS
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
@@ -32,6 +32,7 @@ class StageTask(BaseOperator):
     Args:
         shard: `I/N` of a mapped task.
         asset_extra: ids to attach to the events of the task's outlets; templated.
+        asset_facts: called once the stage has ended well; what it returns is attached, too.
         returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or
         counts.
         not_needed: which tasks directly behind this one are skipped, by that line, which the task then
@@ -49,6 +50,7 @@ class StageTask(BaseOperator):
         *,
         shard: str | None = None,
         asset_extra: Mapping[str, str] | None = None,
+        asset_facts: Callable[[], Mapping[str, str]] | None = None,
         returns_result: bool = False,
         not_needed: NotNeeded | None = None,
         tells: Callable[[Context, Any], None] | None = None,
@@ -57,6 +59,7 @@ class StageTask(BaseOperator):
         super().__init__(**kwargs)
         self.shard = shard
         self.asset_extra = asset_extra
+        self.asset_facts = asset_facts
         self.returns_result = returns_result or not_needed is not None
         self.not_needed = not_needed
         self.tells = tells
@@ -84,48 +87,24 @@ class StageTask(BaseOperator):
     def has_nothing_to_do(self) -> bool:
         """Whether Postgres shows that the stage would find nothing to do; the log says so.
 
-        Asked of `placebo`, whose work the task before it mostly does, and of `filter`, the first of a tool.
         What hinders the question hinders the stage as well, which then says so, and waits for what is away:
         so it starts.
 
         Raises:
-            AirflowSkipException: the run did not choose this tool.
+            AirflowSkipException: the run does not need the task.
         """
-        question = {"placebo": self._why_no_placebos, "filter": self._require_chosen_tool}.get(
-            self.arguments[1] if self.arguments[:1] == ["stage"] else ""
-        )
+        question = QUESTIONS.get(self.arguments[1]) if self.arguments[:1] == ["stage"] else None
         if question is None:
             return False
         options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=True))
         try:
-            reason = question(options["--run"], options["--tool"])
+            reason = question(load_settings(), options["--run"], options["--tool"], self.shard or "0/1")
         except ToolformerError as error:
             self.log.warning("it is not known whether the stage has work, so it starts: %s", error)
             return False
         if reason:
             self.log.info("the stage has nothing to do and is not started: %s", reason)
         return bool(reason)
-
-    def _why_no_placebos(self, run_id: str, tool: str) -> str:
-        from toolformer_ops.stages.placebo import why_nothing_to_do
-
-        return why_nothing_to_do(load_settings(), run_id, tool, self.shard or "0/1") or ""
-
-    def _require_chosen_tool(self, run_id: str, tool: str) -> str:
-        """Skip the tool if the run did not choose it.
-
-        The task before has the scheduler skip it, unless it was no task then: a run that is cleared with the
-        newest version of its DAG gets the tasks of all tools that came since.
-        """
-        from toolformer_ops.runs.run_tools import require_run
-        from toolformer_ops.storage import database
-
-        run = require_run(database.connect(load_settings()), run_id)
-        if tool not in run.tools:
-            raise AirflowSkipException(
-                f"run {run_id} was started with {', '.join(run.tools)}, not with {tool}."
-            )
-        return ""
 
     def tell(self, context: Context) -> None:
         """Hand on what the stage printed, however it ended."""
@@ -137,18 +116,17 @@ class StageTask(BaseOperator):
 
         Returns its ids or counts if asked for.
         """
+        extra: dict[str, Any] = dict(self.asset_extra or {})
+        if self.asset_facts is not None:
+            extra |= self.asset_facts()
         for asset in self.outlets:
             event = context["outlet_events"][asset]
-            if isinstance(asset, AssetAlias):
+            if isinstance(asset, AssetAlias):  # which release it means, only the run knows
                 params = context["params"]
                 address = str(CorpusAddress.of(str(params["corpus"]), params.get("fields") or ()))
-                event.add(release_asset(corpus=address), extra=dict(self.asset_extra or {}))
-                continue
-            event.extra.update(self.asset_extra or {})
-            if asset.name == WIKI_INDEX.name:
-                from toolformer_ops.storage import artifacts
-
-                event.extra["address"] = artifacts.newest(load_settings(), "index") or ""
+                event.add(release_asset(corpus=address), extra=extra)
+            else:
+                event.extra.update(extra)
         if self.not_needed is not None:
             reasons = dict(self.not_needed(context, self.printed))
             for task_id, reason in reasons.items():

@@ -112,7 +112,7 @@ def export_judgements(
 
     Example: toolformer-ops export-judgements 0123456789abcdef judgements/
     """
-    from toolformer_ops.evaluation.judgements import export
+    from toolformer_ops.run_page.judgements import export
     from toolformer_ops.storage import database
     from toolformer_ops.storage.publication import ObjectStore
 

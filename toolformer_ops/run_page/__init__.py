@@ -6,9 +6,13 @@
     reading.py      the reader's connections, the threads that queries run in, the cache of answers
     shown_runs.py   the run that is shown, or the reason why there is none
     pages.py        templates, and how numbers, texts and links are written
-    overview.py, calls.py, call.py, thresholds.py, changes.py, evaluation.py      one view each, with the
-    template of its name corpora.py      versions of corpora, kept calls by night, releases with their cards
-    reviewing.py    calls of a release are judged one by one, and what reviewers said of them
+    overview.py, calls.py, call.py, checks.py, thresholds.py, changes.py, evaluation.py
+                    one view each, with the template of its name
+    current_work.py what a run does now, and how long it still takes
+    call_files.py   the calls of a run as a file
+    corpora.py      versions of corpora, kept calls by night, releases with their cards
+    reviewing.py    calls of a release are judged one by one
+    judgements.py   what reviewers said of them: precision, placebos, agreement
 
 **How a view is added.** Write `run_page/NAME.py` with a `router`, and `templates/NAME.html.j2`; name the
 module in `app.VIEWS`:
@@ -19,9 +23,10 @@ module in `app.VIEWS`:
     async def show(request: Request, asked: AskedRunDep, tool: str = "") -> Response:
         def make(connection: Connection) -> Page:
             run = load_run(connection, asked)                       # 404 if this DAG has no such run
-            rows = fetch_all(connection, queries.page.name, run_id=run.run_id, tool=tool)     # in
-            sql/queries/page.sql return Page("name.html.j2", {"run": run, "rows": rows},
-            seconds=run.seconds_to_keep)
+            # sql/queries/page.sql
+            rows = fetch_all(connection, queries.page.name, run_id=run.run_id, tool=tool)
+            return Page("name.html.j2", {"run": run, "rows": rows}, seconds=run.seconds_to_keep)
+
         return await answer(request, make)
 
 The template extends `base.html.j2`. `make` runs in a thread of this room, on a connection of the reader whose

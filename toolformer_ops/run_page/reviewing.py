@@ -22,8 +22,8 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.airflow_tasks.run_ids import dag_of
 from toolformer_ops.call_syntax import ARROW, clean_result
-from toolformer_ops.evaluation.judgements import VERDICTS, agreements, judgements_of, results
 from toolformer_ops.run_page import pages
+from toolformer_ops.run_page.judgements import VERDICTS, agreements, judgements_of, results
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep
 from toolformer_ops.storage import database, queries

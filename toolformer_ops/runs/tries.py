@@ -5,9 +5,10 @@ Such a process can say nothing. So before a stage works on a micro-batch it comm
 by an error, or by SIGTERM. A row that is left is a death. What the next process does with the micro-batch of
 such a row:
 
-    fewer than three deaths     works on it again, as it was: a node may have failed, or an operator killed
-    the process three or more               halves it; each half is a micro-batch, and one more death halves
-    it again one document, alone         gives it up
+    fewer than three deaths  works on it again, as it was: a node may have failed, or an operator killed the
+                             process
+    three or more            halves it; each half is a micro-batch, and one more death halves it again
+    one document, alone      gives it up
 
 Such micro-batches come last and one at a time, each after the commit of the one before, so that no other work
 is lost or suspected. A document that is given up has its ledger row like any other, and a row in

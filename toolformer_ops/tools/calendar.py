@@ -158,9 +158,10 @@ def date_in_url(url: str) -> FoundDate:
     Only a complete date counts; what is missing is never filled in. The path and the query are read, not the
     host. In this order:
 
-        /2023/01/30/  /2023/jan/30/  /2023/0130/  /2023-01/30/     the date as folders, as web logs and
-        newspapers file pages 2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023
-        january-30-2023    the date within a name
+        the date as folders, as web logs and newspapers file pages:
+            /2023/01/30/  /2023/jan/30/  /2023/0130/  /2023-01/30/
+        the date within a name:
+            2023-01-30  2023_01_30  2023.01.30  20230130  30-01-2023  30-jan-2023  january-30-2023
 
     Folders go before names, since a name may speak of another day. A day in a folder must fill it:
     `/2023/10/3-questions/` is an article of October with a number in its title. Numbers in the order

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from toolformer_ops.evaluation.judgements import EVERYBODY, Judgement, Rate, agreements, cohens_kappa, results
 from toolformer_ops.evaluation.statistics import (
     bootstrap_perplexity,
     detectable_difference,
@@ -13,6 +12,7 @@ from toolformer_ops.evaluation.statistics import (
     paired_difference,
     wilson_interval,
 )
+from toolformer_ops.run_page.judgements import EVERYBODY, Judgement, Rate, agreements, cohens_kappa, results
 
 
 def test_wilson_agrees_with_published_examples() -> None:

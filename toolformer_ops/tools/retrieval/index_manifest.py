@@ -2,10 +2,10 @@
 
 An index is a folder:
 
-    manifest.json          written last, atomically; without it there is no index
-    lucene-<16 hex>/       the Lucene files that the manifest names
-    building-*/            a build that is under way, or was killed; ignored by readers, removed by the next
-    build build.lock             held by the process that builds
+    manifest.json      written last, atomically; without it there is no index
+    lucene-<16 hex>/   the Lucene files that the manifest names
+    building-*/        a build that is under way, or was killed; ignored by readers, removed by the next build
+    build.lock         held by the process that builds
 
 The fingerprint is a hash of the source's content (unpacked) and of all parameters that decide what a search
 finds. It is part of the version of the tools that search, so that a new index asks for new execution.

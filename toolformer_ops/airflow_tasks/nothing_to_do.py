@@ -1,0 +1,46 @@
+"""Stages that are not started if Postgres shows that they would find nothing to do: they need no process and no pod.
+
+`placebo`, whose work the task before it mostly does, and `filter`, the first stage of a tool. Any other stage
+has work if its task starts: `tools_to_do` has the scheduler skip the tools without.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from toolformer_ops.config import Settings
+
+Question = Callable[[Settings, str, str, str], str | None]
+"""Takes settings, a run's id, a tool and a shard. Returns why there is nothing to do, as a sentence for the log;
+None if there is work."""
+
+
+def why_no_placebos(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
+    """Return why no placebo of the shard is left to score; None if one is."""
+    from toolformer_ops.stages.placebo import why_nothing_to_do
+
+    return why_nothing_to_do(settings, run_id, tool, shard)
+
+
+def require_chosen_tool(settings: Settings, run_id: str, tool: str, shard: str) -> None:
+    """Skip the tool if the run did not choose it.
+
+    The task before has the scheduler skip it, unless it was no task then: a run that is cleared with the
+    newest version of its DAG gets the tasks of all tools that came since.
+
+    Raises:
+        AirflowSkipException: the run did not choose this tool.
+    """
+    from toolformer_ops.runs.run_tools import require_run
+    from toolformer_ops.storage import database
+
+    run = require_run(database.connect(settings), run_id)
+    if tool not in run.tools:
+        raise AirflowSkipException(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool}.")
+
+
+QUESTIONS: Mapping[str, Question] = MappingProxyType(
+    {"placebo": why_no_placebos, "filter": require_chosen_tool}
+)
+"""By stage."""
