@@ -14,6 +14,7 @@ from studies.answers import gather
 from studies.devices import share_device, study_settings
 from studies.evidence import tables, write_page
 from studies.hours import MEASURED_ON, model_parameters, study_hours
+from studies.judging import chosen_calls, read_verdicts, write_judged, write_sheets
 from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
 from studies.side_by_side import Seed, SideBySide
 from studies.study import refuse_unreadable, run_seed, with_wiki_index
@@ -170,6 +171,32 @@ def seed(
         settings = settings.model_copy(update={"wiki_index": wiki_index})
     share_device(settings, share)
     run_seed(settings, model, StudyPlan.read(folder / PLAN), folder, until, only_annotate=annotate)
+
+
+@app.command()
+def sheets(
+    study: Annotated[str, typer.Argument(help=f"One of {', '.join(TOOLS)}.")],
+    out: Annotated[Path, typer.Option(help="Folder of the studies, whose seeds are annotated.")],
+) -> None:
+    """Write the calls that arms chose for a reader who does not know the arm: two sheets, in two orders.
+
+    The reader writes verdicts-1.jsonl and verdicts-2.jsonl beside them; `judged` takes these.
+    """
+    calls = chosen_calls(out / study)
+    for sheet in write_sheets(out / study, calls):
+        logger.info("%s: %d calls", sheet, len(calls))
+
+
+@app.command()
+def judged(
+    study: Annotated[str, typer.Argument(help=f"One of {', '.join(TOOLS)}.")],
+    out: Annotated[Path, typer.Option(help="Folder of the studies, with the verdicts beside the sheets.")],
+) -> None:
+    """Put the verdicts of both readings beside their calls and arms, in answers/NAME-judged.jsonl."""
+    calls = chosen_calls(out / study)
+    file = out / "answers" / f"{study}-judged.jsonl"
+    write_judged(file, calls, read_verdicts(out / study, calls))
+    logger.info("%s: %d calls", file, len(calls))
 
 
 @app.command()

@@ -6,6 +6,7 @@ The page is `evidence.md.jinja`, in which each table and each number of a senten
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from studies.answers import Line, read_answers
 from studies.arms import RULES
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
+from studies.judging import JudgedCalls
 from studies.measuring import BEFORE
 from studies.plan import TOOLS, StudyPlan
 from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
 from toolformer_ops.errors import UsageError
+from toolformer_ops.run_page.judgements import VERDICTS, Rate, cohens_kappa
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
@@ -354,6 +357,31 @@ def rules_table(study: StudyAnswers) -> str:
     return _table(columns, [rule for rule in DIFFERENCES if rule not in same])
 
 
+def judged_table(judged: JudgedCalls) -> str:
+    """By arm: calls that were read, and the share that each reading calls useful, with Wilson's interval."""
+
+    def rate(arm: str, reading: int) -> Rate:
+        counts = Counter(judged.verdicts(arm, reading))
+        return Rate(*(counts[verdict] for verdict in VERDICTS))
+
+    def useful(arm: str, reading: int) -> str:
+        rate_of_arm = rate(arm, reading)
+        if rate_of_arm.share is None:
+            return ""
+        interval = rate_of_arm.interval
+        return f"{rate_of_arm.share:.2f} ({interval.low:.2f} to {interval.high:.2f})"
+
+    columns = [
+        Column("arm", lambda arm: f"`{arm}`"),
+        Column("calls", lambda arm: str(len(judged.verdicts(arm, 1)))),
+        Column("useful, first reading", lambda arm: useful(arm, 1)),
+        Column("second reading", lambda arm: useful(arm, 2)),
+        Column("useless", lambda arm: f"{rate(arm, 1).useless}, {rate(arm, 2).useless}"),
+        Column("wrong", lambda arm: f"{rate(arm, 1).wrong}, {rate(arm, 2).wrong}"),
+    ]
+    return _table(columns, judged.arms)
+
+
 TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
     "arms": arms_table,
     "reading": reading_table,
@@ -390,6 +418,10 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
     def has(name: str) -> bool:
         return (answers / f"{name}.jsonl.bz2").exists()
 
+    @functools.cache
+    def judged(name: str) -> JudgedCalls:
+        return JudgedCalls.read(answers / f"{name}-judged.jsonl")
+
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701 - no HTML
     environment.filters["signed"] = _signed
     ten_seeds = [StudyPlan(seed=seed) for seed in range(MEASURED_PROCESSES)]
@@ -397,7 +429,12 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         ten_seeds, MEASURED_PARAMETERS, MEASURED_PROCESSES
     )
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
-        study=study, has=has, table=lambda name, kind: TABLES[kind](study(name))
+        study=study,
+        has=has,
+        table=lambda name, kind: TABLES[kind](study(name)),
+        judged=judged,
+        judged_table=lambda name: judged_table(judged(name)),
+        kappa=lambda name: cohens_kappa(judged(name).pairs()),
     )
     return MADE_BY + text
 
