@@ -90,6 +90,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "too_short_for_a_chunk_between_others": "too short for foreign words between others",
         "holds_pattern": "holds the tool's pattern",
         "no_pattern": "does not hold the tool's pattern",
+        "pattern_timed_out": "looking for the tool's pattern takes too long",
         "holds_call_markup": "holds what reads as a call",
         "holds_no_call": "holds no call to build on",
         "filter_says_nothing": "the tool's filter says nothing of this piece",

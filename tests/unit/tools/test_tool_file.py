@@ -16,6 +16,7 @@ from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
+from toolformer_ops.tools.files import file_tool, patterns
 from toolformer_ops.tools.registry import get_tool, tool_names
 from toolformer_ops.tools.servers.served_tool import ServedTool
 from toolformer_ops.tools.servers.server_file import RecordedPart
@@ -142,6 +143,31 @@ def test_the_filter_of_a_tool_is_the_pattern_of_its_file(tools_folder: Path) -> 
     assert (
         tool.spec.filter_version != ServedTool(write_tool(tools_folder, "Echo", "echo")).spec.filter_version
     )
+
+
+ENDLESS_PATTERN = "[filter]\npattern = '(a|aa)+$'"
+"""Looking for it in a row of letters a that ends otherwise takes twice as long with each letter."""
+ENDLESS_TEXT = "a" * 60 + "b"
+
+
+def test_a_text_for_which_the_pattern_takes_for_ever_is_refused_under_a_reason(
+    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
+    tool = ServedTool(write_tool(tools_folder, "Echo", "echo", tables=ENDLESS_PATTERN))
+    reasons = [tool.filter(Document.of(text))[0].reason for text in (ENDLESS_TEXT, "aaa", "b")]
+    assert reasons == ["pattern_timed_out", "holds_pattern", "no_pattern"]
+
+
+def test_a_pattern_that_takes_for_ever_for_many_texts_ends_the_tool(
+    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
+    monkeypatch.setattr(file_tool, "MOST_TIMED_OUT", 2)
+    tool = ServedTool(write_tool(tools_folder, "Echo", "echo", tables=ENDLESS_PATTERN))
+    assert not tool.filter(Document.of(ENDLESS_TEXT))[0].kept
+    with pytest.raises(ToolError, match=r"tool Echo: expected a `pattern` .* took longer .* for 2 texts"):
+        tool.filter(Document.of(ENDLESS_TEXT))
 
 
 def test_a_price_raises_the_keep_threshold_of_a_run_that_asks_for_it_not_the_version(

@@ -16,7 +16,8 @@ from tests.tool_files import served, write_tool
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, run_tool
-from toolformer_ops.tools.servers import call_texts, served_tool
+from toolformer_ops.tools.files import patterns
+from toolformer_ops.tools.servers import served_tool
 from toolformer_ops.tools.servers.call_texts import (
     check_arguments,
     picked_text,
@@ -184,9 +185,28 @@ def test_an_answer_is_a_result_or_has_a_reason(
 
 
 def test_a_search_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_texts, "MATCH_SECONDS", 0.05)
+    monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
     with pytest.raises(RejectedInputError, match="result_match_timed_out"):
         picked_text("1," * 40, "/^(.*?,){20}P/")
+
+
+def test_a_pattern_of_a_schema_that_takes_for_ever_refuses_the_argument(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
+    schema = {"properties": {"key": {"type": "string", "pattern": r"^(a|aa)+$"}}}
+    with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
+        check_arguments({"key": "a" * 60 + "b"}, schema)
+
+
+@pytest.mark.parametrize(("key", "fits"), [("ab-12", True), ("12", False)])
+def test_an_argument_has_the_pattern_of_its_schema(key: str, fits: bool) -> None:
+    schema = {"properties": {"key": {"type": "string", "pattern": "^[a-z]+-[0-9]+$"}}}
+    if fits:
+        check_arguments({"key": key}, schema)
+        return
+    with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
+        check_arguments({"key": key}, schema)
 
 
 def test_a_server_gets_a_bare_environment_with_its_secrets(

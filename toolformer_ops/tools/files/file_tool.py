@@ -4,7 +4,6 @@ A kind derives from it, and says which arguments a call has, what names the vers
 """
 
 import functools
-import re
 from pathlib import Path
 
 from toolformer_ops.config import load_settings
@@ -12,7 +11,15 @@ from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.local_paths import local_path
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolSpec, load_prompt
+from toolformer_ops.tools.files.patterns import SEARCH_SECONDS, PatternTimedOutError, first_match
 from toolformer_ops.tools.files.tool_file import ToolFile, short_hash
+
+HOLDS_PATTERN = "holds_pattern"
+NO_PATTERN = "no_pattern"
+PATTERN_TIMED_OUT = "pattern_timed_out"
+MOST_TIMED_OUT = 100
+"""A process gives up the tool at so many texts that its pattern takes too long for: the pattern is at fault, and
+not a text."""
 
 
 class FileTool(Tool):
@@ -27,6 +34,7 @@ class FileTool(Tool):
         """Take what the file says of the method; `takes_input` as in `ToolSpec`."""
         self.path = path
         self._common = file
+        self._timed_out = 0
         self.spec = ToolSpec(
             name=file.name,
             purpose=file.purpose,
@@ -55,11 +63,29 @@ class FileTool(Tool):
         return load_prompt(path, tool=self.spec.name)
 
     def filter(self, document: Document) -> list[FilterDecision]:
-        """Texts that hold the file's pattern."""
-        if not self._common.filter.pattern:
+        """Texts that hold the file's pattern.
+
+        A ToolError says that it takes too long for too many texts.
+        """
+        pattern = self._common.filter.pattern
+        if not pattern:
             return super().filter(document)
-        kept = re.search(self._common.filter.pattern, document.text) is not None
-        return [FilterDecision(kept, "holds_pattern" if kept else "no_pattern", end_char=len(document.text))]
+        try:
+            reason = HOLDS_PATTERN if first_match(pattern, document.text) else NO_PATTERN
+        except PatternTimedOutError:
+            reason = PATTERN_TIMED_OUT
+            self._count_timed_out()
+        return [FilterDecision(reason == HOLDS_PATTERN, reason, end_char=len(document.text))]
+
+    def _count_timed_out(self) -> None:
+        self._timed_out += 1
+        if self._timed_out == MOST_TIMED_OUT:
+            raise ToolError(
+                f"tool {self.spec.name}: expected a `pattern` in [filter] of {self.path} that is looked for in "
+                f"milliseconds, found {self._common.filter.pattern!r}, which took longer than "
+                f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat within a repeat, such as "
+                "(a+)+."
+            )
 
     def check_input(self, call_input: str) -> None:
         """Raise a RejectedInputError if the file tells that a call with this input could not be sent."""

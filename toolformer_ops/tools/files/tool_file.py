@@ -20,6 +20,7 @@ from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.language_model.endpoint.endpoint_file import proposer_files
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.base import ToolSpec
+from toolformer_ops.tools.files.patterns import check_pattern
 
 RECORDED = "[recorded]"
 
@@ -42,12 +43,7 @@ class FilterPart(FilePart):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str) -> str:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(
-                f"expected a regular expression of Python, found {pattern!r} ({error})"
-            ) from error
+        check_pattern(pattern, "of texts")
         return pattern
 
 

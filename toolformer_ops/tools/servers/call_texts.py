@@ -12,11 +12,12 @@ An answer is hostile: it becomes one line within a budget, control characters ar
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.tools.files.patterns import PatternTimedOutError, first_match
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 
 DO_NOT_PARSE = "arguments_do_not_parse"
@@ -31,9 +32,6 @@ MOST_CHARACTERS_A_WORD = 8
 
 MOST_MATCHED_CHARACTERS = 100_000
 """Most characters of an answer that a regular expression looks through."""
-MATCH_SECONDS = 2.0
-"""Longest search, about: the library looks at the clock now and then. A pattern that is found at once takes
-microseconds."""
 
 _NAME = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*)\s*:\s*")
 _NEXT = re.compile(r"\s*(,|\Z)\s*")
@@ -90,17 +88,24 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
     if not set(schema.get("required", ())) <= set(arguments):
         raise RejectedInputError("argument_missing")
     from jsonschema import ValidationError
-    from jsonschema.validators import Draft202012Validator, validator_for
+    from jsonschema.validators import Draft202012Validator, extend, validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
+        bounded = extend(validator_for(schema, default=Draft202012Validator), {"pattern": _pattern_errors})
         # An empty registry: a `$ref` to another address is fetched from nowhere.
-        validator_for(schema, default=Draft202012Validator)(schema, registry=Registry()).validate(
-            dict(arguments)
-        )
-    except (ValidationError, Unresolvable, RecursionError) as error:
+        bounded(schema, registry=Registry()).validate(dict(arguments))
+    except (ValidationError, Unresolvable, RecursionError, PatternTimedOutError) as error:
         raise RejectedInputError("argument_not_of_the_schema") from error
+
+
+def _pattern_errors(_: Any, pattern: str, value: Any, __: Any) -> Iterator[Any]:
+    """The error of a value that lacks the `pattern` of a schema; a server wrote the pattern, a model the value."""
+    from jsonschema import ValidationError
+
+    if isinstance(value, str) and not first_match(pattern, value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
 
 
 def texts_of(result: Any) -> str:
@@ -178,11 +183,9 @@ def _matched(text: str, pattern: str) -> str:
 
     A server may answer so that a pattern takes for ever: the text is cut, and the search has a limit of time.
     """
-    import regex
-
     try:
-        match = regex.search(pattern, text[:MOST_MATCHED_CHARACTERS], timeout=MATCH_SECONDS)
-    except TimeoutError as error:
+        match = first_match(pattern, text[:MOST_MATCHED_CHARACTERS])
+    except PatternTimedOutError as error:
         raise RejectedInputError(MATCH_TIMED_OUT) from error
     picked = match and (match[1] if match.re.groups else match[0])
     if not picked:

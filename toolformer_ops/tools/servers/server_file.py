@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.tools.files.patterns import check_pattern
 from toolformer_ops.tools.files.tool_file import (
     ArgumentsSchema,
     FilePart,
@@ -126,14 +127,6 @@ class ServerToolFile(ToolFile):
     @classmethod
     def _compiles(cls, result: str) -> str:
         pattern = pattern_of(result)
-        if pattern is None:
-            return result
-        import regex
-
-        try:
-            regex.compile(pattern)
-        except regex.error as error:
-            raise ValueError(
-                f"expected a regular expression between the two strokes, found {pattern!r} ({error})"
-            ) from error
+        if pattern is not None:
+            check_pattern(pattern, "between the two strokes")
         return result
