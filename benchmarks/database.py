@@ -63,7 +63,7 @@ from toolformer_ops.stages import (
     sampling,
     scoring,
 )
-from toolformer_ops.storage import database, history, history_queries, schema
+from toolformer_ops.storage import database, history, history_queries, partitions, schema
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.objects import ListedFile
 from toolformer_ops.storage.publication import Manifest
@@ -441,14 +441,16 @@ class Bench:
         """Make what autovacuum makes in time: statistics, and maps of what all transactions see."""
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("vacuum analyze"))
-            for parent in database.PARTITIONED_TABLES:
+            for parent in partitions.PARTITIONED_TABLES:
                 connection.execute(text(f"analyze {parent}"))
 
     def measure_sizes(self) -> None:
         """Note rows and bytes of the large tables, with their partitions, indexes and long values."""
         self.vacuum()
         with self.engine.begin() as connection:
-            for row in connection.execute(text(SIZES), {"tables": [*database.GROWING_TABLES, *OTHER_TABLES]}):
+            for row in connection.execute(
+                text(SIZES), {"tables": [*partitions.GROWING_TABLES, *OTHER_TABLES]}
+            ):
                 self.progress.sizes[row.name] = Size(rows=row.rows, bytes=row.bytes)
 
     def undone(self) -> None:

@@ -28,7 +28,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT
 from toolformer_ops.local import postgres
 from toolformer_ops.stages import ingestion, release, run_setup
-from toolformer_ops.storage import database, schema
+from toolformer_ops.storage import database, partitions, schema
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 TOLERANCE = 1.5
@@ -219,7 +219,7 @@ def _write_more(engine: Engine, tool: str) -> None:
             {"run_id": FINISHED, "tool": tool},
         )
         placebo_recipe_id = recipes.scoring_recipe_id[::-1]
-        database.ensure_partitions(connection, "placebo", placebo_recipe_id)
+        partitions.ensure_partitions(connection, "placebo", placebo_recipe_id)
         values = recipes._asdict() | {"placebo_recipe_id": placebo_recipe_id}
         for statement in MORE_ROWS.split(";\n"):
             connection.execute(text(statement), values)

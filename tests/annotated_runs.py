@@ -16,7 +16,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
 from toolformer_ops.stages.release import release_of_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, partitions, queries
 
 RECIPE_COLUMNS = {
     "filter": "filter_recipe_id",
@@ -69,14 +69,14 @@ def register_tool(
     values = {"tool_version": "1", "tau_information": None} | values
     database.execute(connection, queries.runs.insert_tool, run_id=run_id, tool=tool, **ids, **values)
     for stage in RECIPE_COLUMNS:
-        database.ensure_partitions(connection, stage, recipes[stage])
+        partitions.ensure_partitions(connection, stage, recipes[stage])
 
 
 def register_pool(
     connection: Connection, run_id: str, tool: str, corpus_id: str, placebo: str, scoring: str
 ) -> None:
     """An empty pool of placebos, with its recipe, which the run uses."""
-    database.ensure_partitions(connection, "placebo", placebo)
+    partitions.ensure_partitions(connection, "placebo", placebo)
     recipe = {
         "recipe_id": placebo,
         "stage": "placebo",

@@ -30,7 +30,7 @@ from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnr
 from toolformer_ops.local import postgres
 from toolformer_ops.runs import self_check
 from toolformer_ops.runs.self_check import Finding, findings
-from toolformer_ops.storage import artifacts, database, queries, schema
+from toolformer_ops.storage import artifacts, database, partitions, queries, schema
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -482,7 +482,7 @@ def test_neither_texts_nor_names_that_postgres_cannot_store_reach_it(engine: Eng
             _load(engine, [("x",)], table, column)
     for table, recipe in (("documents", RECIPE), ("candidate_calls", "x'); drop table documents")):
         with engine.connect() as connection, pytest.raises(DatabaseError, match="16 hex digits"):
-            database.ensure_partition(connection, table, recipe)
+            partitions.ensure_partition(connection, table, recipe)
 
 
 # Partitions
@@ -494,7 +494,7 @@ def test_many_threads_that_want_the_same_partition_make_it_once_while_another_st
     def ensure() -> None:
         with database.transaction(engine) as connection:
             connection.execute(text("set local lock_timeout = '20s'"))
-            database.ensure_partition(connection, "candidate_calls", RECIPE)
+            partitions.ensure_partition(connection, "candidate_calls", RECIPE)
 
     with database.transaction(engine) as writing:
         database.fetch_all(writing, queries.corpora.by_id, corpus_id=RECIPE)

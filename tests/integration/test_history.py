@@ -24,7 +24,7 @@ from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import database, history, history_queries, queries, retention, schema
+from toolformer_ops.storage import database, history, history_queries, partitions, queries, retention, schema
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, manifest_bytes, read_manifest
 from toolformer_ops.storage.history_queries import UnknownNameError, ask
@@ -323,7 +323,7 @@ def test_a_run_that_uses_a_recipe_again_finds_none_of_its_work_done(old: Corpus,
     retention.drop_written(settings, NO_NEXT_NIGHT)
     with database.transaction(old.engine) as connection:
         for stage, recipe in CALLS_AND_LOSSES:
-            database.ensure_partitions(connection, stage, recipe)
+            partitions.ensure_partitions(connection, stage, recipe)
     stages = run_sql(settings, "select distinct stage from stage_ledger order by 1")
     assert stages == [("execute",), ("filter",)]
 

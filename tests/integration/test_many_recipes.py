@@ -12,7 +12,7 @@ from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.run_page.calls import candidates
-from toolformer_ops.storage import database, queries, schema
+from toolformer_ops.storage import database, partitions, queries, schema
 from toolformer_ops.storage.queries import Statement
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
@@ -25,7 +25,7 @@ def make_partitions(settings: Settings, chains: int) -> None:
     for chain in range(chains):
         with database.transaction(engine) as connection:
             for number, stage in enumerate((*STAGES, "placebo")):
-                database.ensure_partitions(connection, stage, f"{chain:015x}{number}")
+                partitions.ensure_partitions(connection, stage, f"{chain:015x}{number}")
     engine.dispose()
 
 

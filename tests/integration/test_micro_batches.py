@@ -23,7 +23,7 @@ from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, partitions
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.tools.base import ToolOutput
 
@@ -254,10 +254,10 @@ def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_proc
 
 def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) -> None:
     with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "pruned_positions", "0123456789abcdef")
+        partitions.ensure_partition(connection, "pruned_positions", "0123456789abcdef")
         rows = "select '0123456789abcdef', gen_random_uuid(), 0, 1, 1, 0.5, 1.0 from generate_series(1, 2000)"
         connection.execute(sql(f"insert into pruned_positions {rows}"))
         connection.execute(sql("select pg_stat_force_next_flush()"))
-    assert database.analyze_grown(engine) == ["pruned_positions_0123456789abcdef", "pruned_positions"]
+    assert partitions.analyze_grown(engine) == ["pruned_positions_0123456789abcdef", "pruned_positions"]
     run_sql(engine, "select pg_stat_force_next_flush()")
-    assert database.analyze_grown(engine) == []
+    assert partitions.analyze_grown(engine) == []

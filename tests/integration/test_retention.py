@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, partitions
 from toolformer_ops.storage.forgetting import withdraw
 from toolformer_ops.storage.retention import Unused, Uses, drop_unused, unused
 
@@ -83,7 +83,7 @@ def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Ni
     # A dropped recipe can be used again.
     with database.transaction(nights.old.engine) as connection:
         for stage, recipe in CALCULATOR:
-            database.ensure_partitions(connection, stage, recipe)
+            partitions.ensure_partitions(connection, stage, recipe)
     nights.old.add_call("Calculator", nights.old.documents[0], " 29", "400 / 1400", "0.29", saves=1.25)
     assert nights.rows("select tool from scored_calls where run_id = 'old'") == [("Calculator",)]
 
@@ -127,7 +127,7 @@ def test_what_the_next_night_may_use_stays(nights: Nights, change: str, uses: Us
 def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = database.lock_partition
+    real = partitions.lock_partition
 
     def a_run_starts(connection: Any, table: str, recipe: str) -> str:
         if table == "call_losses":
@@ -136,7 +136,7 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
             )
         return real(connection, table, recipe)
 
-    monkeypatch.setattr(database, "lock_partition", a_run_starts)
+    monkeypatch.setattr(partitions, "lock_partition", a_run_starts)
     dropped = drop_unused(nights.settings, Uses()).recipes
     assert ("score", recipe_id("score", "Calculator")) not in [
         (recipe.stage, recipe.recipe_id) for recipe in dropped

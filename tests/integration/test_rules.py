@@ -11,7 +11,7 @@ from toolformer_ops.annotation.placebo import PlaceboLoss, run_keeps
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, partitions
 
 RECIPE = "0123456789abcdef"
 
@@ -27,7 +27,7 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
         row for row in losses if row[3] is None or math.isfinite(row[3])
     ]  # as the table demands
     with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "call_losses", RECIPE)
+        partitions.ensure_partition(connection, "call_losses", RECIPE)
         rows = [
             (RECIPE, uuid.UUID(int=number), uuid.UUID(int=0), "pruned_below", *values)
             for number, values in enumerate(finite_or_none)
@@ -104,7 +104,7 @@ def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine: Engine) -> None
             database.TableRow.of("placebo_losses", placebo, **key) for placebo in placebos_of_call[call_id]
         ]
     with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "placebo_losses", RECIPE)
+        partitions.ensure_partition(connection, "placebo_losses", RECIPE)
         database.insert_rows(connection, rows)
     statement = text(
         "select run_keeps(cast(:reason as text), cast(:reduction as double precision), 0.5, "
@@ -142,7 +142,7 @@ def test_postgres_inlines_the_rules(engine: Engine) -> None:
         "loss_with_result) as saved from call_losses where is_kept(reason, loss_reduction, 0.5)"
     )
     with database.transaction(engine) as connection:
-        database.ensure_partition(connection, "call_losses", RECIPE)
+        partitions.ensure_partition(connection, "call_losses", RECIPE)
         plan = "\n".join(connection.execute(text(statement)).scalars())
     assert (
         "reason IS NULL" in plan or "loss_reducti_idx" in plan

@@ -45,7 +45,7 @@ from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
         UsageError: there is no such run, or it was started without this tool.
     """
     engine = database.connect(settings)
-    database.analyze_grown(engine)  # the last stage ended just now
+    partitions.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
         # A check that is repeated, since its answer was lost or a person cleared it, finds what the first one

@@ -42,7 +42,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.claims import Claims
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -262,7 +262,7 @@ def work_off(
 
     shard.say_what_was_done(times)
     if shard.totals["documents"]:
-        database.analyze_grown(engine)
+        partitions.analyze_grown(engine)
     return shard.totals
 
 

@@ -29,7 +29,7 @@ from toolformer_ops.errors import NoResultError
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     if not rows:
         return None
     recipe_id = str(rows[0].placebo_recipe_id)
-    database.ensure_partitions(connection, "placebo", recipe_id)
+    partitions.ensure_partitions(connection, "placebo", recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, "placebo_recipe_id": recipe_id})
     return recipe_id
 
@@ -141,7 +141,7 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
     database.insert_rows(
         connection, [TableRow.of("placebo_pool_results", item, **pool_key) for item in drawn]
     )
-    database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
+    partitions.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, **pool_key})
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the "

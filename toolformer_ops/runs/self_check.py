@@ -84,10 +84,10 @@ def _postgres(settings: Settings) -> str:
 
 def _locks(settings: Settings) -> str:
     """Whether several sessions can ask about all runs at once: each then locks every partition with its indexes."""
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage import database, partitions, queries
 
     engine = database.connect(settings)
-    seen = database.fetch_one(engine, queries.schema.lock_room, tables=list(database.PARTITIONED_TABLES))
+    seen = database.fetch_one(engine, queries.schema.lock_room, tables=list(partitions.PARTITIONED_TABLES))
     engine.dispose()
     sessions = seen.slots // max(1, seen.locks_of_a_question)
     described = f"{seen.slots:,} locks; a question about all runs takes {seen.locks_of_a_question:,}"

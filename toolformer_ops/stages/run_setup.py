@@ -34,7 +34,7 @@ from toolformer_ops.runs.predicted_costs import predicted_costs, store_predicted
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import Tool
@@ -297,7 +297,7 @@ def _register_tool(
         known_pool(connection, registered, choices)
     # 4. The partitions of its rows.
     for recipe in recipes:
-        database.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
+        partitions.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
 
 
 def chained_release(settings: Settings, corpus_uri: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage import database, history, partitions, queries
 from toolformer_ops.storage.history_files import OF_STAGE
 
 logger = logging.getLogger(__name__)
@@ -100,15 +100,15 @@ def drop_unused(settings: Settings, uses: Uses) -> Unused:
         with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
             #    recipe.
-            tables = database.TABLES_OF_STAGE[recipe.stage]
+            tables = partitions.TABLES_OF_STAGE[recipe.stage]
             for table in tables:
-                database.lock_partition(connection, table, recipe.recipe_id)
+                partitions.lock_partition(connection, table, recipe.recipe_id)
             if not _unused_recipes(connection, uses, recipe.recipe_id):
                 continue
             # 2. Rows first: dropping a partition locks its table, which should be for a short time.
             database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
             for table in tables:
-                database.drop_partition(connection, table, recipe.recipe_id)
+                partitions.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)
         logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
     with database.transaction(engine) as connection:
@@ -155,13 +155,13 @@ def drop_written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
             # 2. The rows, unless a run has begun to use them.
             table = OF_STAGE[recipe.stage]
             with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
-                database.lock_partition(connection, table, recipe.recipe_id)
+                partitions.lock_partition(connection, table, recipe.recipe_id)
                 if not _recipes_in_history(connection, uses, recipe.recipe_id):
                     continue
                 database.execute(
                     connection, queries.retention.drop_rows_in_history, recipe_id=recipe.recipe_id
                 )
-                database.drop_partition(connection, table, recipe.recipe_id)
+                partitions.drop_partition(connection, table, recipe.recipe_id)
             dropped.append(recipe)
             logger.info("%s of recipe %s are in the history alone", table, recipe.recipe_id)
     return dropped
@@ -200,7 +200,7 @@ def _unused_recipes(connection: Connection, uses: Uses, recipe_id: str | None = 
         queries.retention.unused_recipes,
         run_ids=run_ids,
         recipe_id=recipe_id,
-        tables=list(database.PARTITIONED_TABLES),
+        tables=list(partitions.PARTITIONED_TABLES),
     )
     return [UnusedRecipe(**row._mapping) for row in rows]
 

@@ -1,0 +1,135 @@
+"""Partitions: each recipe's rows of a stage are a table by themselves, so that retention drops them without a scan.
+
+A partition is named by its table and the recipe's id. Makes, locks and drops partitions, and makes the
+statistics of what the stages write. Owns no table.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping
+
+from psycopg2 import sql
+from psycopg2.errors import LockNotAvailable
+from sqlalchemy import Connection, Engine
+
+from toolformer_ops.errors import DatabaseError
+from toolformer_ops.storage import queries
+from toolformer_ops.storage.database import (
+    TABLE_KEYS,
+    execute,
+    execute_composed,
+    fetch_all,
+    raw_cursor,
+    transaction,
+)
+
+TABLES_OF_STAGE: Mapping[str, tuple[str, ...]] = {
+    "filter": ("filter_decisions", "stage_ledger"),
+    "sample": ("candidate_calls", "pruned_positions", "stage_ledger"),
+    "execute": ("stage_ledger",),
+    "score": ("call_losses", "stage_ledger"),
+    "placebo": ("placebo_losses", "stage_ledger"),
+}
+"""The tables that have a partition for each recipe of a stage."""
+PARTITIONED_TABLES = tuple(dict.fromkeys(itertools.chain.from_iterable(TABLES_OF_STAGE.values())))
+GROWING_TABLES = (*PARTITIONED_TABLES, "call_results")
+"""What the stages write into."""
+
+_RECIPE_ID = re.compile(r"[0-9a-f]{16}")
+
+
+def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
+    """Make the partitions in which a stage writes its rows and its ledger rows under a recipe.
+
+    Partitions that exist stay. If retention has dropped the rows and kept the ledger, the ledger goes now,
+    with the marks that the work is finished: it would say that documents are done whose rows are gone.
+    """
+    rows, *others = TABLES_OF_STAGE[stage]
+    if others and not has_partition(connection, rows, recipe_id):
+        execute(connection, queries.retention.delete_work, recipe_id=recipe_id)
+        for table in others:
+            drop_partition(connection, table, recipe_id)
+    for table in TABLES_OF_STAGE[stage]:
+        ensure_partition(connection, table, recipe_id)
+
+
+def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
+    """Whether a recipe has its partition of a table.
+
+    No other transaction makes or drops it until the end of this one.
+    """
+    partition = lock_partition(connection, table, recipe_id)
+    return bool(fetch_all(connection, queries.schema.partition_exists, partition=partition))
+
+
+def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
+    """Make the partition of one of `PARTITIONED_TABLES` for a recipe unless it exists.
+
+    Several processes may try at once. Made as a separate table and then attached, which unlike CREATE TABLE
+    ... PARTITION OF blocks no stage that reads or writes the other partitions.
+    """
+    if has_partition(connection, table, recipe_id):
+        return
+    partition = f"{table}_{recipe_id}"
+    # Its rows are never updated: frozen when they are vacuumed first, they are not read again to be frozen.
+    statements = [
+        "create table {partition} (like {table} including all) with (autovacuum_freeze_min_age = 0)"
+    ]
+    if (
+        table != "pruned_positions"
+    ):  # its key is one of the parent's; others would have to hold the recipe there
+        statements.append("create unique index on {partition} ({key})")
+    if "call_id" in TABLE_KEYS[table]:
+        # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
+        statements.append("alter table {partition} alter column call_id set (n_distinct = 4)")
+    statements.append("alter table {table} attach partition {partition} for values in ({recipe_id})")
+    names = {
+        "table": sql.Identifier(table),
+        "partition": sql.Identifier(partition),
+        "key": sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table])),
+        "recipe_id": sql.Literal(recipe_id),
+    }
+    for statement in statements:
+        execute_composed(connection, f"partition {partition}", sql.SQL(statement).format(**names))
+
+
+def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
+    """Wait until no other transaction makes or drops this partition, which need not be there.
+
+    Returns its name.
+    """
+    if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
+        raise DatabaseError(
+            f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found "
+            f"{table}, {recipe_id!r}."
+        )
+    partition = f"{table}_{recipe_id}"
+    execute(connection, queries.locks.name, name=f"partition {partition}")
+    return partition
+
+
+def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
+    """Drop the partition of a recipe with all of its rows; no partition is no error."""
+    partition = lock_partition(connection, table, recipe_id)
+    drop = sql.SQL("drop table if exists {}").format(sql.Identifier(partition))
+    execute_composed(connection, f"partition {partition}", drop)
+
+
+def analyze_grown(engine: Engine) -> list[str]:
+    """Make statistics of the stages' tables, partitions and partitioned parents that have grown by a tenth.
+
+    Returns their names. Without them Postgres takes a table that was just filled for an empty one, and joins
+    row by row. A table that another process holds is passed over: this never waits for more than a second.
+    """
+    analysed: list[str] = []
+    for row in fetch_all(engine, queries.schema.grown_tables, tables=list(GROWING_TABLES)):
+        try:
+            with transaction(engine) as connection, raw_cursor(connection) as cursor:
+                # Before Postgres 18 a partitioned parent is analysed with its partitions.
+                only = "only " if row.is_parent and cursor.connection.server_version >= 180_000 else ""
+                cursor.execute("set local lock_timeout = '1s'")
+                cursor.execute(sql.SQL("analyze " + only + "{}").format(sql.Identifier(row.relation)))
+        except LockNotAvailable:
+            continue
+        analysed.append(row.relation)
+    return analysed
