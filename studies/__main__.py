@@ -75,7 +75,10 @@ def run(
         float | None, typer.Option(help="No seed and no arm begins after so many minutes.")
     ] = None,
     annotate: Annotated[
-        bool, typer.Option(help="Annotate, and train nothing; the same command without it continues.")
+        bool,
+        typer.Option(
+            help="Annotate, and train nothing: the tables of rules need no more. The same command without it continues."
+        ),
     ] = False,
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
@@ -134,8 +137,6 @@ def run(
         only_annotate=annotate,
     )
     unfinished = together.run([Seed(plan, _folder(out, plan)) for plan in plans])
-    if annotate:
-        sys.exit(1 if unfinished else 0)
     model_name = Path(address).name if Path(address).exists() else address
     for study in dict.fromkeys(plan.study for plan in plans):
         try:

@@ -395,7 +395,8 @@ def tables(answers: Path, calls: Path) -> str:
     study = StudyAnswers.read(answers, calls)
     plan = study.plan
     head = f"{plan['study']}: seeds {', '.join(map(str, plan['seeds']))}, model {plan['model']}"
-    return "\n\n".join([head, *(make(study) for make in TABLES.values())])
+    kinds = TABLES if study.arms else {"rules": rules_table}
+    return "\n\n".join([head, *(make(study) for make in kinds.values())])
 
 
 def write_page(page: Path, answers: Path) -> None:

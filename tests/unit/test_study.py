@@ -679,6 +679,12 @@ def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explai
     assert cells(rules_table(made_answers), "one_loss")[4] == "0.750 (0.000 to 1.000; 0.500 to 1.000)"
 
 
+@pytest.mark.usefixtures("made_answers")
+def test_a_study_without_a_trained_arm_has_the_table_of_rules_alone(tmp_path: Path) -> None:
+    printed = tables(tmp_path / "made.jsonl.bz2", tmp_path / "calls.jsonl.bz2")
+    assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"]
+
+
 def test_a_difference_of_two_rules_is_paired_by_seed(made_answers: StudyAnswers) -> None:
     # At 1 nat each seed keeps one call, whose result follows: 1 of 1 less 1 of 2, and 1 of 1 less 2 of 2.
     less = made_answers.rule_less("tau_1", "paper", "precision")
