@@ -643,7 +643,7 @@ JUDGED = (
 @pytest.fixture
 def made_answers(tmp_path: Path) -> StudyAnswers:
     """The raw answers of two seeds in which no arm was trained."""
-    plan = {"line": "plan", "study": "calculator", "seeds": [0, 1], "texts": 1, "arms": []}
+    plan = {"line": "plan", "study": "calculator", "model": "made", "seeds": [0, 1], "texts": 1, "arms": []}
     seeds = [{"line": "seed", "seed": seed} for seed in (0, 1)]
     calls_of_seeds = [{"seed": seed, **call} for seed in (0, 1) for call in JUDGED[seed]]
     write_lines(tmp_path / "made.jsonl.bz2", [plan, *seeds])
