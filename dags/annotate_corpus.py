@@ -1,13 +1,14 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
 **How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what
-its preset says: the paper's number, that of the demo for a small model, or, to only look, the paper's for 20
-documents without finetuning; a preview is 20 documents with a small model's numbers, without placebos and
-without finetuning. Parameters that the form does not have are keys of its "Configuration JSON"
-(`toolformer-ops parameters`). A run that cannot start is red at its first task within seconds, and its note
-says why: a field that is not known, a threshold below what is pruned, suites without data, an address with
-nothing behind it (a path only if stages run on this machine). The corpus is ingested if it was not before.
-Nightly runs: a schedule file (`docs/nightly.md`).
+its preset says: the paper's number, or that of the demo for a small model. To only look is 20 documents
+without finetuning, with the paper's numbers but for where a model is asked, which suits a small one too; a
+preview is 20 documents with a small model's numbers, without placebos and without finetuning. Parameters that
+the form does not have are keys of its "Configuration JSON" (`toolformer-ops parameters`). A run that cannot
+start is red at its first task within seconds, and its note says why: a field that is not known, a threshold
+below what is pruned, suites without data, an address with nothing behind it (a path only if stages run on
+this machine), records whose text has another name. What else `toolformer-ops check` would say is its note,
+too. The corpus is ingested if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls
 sampled and up to three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's

@@ -1,5 +1,6 @@
 """What a run's first task says of a form that cannot become a run, before its stage starts."""
 
+import json
 import logging
 import re
 import threading
@@ -11,6 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from toolformer_ops.airflow_tasks import first_look
 from toolformer_ops.airflow_tasks import requests as checks
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
@@ -30,7 +32,21 @@ def check(dag: DAG, sent: dict[str, Any]) -> None:
     """What the first task does before its stage starts: with the form's defaults, and fields that the form does not have."""
     params = {name: dag.params.get_param(name).value for name in dag.params}
     task = SimpleNamespace(log=logging.getLogger("of the task"))
-    check_before_first_task({"dag": dag, "params": params | sent, "task": task})  # type: ignore[typeddict-item]
+    instance = SimpleNamespace(xcom_push=lambda key, value: PUSHED.update({key: value}))
+    PUSHED.clear()
+    check_before_first_task({"dag": dag, "params": params | sent, "task": task, "ti": instance})  # type: ignore[typeddict-item]
+
+
+PUSHED: dict[str, Any] = {}
+"""What the first task handed on, by key."""
+
+
+@pytest.fixture(autouse=True)
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The notes of the runs."""
+    notes: list[str] = []
+    monkeypatch.setattr(first_look, "set_note", lambda context, note: notes.append(note))
+    return notes
 
 
 @pytest.fixture
@@ -136,3 +152,76 @@ def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(
     kubernetes_dags: dict[str, DAG],
 ) -> None:
     check(kubernetes_dags["annotate_corpus"], {"corpus": "/on/a/volume", "model": "/on/another"})
+
+
+SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> str:
+    """Records whose text is called content, one of them behind a line that is none."""
+    path = tmp_path / "posts.jsonl"
+    path.write_text('no record\n{"content": "Two dogs."}\n' + json.dumps({"content": SUM}) + "\n")
+    return str(path)
+
+
+def test_a_corpus_whose_text_has_another_name_ends_the_run_with_the_name(
+    local_dags: dict[str, DAG], posts: str
+) -> None:
+    said = "corpus: no usable record: .*content, not text: text=content in Fields"
+    with pytest.raises(AirflowFailException, match=said):
+        check(local_dags[ANNOTATE], {"corpus": posts, "model": "hub/m@1"})
+
+
+def test_a_corpus_without_any_usable_record_is_left_to_the_stage(
+    local_dags: dict[str, DAG], tmp_path: Path, notes: list[str]
+) -> None:
+    (tmp_path / "none.jsonl").write_text("no record\n")
+    check(local_dags[ANNOTATE], {"corpus": str(tmp_path / "none.jsonl"), "model": "hub/m@1"})
+    assert "wrong corpus: no usable record: 1 line is no JSON" in notes[0]
+
+
+def test_what_the_look_shows_is_the_note_with_what_to_mind_first(
+    local_dags: dict[str, DAG], posts: str, notes: list[str], tiny_model_dir: Path
+) -> None:
+    sent = {
+        "corpus": posts,
+        "model": str(tiny_model_dir),
+        "fields": ["text=content"],
+        "tools": ["Calculator"],
+    }
+    check(local_dags[ANNOTATE], sent)
+    [note] = notes
+    [intro, records, model, *others] = note.splitlines()
+    assert intro == "Before the run starts, a look at it shows:"
+    assert records.startswith("mind  records: 1 of 3 are refused: 1 line is no JSON.")
+    assert model.endswith("the numbers of the preset paper are for other sizes: small_model as Preset")
+    assert [line.split(":")[0].split()[-1] for line in others] == ["corpus", "fields", "Calculator"]
+
+
+def test_what_a_person_should_mind_is_handed_to_the_task_that_starts_the_run(
+    local_dags: dict[str, DAG], posts: str
+) -> None:
+    sent = {"corpus": posts, "model": "hub/m@1", "fields": ["text=content"], "tools": ["Calculator"]}
+    check(local_dags[ANNOTATE], sent)
+    subjects = [line.split(":")[0] for line in PUSHED[first_look.LOOK]]
+    assert subjects == ["mind  records", "wrong model"]
+
+
+def test_a_look_that_takes_too_long_lets_the_stage_start(
+    local_dags: dict[str, DAG], posts: str, monkeypatch: pytest.MonkeyPatch, notes: list[str]
+) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(first_look, "LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(first_look, "observations", lambda *_, **__: iter([answered.wait()]))
+    check(local_dags[ANNOTATE], {"corpus": posts, "model": "hub/m@1"})
+    answered.set()
+    assert notes == []
+
+
+@pytest.mark.parametrize(("dag_id", "looks"), [(ANNOTATE, True), (INGEST, False)])
+def test_only_a_run_that_annotates_is_looked_at(
+    local_dags: dict[str, DAG], corpus: str, notes: list[str], dag_id: str, looks: bool
+) -> None:
+    check(local_dags[dag_id], {"corpus": corpus} | ({"model": "hub/m@1"} if dag_id == ANNOTATE else {}))
+    assert bool(notes) is looks

@@ -220,6 +220,13 @@ def test_a_run_that_has_started_says_at_once_how_many_documents_it_takes(notes: 
     assert notes == ["Takes 1 of 64 texts (document limit 1), with QA, MT."]
 
 
+def test_the_note_of_a_run_that_has_started_keeps_what_a_person_should_mind(notes: list[str]) -> None:
+    looked = context()
+    looked["ti"].pushed["ingest"] = ["mind  records: 1 of 3 are refused"]
+    note_what_it_takes(looked, {"tools": ["QA"], "takes": "2 texts"})
+    assert notes == ["Takes 2 texts, with QA.\nmind  records: 1 of 3 are refused"]
+
+
 def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(notes: list[str]) -> None:
     failing = context()
     error = AirflowFailException("stage filter: exit status 2: 13:53:21 ERROR ToolError: QA is gone.")

@@ -206,9 +206,9 @@ def description_of(name: str) -> str:
 
 
 def _is_another_presets(preset: str, name: str) -> bool:
-    """Whether a preview has the value of another preset, which a field says once."""
-    others = (values.get(name) for other, values in PRESETS.items() if other != "preview")
-    return preset == "preview" and PRESETS[preset][name] in others
+    """Whether an earlier preset has the same value, which a field says once."""
+    earlier = list(PRESETS)[: list(PRESETS).index(preset)]
+    return any(PRESETS[other].get(name) == PRESETS[preset][name] for other in earlier)
 
 
 def usual_of(name: str) -> Any:

@@ -9,6 +9,7 @@ UI shows the person no reason. So such a run exists, is red within seconds, and 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from toolformer_ops.airflow_tasks.first_look import look_first
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE, FINETUNE, NIGHTLY
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
@@ -22,7 +23,7 @@ from toolformer_ops.storage.corpus_addresses import CorpusAddress
 
 
 def check_before_first_task(context: Context) -> None:
-    """Check what the form holds, however the run was made.
+    """Check what the form holds, however the run was made, and look at what it names.
 
     Raises:
         AirflowFailException: the run cannot start, however often it is tried; the message says what was
@@ -31,7 +32,9 @@ def check_before_first_task(context: Context) -> None:
     """
     settings, dag_id, sent = load_settings(), context["dag"].dag_id, context["params"]
     try:
-        if dag_id == ANNOTATE or dag_id.startswith(NIGHTLY):
+        if dag_id == ANNOTATE:
+            look_first(context, settings, require_annotation(settings, sent))
+        elif dag_id.startswith(NIGHTLY):
             require_annotation(settings, sent)
         elif dag_id == FINETUNE:
             require_finetuning(settings, sent)

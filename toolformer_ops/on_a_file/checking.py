@@ -74,10 +74,30 @@ def observed(subject: str, look: Callable[[], Observation]) -> Observation:
         return Observation("wrong", subject, str(error))
 
 
+@dataclass(frozen=True)
+class Remedies:
+    """How what is chosen otherwise is written where a person chooses it."""
+
+    field: Callable[[str, str], str]
+    """The name of a field of the records, by what it is for, such as text, and the name."""
+    preset: Callable[[str], str]
+
+
+COMMAND = Remedies(
+    field=lambda target, name: f"--field {target}={name}",
+    preset=lambda preset: f'--parameters \'{{"preset": "{preset}"}}\'',
+)
+FORM = Remedies(
+    field=lambda target, name: f"{target}={name} in Fields",
+    preset=lambda preset: f"{preset} as Preset",
+)
+
+
 @dataclass
 class CorpusLook:
     """The first records of a corpus."""
 
+    remedies: Remedies = COMMAND
     names: FieldNames = UNMAPPED
     documents: list[tuple[str, Document]] = field(default_factory=list)
     """Each text once, with the name of its record."""
@@ -86,6 +106,8 @@ class CorpusLook:
     """Usable records with a url, a date, a title, an id."""
     refused: Counter[str] = field(default_factory=Counter)
     first_refusal: Rejection | None = None
+    likely_text: str | None = None
+    """The field that may be the text of the first record that has none under its name."""
     fields: list[str] = field(default_factory=list)
     """That the first records have in common; empty if that is not known."""
     share_read: float = 1.0
@@ -100,6 +122,11 @@ class CorpusLook:
     def texts(self) -> int:
         """Distinct texts in all, about if not all were read."""
         return round(len(self.documents) / self.share_read)
+
+    @property
+    def lacks_text(self) -> bool:
+        """Whether no record that was read has a text under the chosen name, and another field of them may have."""
+        return not self.records and self.likely_text is not None
 
     @property
     def is_whole(self) -> bool:
@@ -137,6 +164,7 @@ def _take(look: CorpusLook, place: str, record: Record | Rejection, seen: set[ob
     if isinstance(record, Rejection):
         look.refused[record.reason] += 1
         look.first_refusal = look.first_refusal or record
+        look.likely_text = look.likely_text or record.likely_text
         return
     look.records += 1
     values = {"url": record.url, "date": record.document_date, "title": record.title, "id": record.record_id}
@@ -181,7 +209,7 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
     for target in ("date", "url"):
         likely = likely_fields(others, target)
         if likely and not look.with_field[target]:
-            remedies.append(f"{likely[0]} may be the {target}, --field {target}={likely[0]}")
+            remedies.append(f"{likely[0]} may be the {target}, {look.remedies.field(target, likely[0])}")
     yield Observation(
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )
@@ -192,8 +220,8 @@ def _remedy(look: CorpusLook) -> str:
     first = look.first_refusal
     if first is None:
         return "Write a JSON object on each line."
-    if first.likely_text is not None:
-        return f"{first.likely_text}, not {look.names.text}: --field text={first.likely_text}"
+    if look.likely_text is not None:
+        return f"{look.likely_text}, not {look.names.text}: {look.remedies.field('text', look.likely_text)}"
     return f"The first: {first.detail}."
 
 
@@ -224,8 +252,10 @@ def of_tool(
     return Observation("ok", name, f"{share}{f' (not: {why})' if why else ''}; {cost}")
 
 
-def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
-    """Whether the model exists and can annotate, and whether its weights fit into memory."""
+def of_model(
+    settings: Settings, choices: RunChoices, remedies: Remedies = COMMAND, *, looks_at_memory: bool = True
+) -> Iterator[Observation]:
+    """Whether the model exists and can annotate, and whether its weights fit into memory now."""
     name, revision = split_revision(choices.model)
     weights: list[int] = []
 
@@ -241,13 +271,14 @@ def of_model(settings: Settings, choices: RunChoices) -> Iterator[Observation]:
         is_small, has_small_numbers = weights[0] < SMALL_WEIGHTS, choices.preset in SMALL_PRESETS
         if choices.preset != "only_look" and is_small != has_small_numbers:
             better = "small_model" if is_small else "paper"
-            chosen = f'--parameters \'{{"preset": "{better}"}}\''
-            remedy = f"the numbers of the preset {choices.preset} are for other sizes: {chosen}"
+            remedy = (
+                f"the numbers of the preset {choices.preset} are for other sizes: {remedies.preset(better)}"
+            )
             return Observation("mind", "model", f"{identity}, {architecture}, {size}; {remedy}")
         return Observation("ok", "model", f"{identity}, {architecture}, {size}; preset {choices.preset}")
 
     yield observed("model", look)
-    if weights:
+    if weights and looks_at_memory:
         needed = weights[0] * NUMBER_BYTES[settings.dtype]
         free = _free_bytes(settings)
         detail = (
@@ -322,14 +353,15 @@ def observations(
     *,
     measures_time: bool = False,
     is_here: bool = True,
+    looks_at_memory: bool = True,
 ) -> Iterator[Observation]:
     """All of it, each line as soon as it is known; fills `look`.
 
-    With `is_here` a run would work in this process, on this machine. The time is measured only if nothing is
-    wrong.
+    With `is_here` a run would work in this process, on this machine; with `looks_at_memory`, which starts the
+    libraries of a GPU, at once. The time is measured only if nothing is wrong.
     """
     is_wrong = False
-    for line in _before_time(settings, choices, look, is_here=is_here):
+    for line in _before_time(settings, choices, look, is_here, looks_at_memory):
         is_wrong = is_wrong or line.state == "wrong"
         yield line
     if measures_time and not is_wrong:
@@ -337,7 +369,7 @@ def observations(
 
 
 def _before_time(
-    settings: Settings, choices: RunChoices, look: CorpusLook, *, is_here: bool
+    settings: Settings, choices: RunChoices, look: CorpusLook, is_here: bool, looks_at_memory: bool
 ) -> Iterator[Observation]:
     """What is seen without running anything; fills `look`."""
     try:
@@ -351,6 +383,6 @@ def _before_time(
             look_at_tool = functools.partial(of_tool, settings, name, look, choices, is_here=is_here)
             yield observed(name, look_at_tool)
     if is_here:
-        yield from of_model(settings, choices)
+        yield from of_model(settings, choices, look.remedies, looks_at_memory=looks_at_memory)
         if is_endpoint(choices.proposer):
             yield observed("proposer", lambda: of_proposer(settings, choices))

@@ -98,7 +98,14 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": {},  # the fields' defaults
         "small_model": _OF_A_SMALL_MODEL,
-        "only_look": {"document_limit": 20, "finetune": False},
+        # Where a model is asked, of whatever size: for a large one the lower threshold adds places only to texts
+        # with fewer likely ones than are asked, and a name that is given costs it nothing.
+        "only_look": {
+            "call_prefix": _OF_A_SMALL_MODEL["call_prefix"],
+            "sampling_threshold": _OF_A_SMALL_MODEL["sampling_threshold"],
+            "document_limit": 20,
+            "finetune": False,
+        },
         # What the command `preview` does, as a run: a small model's samples, judged by their loss alone.
         "preview": {
             name: value

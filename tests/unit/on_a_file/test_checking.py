@@ -38,6 +38,12 @@ def test_a_text_under_another_name_is_named_with_its_option(tmp_path: Path) -> N
     )
 
 
+def test_a_text_under_another_name_is_named_behind_a_line_that_is_no_record(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, {"id": 1, "content": SUM})
+    corpus.write_text(f"no record\n{corpus.read_text()}")
+    assert seen(corpus)["corpus"].endswith("content, not text: --field text=content")
+
+
 def test_with_the_option_the_texts_are_there(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
     lines = seen(corpus, fields=("text=content",))

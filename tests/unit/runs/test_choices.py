@@ -83,6 +83,14 @@ def test_a_preview_samples_as_a_small_model_does_without_placebos() -> None:
     assert (preview.wants_placebos, preview.keep_rule, preview.finetune) == (False, "paper", False)
 
 
+def test_only_to_look_asks_where_a_small_model_does_with_the_papers_other_numbers() -> None:
+    only_look, small, paper = (
+        RunChoices.parse({**LEAST, "preset": preset}) for preset in ("only_look", "small_model", "paper")
+    )
+    where = {"sampling_threshold": small.sampling_threshold, "call_prefix": small.call_prefix}
+    assert only_look.part(SamplingChoices) == paper.part(SamplingChoices).model_copy(update=where)
+
+
 def test_no_placebos_are_no_contradiction_to_a_preset() -> None:
     chosen = RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0})
     assert chosen.keep_rule == "paper"

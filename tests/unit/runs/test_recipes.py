@@ -9,6 +9,7 @@ from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
     LORA,
+    PRESETS,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
@@ -88,8 +89,7 @@ OTHER_VALUES: dict[str, Any] = {
     "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
     "finetune_results": "mask", "finetune_method": "lora", "finetune_optimizer": "adamw_8bit",
     "finetune_lora_targets": ["q_proj"], "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
-    "preset": "only_look",  # the one that sets nothing that decides
-    "corpus": "d", "fields": ["text=t"],
+    "preset": "only_look", "corpus": "d", "fields": ["text=t"],
     "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
     "call_seconds": {"Calculator": 0.5}, "sampling_threshold": 0.125, "max_false_discovery_rate": 0.1,
     "evaluation_suites": ["temporal"], "evaluation_data": "data",
@@ -128,6 +128,8 @@ def test_each_choice_changes_only_the_recipes_that_it_decides(name: str) -> None
     extra = {"evaluation_data": "data"} if name == "evaluation_suites" else {}
     if name.startswith(LORA):
         extra = {"finetune_method": "lora"}
+    if name == "preset":
+        extra = dict(PRESETS["only_look"])  # so that it fills nothing
     before, after = choices(**extra), choices(**extra, **{name: another_value(name)})
     assert getattr(before, name) != getattr(after, name)
     dtype = (

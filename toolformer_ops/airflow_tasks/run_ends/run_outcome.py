@@ -15,6 +15,7 @@ from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
+from toolformer_ops.airflow_tasks.first_look import LOOK
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS, OF_DAG_RUN, RUN_ID, annotation_run_id
 from toolformer_ops.airflow_tasks.run_notes import set_note
@@ -27,6 +28,8 @@ UPSTREAM_FAILED = "upstream_failed"
 SKIPPED = "skipped"
 TO_DO = "to_do"
 """Key of the XCom with the tools that have work."""
+FIRST_TASK = "ingest"
+"""Id of the task that looks at what a form names (`first_look.py`)."""
 REASON = "reason"
 """Key of the XCom with the reason why a task failed."""
 FROM_A_LOG = re.compile(r"^stage [a-z-]+: exit status \d+: (\S+ )?ERROR \w+: ")
@@ -83,8 +86,12 @@ def is_cleared(context: Context) -> bool:
 
 
 def note_what_it_takes(context: Context, started: Mapping[str, Any]) -> None:
-    """Set how many documents a run takes, and its tools, as its note: a form may have changed what a person typed."""
-    set_note(context, f"Takes {started['takes']}, with {', '.join(started['tools'])}.")
+    """Set how many documents a run takes, and its tools, as its note: a form may have changed what a person typed.
+
+    What the first task saw that a person should mind is below.
+    """
+    looks = context["ti"].xcom_pull(task_ids=FIRST_TASK, key=LOOK) or []
+    set_note(context, "\n".join([f"Takes {started['takes']}, with {', '.join(started['tools'])}.", *looks]))
 
 
 def note_why_not_started(context: Context) -> None:
