@@ -3,6 +3,8 @@
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -89,33 +91,21 @@ def run(
     Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/models/calculator-study
     """
     until = None if minutes is None else time.time() + 60 * minutes
+    numbers = StudyPlan(
+        texts=texts,
+        test=test,
+        steps=steps,
+        batch=batch,
+        learning_rate=learning_rate,
+        arms=tuple(arms.split(",")),
+        method=method,
+        proposals=proposals,
+    )
     files = {"gsm8k": gsm8k, "posts": posts}
     plans = []
     for study in names.lower().split(","):
-        for seed_number in range(first_seed, first_seed + seeds):
-            file = files.get(study)
-            annotation = ANNOTATIONS.get(study, Annotation(StudyPlan.texts))
-            if study in files and file is None:
-                raise UsageError(
-                    f"{study}: expected --{study} FILE, found none. `python -m studies run --help` says which."
-                )
-            plans.append(
-                StudyPlan(
-                    study=study,
-                    file="" if file is None else str(file.resolve()),
-                    texts=texts or annotation.texts,
-                    max_positions=annotation.max_positions,
-                    samples_per_position=annotation.samples_per_position,
-                    test=test,
-                    seed=seed_number,
-                    steps=steps,
-                    batch=batch,
-                    learning_rate=learning_rate,
-                    arms=tuple(arms.split(",")),
-                    method=method,
-                    proposals=proposals,
-                )
-            )
+        plan = _plan_of_study(study, files, numbers)
+        plans += [replace(plan, seed=number) for number in range(first_seed, first_seed + seeds)]
     settings = study_settings(load_settings())
     refuse_unreadable(settings, out)
     address = model or str(prepare_demo_model(settings.state_dir))
@@ -137,15 +127,8 @@ def run(
         only_annotate=annotate,
     )
     unfinished = together.run([Seed(plan, _folder(out, plan)) for plan in plans])
-    model_name = Path(address).name if Path(address).exists() else address
     for study in dict.fromkeys(plan.study for plan in plans):
-        try:
-            answers, calls = gather(out / study, out / "answers", model_name)
-        except NoResultError as error:
-            logger.warning("%s", error)
-            continue
-        Console().print(Markdown(tables(answers, calls)))
-        logger.info("raw answers are in %s", answers)
+        _print_answers(study, out, address)
     if unfinished:
         names_left = "; ".join(seed.name for seed in unfinished)
         logger.error(
@@ -208,6 +191,40 @@ def evidence(
     """Compute the tables of docs/evidence.md from the raw answers in the repository, and write them into the page."""
     write_page(page, answers)
     logger.info("wrote %s from %s", page, answers)
+
+
+def _plan_of_study(study: str, files: Mapping[str, Path | None], numbers: StudyPlan) -> StudyPlan:
+    """The plan of a study's first seed: the numbers of the command, and what they leave to the study.
+
+    Raises:
+        UsageError: the study reads a file, and the command names none.
+    """
+    file = files.get(study)
+    if study in files and file is None:
+        raise UsageError(
+            f"{study}: expected --{study} FILE, found none. `python -m studies run --help` says which."
+        )
+    annotation = ANNOTATIONS.get(study, Annotation(StudyPlan.texts))
+    return replace(
+        numbers,
+        study=study,
+        file="" if file is None else str(file.resolve()),
+        texts=numbers.texts or annotation.texts,
+        max_positions=annotation.max_positions,
+        samples_per_position=annotation.samples_per_position,
+    )
+
+
+def _print_answers(study: str, out: Path, address: str) -> None:
+    """Gather the raw answers of a study's seeds, and print their tables; a study without any is passed over."""
+    model_name = Path(address).name if Path(address).exists() else address
+    try:
+        answers, calls = gather(out / study, out / "answers", model_name)
+    except NoResultError as error:
+        logger.warning("%s", error)
+        return
+    Console().print(Markdown(tables(answers, calls)))
+    logger.info("raw answers are in %s", answers)
 
 
 def _folder(out: Path, plan: StudyPlan) -> Path:

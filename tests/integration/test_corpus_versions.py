@@ -24,6 +24,7 @@ from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
 from toolformer_ops.storage import corpus_files, corpus_records
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpus_reading import Reading
 from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.forgetting import forget
 
@@ -127,7 +128,7 @@ def _version(engine: Engine, uri: str, version: int) -> dict[str, tuple[Any, ...
 def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
     folder: Path, settings: Settings, engine: Engine, source: random.Random
 ) -> None:
-    write = ingestion.Reading.write_batch
+    write = Reading.write_batch
     # All in one database: other corpora have the same texts with other urls and dates.
     corpus = folder / str(len(list(folder.iterdir())))
     uri = normal_uri(str(corpus))
@@ -196,7 +197,7 @@ def _break_off_after(monkeypatch: pytest.MonkeyPatch, write: Callable[..., Any],
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(ingestion.Reading, "write_batch", write_some)
+    monkeypatch.setattr(Reading, "write_batch", write_some)
     monkeypatch.setattr(ingestion, "make_version", Mock(side_effect=KeyboardInterrupt))
 
 

@@ -21,8 +21,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import ingestion, run_setup
-from toolformer_ops.stages.ingestion import REFUSED_ROWS, IngestReport, ingest_corpus
+from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
 from toolformer_ops.storage import database
+from toolformer_ops.storage.corpus_reading import REFUSED_ROWS, Reading
 from toolformer_ops.storage.corpus_records import read_records
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.publication import ObjectStore
@@ -181,13 +182,13 @@ def test_a_batch_ends_when_its_characters_are_many(
 ) -> None:
     monkeypatch.setattr(ingestion, "CHARACTERS_PER_TRANSACTION", 25)
     sizes: list[int] = []
-    write_batch = ingestion.Reading.write_batch
+    write_batch = Reading.write_batch
 
-    def counted(reading: ingestion.Reading) -> None:
+    def counted(reading: Reading) -> None:
         sizes.append(len(reading.unwritten))
         write_batch(reading)
 
-    monkeypatch.setattr(ingestion.Reading, "write_batch", counted)
+    monkeypatch.setattr(Reading, "write_batch", counted)
     path = tmp_path / "posts.jsonl"
     path.write_bytes(_lines(*(f"ten characters and more {number}" for number in range(3))))
     ingest_corpus(local_settings, str(path))
@@ -205,13 +206,13 @@ def _folder_of_small_files(folder: Path, files: int) -> None:
 def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files each micro-batch ends."""
     files: list[int] = []
-    write_batch = ingestion.Reading.write_batch
+    write_batch = Reading.write_batch
 
-    def counted(reading: ingestion.Reading) -> None:
+    def counted(reading: Reading) -> None:
         files.append(len(reading.ended))
         write_batch(reading)
 
-    monkeypatch.setattr(ingestion.Reading, "write_batch", counted)
+    monkeypatch.setattr(Reading, "write_batch", counted)
     return files
 
 

@@ -20,7 +20,8 @@ from toolformer_ops.errors import DatabaseError
 from toolformer_ops.language_model.throughput import WORK, Cards
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs import micro_batches
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, work_off, write_ledger
+from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
+from toolformer_ops.runs.micro_batches import MicroBatch, work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.storage import database, partitions

@@ -46,11 +46,9 @@ TESTS = {
         "tests/unit/language_model/test_scoring.py",
         "tests/integration/test_exact_pruning.py",
     ),
-    "runs/micro_batches.py": (
-        "tests/unit/runs/test_feeding.py",
-        "tests/integration/test_micro_batches.py",
-        _STAGES,
-    ),
+    "runs/feeding.py": ("tests/unit/runs/test_feeding.py",),
+    "runs/ledger.py": ("tests/integration/test_micro_batches.py", _STAGES),
+    "runs/micro_batches.py": ("tests/integration/test_micro_batches.py", _STAGES),
     "stages/annotating.py": (_STAGES,),
     "audit/checking.py": ("tests/integration/test_checking.py",),
     "stages/evaluation.py": ("tests/integration/test_evaluation.py",),
@@ -76,6 +74,10 @@ TESTS = {
     ),
     "stages/sampling.py": (_STAGES, "tests/integration/test_pruned_rows.py"),
     "stages/scoring.py": (_STAGES, "tests/integration/test_exact_pruning.py"),
+    "storage/corpus_reading.py": (
+        "tests/integration/test_ingestion.py",
+        "tests/integration/test_corpus_versions.py",
+    ),
     "storage/forgetting.py": ("tests/integration/test_forgetting.py",),
     "storage/publication.py": (
         "tests/integration/test_object_store.py",

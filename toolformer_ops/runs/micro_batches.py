@@ -1,8 +1,8 @@
 """How a stage works through its shard: take the undone documents, compute, commit in micro-batches.
 
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a
-model does not wait for Postgres (`feed`). Each micro-batch's rows and its `stage_ledger` rows are one
-transaction, committed in order. A stage that is killed loses the micro-batch that it computed and the one
+model does not wait for Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows
+(`ledger.py`) are one transaction, committed in order. A stage that is killed loses the micro-batch that it computed and the one
 that was being written, a stage that is told to end (SIGTERM) the first alone; run again, it starts at the
 first document without a ledger row. A green task proves nothing: the ledger does.
 
@@ -14,8 +14,8 @@ Where losses are verified in float32 though the device may lack room for both we
 or all), a shard is one round, and the stages that ask for float32 have micro-batches as large as most shards:
 weights take turns once in each.
 
-Writes `stage_ledger`, `micro_batches`, and the rows that a stage hands over; `tries.py` is about what kills
-its process, `claims.py` about runs with equal recipes at the same time.
+Writes the rows that a stage hands over; `tries.py` is about what kills its process, `claims.py` about runs
+with equal recipes at the same time.
 """
 
 import contextlib
@@ -24,12 +24,10 @@ import math
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import psutil
 from sqlalchemy import Connection, Engine, Row
@@ -40,6 +38,8 @@ from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.throughput import WORK, NetworkWork, Throughput, cards_of
 from toolformer_ops.records import Document
 from toolformer_ops.runs.claims import Claims
+from toolformer_ops.runs.feeding import FeedingTimes, feed
+from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
 from toolformer_ops.storage import database, partitions, queries
@@ -47,27 +47,13 @@ from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
 
-Batch = TypeVar("Batch")
 Loaded = TypeVar("Loaded")
-Done = TypeVar("Done")
 
-UNWRITTEN_BATCHES = 2
-"""How many micro-batches before one may not be in Postgres yet when it is read (`feed`)."""
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 ROUND_SECONDS = 300.0
 """A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000
 documents."""
-
-
-@dataclass
-class DocumentOutcome:
-    """What a stage did for one document; becomes its ledger row."""
-
-    document_id: uuid.UUID
-    rows_written: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,8 +95,8 @@ class StartUp:
 class StageWork(ABC, Generic[Loaded]):
     """What one stage does for one shard of a run's documents. Only `undone` and `load` read Postgres.
 
-    `load` and `compute` run in different threads, and `load` may run before the `UNWRITTEN_BATCHES` that
-    precede it are written.
+    `load` and `compute` run in different threads, and `load` may run before the
+    `feeding.UNWRITTEN_BATCHES` that precede it are written.
     """
 
     stage: ClassVar[str]
@@ -202,14 +188,9 @@ def work_off(
     Raises:
         DeviceMemoryError: no text fits into memory.
     """
-    run = work.run
-    tries = Tries(engine, run, work.stage)
-    claims = Claims(engine, run, work.stage, settings.lock_seconds)
-    # A micro-batch that gathers losses in float32 is as large as several of the others.
-    takes_turns = settings.dtype != "float32" and run.choices.verify_in_float32 in ("on", "all")
-    sizes = BATCH_SIZES[device_kind(settings.device)]
-    gathered = sizes.gathered if takes_turns and work.asks_float32 else 1
-    round_seconds = ROUND_SECONDS if after_round and not takes_turns else math.inf
+    tries = Tries(engine, work.run, work.stage)
+    claims = Claims(engine, work.run, work.stage, settings.lock_seconds)
+    limits = _Limits.of(settings, work, most_documents)
     shard = _ShardAtWork(
         engine=engine,
         work=work,
@@ -217,11 +198,11 @@ def work_off(
         claims=claims,
         start_up=start_up,
         clock=clock,
-        most_documents=gathered * (most_documents or settings.micro_batch_documents),
-        most_tokens=gathered * (settings.micro_batch_tokens or sizes.micro_batch_tokens),
+        limits=limits,
         settings=settings,
     )
     times = FeedingTimes()
+    round_seconds = limits.round_seconds if after_round else math.inf
     finish_round = after_round or (lambda _: None)
     # 1. What is to be done, and in which micro-batches.
     left = shard.plan()
@@ -264,6 +245,33 @@ def work_off(
     if shard.totals["documents"]:
         partitions.analyze_grown(engine)
     return shard.totals
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """How much a micro-batch may hold, and how long a round lasts."""
+
+    documents: int
+    """The most documents of a micro-batch."""
+    tokens: int
+    """The most tokens of a micro-batch of several documents."""
+    round_seconds: float
+    """A round takes so long at least."""
+
+    @classmethod
+    def of(cls, settings: Settings, work: StageWork[Any], most_documents: int | None) -> "_Limits":
+        """As the settings and the device say, or at most so many documents.
+
+        A micro-batch that gathers losses in float32 is as large as several of the others.
+        """
+        takes_turns = settings.dtype != "float32" and work.run.choices.verify_in_float32 in ("on", "all")
+        sizes = BATCH_SIZES[device_kind(settings.device)]
+        gathered = sizes.gathered if takes_turns and work.asks_float32 else 1
+        return cls(
+            documents=gathered * (most_documents or settings.micro_batch_documents),
+            tokens=gathered * (settings.micro_batch_tokens or sizes.micro_batch_tokens),
+            round_seconds=math.inf if takes_turns else ROUND_SECONDS,
+        )
 
 
 def _round(left: deque[PlannedBatch], seconds: float, clock: Callable[[], float]) -> Iterator[PlannedBatch]:
@@ -310,9 +318,7 @@ class _ShardAtWork(Generic[Loaded]):
     claims: Claims
     start_up: StartUp | None
     clock: Callable[[], float]
-    most_documents: int
-    """The most documents of a micro-batch."""
-    most_tokens: int
+    limits: _Limits
     documents: int = 0
     """How many there are to do."""
     suspect: int = 0
@@ -335,7 +341,7 @@ class _ShardAtWork(Generic[Loaded]):
     def __post_init__(self) -> None:
         self.started = self.clock()
 
-    def say_what_was_done(self, times: "FeedingTimes") -> None:
+    def say_what_was_done(self, times: FeedingTimes) -> None:
         """Log where the time went, how fast models read, and the sums of the counts."""
         stage = self.work.stage
         logger.info("%s feeding: %s", stage, times)
@@ -351,7 +357,7 @@ class _ShardAtWork(Generic[Loaded]):
             pending = list(self.work.undone(connection) if documents is None else documents)
             tokens = kept_tokens(connection, self.work.run, pending) if self.work.counts_tokens else {}
             left_tries = self.tries.left(connection) if pending else []
-        batches = plan_batches(pending, left_tries, self.most_documents, tokens, self.most_tokens)
+        batches = plan_batches(pending, left_tries, self.limits.documents, tokens, self.limits.tokens)
         suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
         self.documents += len(pending)
         self.suspect += suspect
@@ -472,153 +478,3 @@ class _ShardAtWork(Generic[Loaded]):
         return MicroBatch(
             done.outcomes, [*done.rows, self.tries.failed(document.document_id, reason, deaths)]
         )
-
-
-def write_ledger(
-    connection: Connection,
-    run: RunTool,
-    stage: str,
-    outcomes: Sequence[DocumentOutcome],
-    start_up_seconds: float | None = None,
-    *,
-    network: Throughput | None = None,
-) -> None:
-    """Write the ledger rows of a micro-batch, and what it did by its run.
-
-    Both count a document that is finished already once. The stage's own rows are there by now, in the same
-    transaction: the ledger keeps their hash.
-    """
-    document_ids = [outcome.document_id for outcome in outcomes]
-    tokens = kept_tokens(connection, run, document_ids)
-    key = {"stage": stage, "recipe_id": run.recipe_of(stage)}
-    batch = database.fetch_one(
-        connection,
-        queries.micro_batches.insert,
-        **run.ids,
-        **key,
-        **sums_of(outcomes, tokens),
-        start_up_seconds=start_up_seconds,
-        **_network_columns(network),
-    )
-    rows = database.fetch_all(
-        connection, queries.micro_batches.hashes, **run.ids, stage=stage, document_ids=document_ids
-    )
-    hashes = {row.document_id: row.rows_hash for row in rows}
-    key["batch_id"] = batch.batch_id
-    ledger = [
-        TableRow.of("stage_ledger", outcome, **key, rows_hash=hashes[outcome.document_id])
-        for outcome in outcomes
-    ]
-    if database.insert_rows(connection, ledger) < len(ledger):
-        rows = database.fetch_all(connection, queries.micro_batches.ledger, **key, document_ids=document_ids)
-        own = {row.document_id for row in rows}
-        sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens)
-        database.execute(connection, queries.micro_batches.correct, batch_id=batch.batch_id, **sums)
-
-
-def _network_columns(network: Throughput | None) -> dict[str, object]:
-    """The columns of `micro_batches` that say what language models did; all null if none worked."""
-    peak = network.cards.peak if network else None
-    return {
-        "network_tokens": network.tokens if network else None,
-        "network_seconds": network.seconds if network else None,
-        "network_operations": network.operations if network else None,
-        "peak_operations": peak * network.seconds if network and peak is not None else None,
-        "cards": str(network.cards) if network else None,
-    }
-
-
-def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]) -> dict[str, object]:
-    """The columns of `micro_batches` that are sums over documents, a document without `tokens` counting for none."""
-    return {
-        "documents": len(outcomes),
-        "tokens": sum(tokens.get(outcome.document_id, 0) for outcome in outcomes),
-        "rows_written": sum(outcome.rows_written for outcome in outcomes),
-        "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
-        "seconds": sum(outcome.seconds for outcome in outcomes),
-    }
-
-
-Activity = Literal["computing", "reading", "writing", "waiting_for_reading", "waiting_for_writing"]
-
-
-@dataclass
-class FeedingTimes:
-    """Where the seconds went.
-
-    Reading and writing happen while something is computed; only waiting for them costs time.
-    """
-
-    seconds: dict[Activity, float] = field(default_factory=lambda: defaultdict(float))
-
-    @contextmanager
-    def spent(self, activity: Activity) -> Iterator[None]:
-        """Add the block's seconds to an activity; each activity belongs to one thread."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[activity] += time.perf_counter() - started
-
-    def __str__(self) -> str:
-        """One line for a log, with the share of the time in which nothing could be computed."""
-        spent = self.seconds
-        waited = spent["waiting_for_reading"] + spent["waiting_for_writing"]
-        share_waited = waited / (waited + spent["computing"]) if waited else 0.0
-        return (
-            f"computed {spent['computing']:.1f} s, waited {spent['waiting_for_reading']:.2f} s for reading "
-            f"and {spent['waiting_for_writing']:.2f} s for writing, {share_waited:.1%} of the time (reading "
-            f"took {spent['reading']:.2f} s, writing {spent['writing']:.2f} s)"
-        )
-
-
-def feed(
-    batches: Iterable[Batch],
-    read: Callable[[Batch], Loaded | None],
-    compute: Callable[[Loaded], Done],
-    write: Callable[[Done], object],
-    alone: Callable[[Loaded], bool] = lambda _: False,
-    times: FeedingTimes | None = None,
-) -> None:
-    """Read, compute and write each batch; a batch that is read as None is passed over.
-
-    Where the time went is added to `times`.
-
-    A batch is read before the `UNWRITTEN_BATCHES` that precede it are written, and computed while the one
-    before is, but for a batch that is to be `alone`: all before are written then. An error of any thread ends
-    it all and is raised as it is; what was computed until then is written, unless writing is what failed.
-    """
-    times = times or FeedingTimes()
-    behind: Future[None] | None = None
-
-    def timed_read(batch: Batch) -> Loaded | None:
-        with times.spent("reading"):
-            return read(batch)
-
-    def timed_write(done: Done) -> None:
-        with times.spent("writing"):
-            write(done)
-
-    def wait_for_write() -> None:
-        if behind is not None:
-            with times.spent("waiting_for_writing"):
-                behind.result()
-
-    with ThreadPoolExecutor(1, "reading") as reader, ThreadPoolExecutor(1, "writing") as writer:
-        try:
-            reading = (reader.submit(timed_read, batch) for batch in batches)
-            ahead = next(reading, None)
-            while ahead is not None:
-                with times.spent("waiting_for_reading"):
-                    loaded = ahead.result()
-                ahead = next(reading, None)
-                if loaded is None:
-                    continue
-                if alone(loaded):
-                    wait_for_write()
-                with times.spent("computing"):
-                    done = compute(loaded)
-                wait_for_write()
-                behind = writer.submit(timed_write, done)
-        finally:
-            wait_for_write()

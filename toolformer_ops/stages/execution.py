@@ -15,13 +15,9 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.micro_batches import (
-    UNWRITTEN_BATCHES,
-    DocumentOutcome,
-    MicroBatch,
-    StageWork,
-    work_off,
-)
+from toolformer_ops.runs.feeding import UNWRITTEN_BATCHES
+from toolformer_ops.runs.ledger import DocumentOutcome
+from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries

@@ -16,7 +16,8 @@ from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, StartUp, work_off
+from toolformer_ops.runs.ledger import DocumentOutcome
+from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, StartUp, work_off
 from toolformer_ops.runs.run_tools import Shard, members_beyond_finished, open_run_tool
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.database import TableRow

@@ -156,25 +156,10 @@ def start_run(
         # 1. The corpus: its newest version, and of that the first documents up to the limit. A registered run
         #    keeps its own.
         newest = _require_corpus(connection, definition.corpus_uri)
-        beyond = []
-        if choices.document_limit:
-            beyond = database.fetch_all(
-                connection,
-                queries.runs.ordinal_limit,
-                corpus_id=corpus_id,
-                version=newest.version,
-                document_limit=choices.document_limit,
-            )
+        ordinal_limit = _ordinal_limit(connection, corpus_id, newest.version, choices.document_limit)
         # 2. The run with its tools.
-        if endpoint := definition.endpoint:
-            parameters = {"answers_per_request": endpoint.answers_per_request, "extra": endpoint.extra}
-            database.execute(
-                connection,
-                queries.proposers.register,
-                proposer=endpoint.identity,
-                parameters=json.dumps(parameters),
-                **endpoint.model_dump(include={"model", "api", "licence"}),
-            )
+        if definition.endpoint:
+            _register_endpoint(connection, definition.endpoint)
         _register_run(
             connection,
             settings,
@@ -183,7 +168,7 @@ def start_run(
             corpus_id=corpus_id,
             corpus_uri=definition.corpus_uri,
             corpus_version=newest.version,
-            ordinal_limit=beyond[0].ordinal if beyond else None,
+            ordinal_limit=ordinal_limit,
             model_identity=definition.model_identity,
             dag_run=dag_run,
             schedule=schedule,
@@ -217,6 +202,34 @@ def start_run(
         ):
             close_run(settings, row.run_id)
     return list(definition.tools)
+
+
+def _ordinal_limit(
+    connection: Connection, corpus_id: str, version: int, document_limit: int | None
+) -> int | None:
+    """The ordinal of the first document beyond a run's limit; None if the run takes all documents of the version."""
+    if not document_limit:
+        return None
+    beyond = database.fetch_all(
+        connection,
+        queries.runs.ordinal_limit,
+        corpus_id=corpus_id,
+        version=version,
+        document_limit=document_limit,
+    )
+    return beyond[0].ordinal if beyond else None
+
+
+def _register_endpoint(connection: Connection, endpoint: Endpoint) -> None:
+    """Write the server that proposes a run's calls, unless an earlier run has."""
+    parameters = {"answers_per_request": endpoint.answers_per_request, "extra": endpoint.extra}
+    database.execute(
+        connection,
+        queries.proposers.register,
+        proposer=endpoint.identity,
+        parameters=json.dumps(parameters),
+        **endpoint.model_dump(include={"model", "api", "licence"}),
+    )
 
 
 def _require_trainable(settings: Settings, choices: RunChoices) -> None:

@@ -20,7 +20,8 @@ from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_p
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
-from toolformer_ops.runs.micro_batches import DocumentOutcome, MicroBatch, StageWork, work_off
+from toolformer_ops.runs.ledger import DocumentOutcome
+from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import queries

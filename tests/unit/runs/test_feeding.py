@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from toolformer_ops.runs.micro_batches import feed
+from toolformer_ops.runs.feeding import feed
 
 THE_END = 30.0
 """Seconds after which a thread stops waiting."""
