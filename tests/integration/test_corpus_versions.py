@@ -22,7 +22,7 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
-from toolformer_ops.storage import corpus_files, corpus_records
+from toolformer_ops.storage import corpus_files, corpus_reading, corpus_records
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
 from toolformer_ops.storage.corpus_reading import Reading
 from toolformer_ops.storage.corpus_records import read_record
@@ -246,7 +246,7 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
 def test_the_lines_of_a_long_file_are_fetched_in_pieces(
     folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingestion, "HELD_LINES_A_PIECE", 3)
+    monkeypatch.setattr(corpus_reading, "HELD_LINES_A_PIECE", 3)
     lines: list[Line] = [{"text": f"text {number}"} for number in range(10)]
     _write(folder / "a.jsonl", lines)
     ingest_corpus(settings, str(folder))

@@ -20,9 +20,9 @@ from tests.servers import settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
-from toolformer_ops.stages import ingestion, run_setup
+from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
-from toolformer_ops.storage import database
+from toolformer_ops.storage import corpus_reading, database
 from toolformer_ops.storage.corpus_reading import REFUSED_ROWS, Reading
 from toolformer_ops.storage.corpus_records import read_records
 from toolformer_ops.storage.forgetting import forget
@@ -111,8 +111,8 @@ def test_a_corpus_of_before_is_read_again_with_its_control_characters(
     path = tmp_path / "posts.jsonl"
     path.write_bytes(_lines("one\ftwo", "three"))
     with monkeypatch.context() as before:
-        before.setattr(ingestion, "READING_VERSION", 2)
-        before.setattr(ingestion, "read_records", read_as_before)
+        before.setattr(corpus_reading, "READING_VERSION", 2)
+        before.setattr(corpus_reading, "read_records", read_as_before)
         ingest_corpus(local_settings, str(path))
     report = ingest_corpus(local_settings, str(path))
     assert (report.version, report.added, report.removed, report.kept) == (2, 1, 1, 1)
@@ -180,7 +180,7 @@ def test_a_text_has_the_url_of_the_first_record_with_it(
 def test_a_batch_ends_when_its_characters_are_many(
     tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingestion, "CHARACTERS_PER_TRANSACTION", 25)
+    monkeypatch.setattr(corpus_reading, "CHARACTERS_PER_TRANSACTION", 25)
     sizes: list[int] = []
     write_batch = Reading.write_batch
 
@@ -231,7 +231,7 @@ def test_a_transaction_ends_when_its_files_are_many(
     transactions: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingestion, "FILES_PER_TRANSACTION", 15)
+    monkeypatch.setattr(corpus_reading, "FILES_PER_TRANSACTION", 15)
     _folder_of_small_files(tmp_path / "posts", 40)
     assert _numbers(ingest_corpus(local_settings, str(tmp_path / "posts"))) == (40, 40, 0, 0)
     assert transactions == [15, 15, 10]
@@ -264,7 +264,7 @@ def test_the_log_says_how_far_an_ingestion_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(ingestion, "PROGRESS_SECONDS", 0)
+    monkeypatch.setattr(corpus_reading, "PROGRESS_SECONDS", 0)
     _folder_of_small_files(tmp_path / "posts", 3)
     with caplog.at_level("INFO"):
         ingest_corpus(local_settings, str(tmp_path / "posts"))

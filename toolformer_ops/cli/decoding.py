@@ -7,7 +7,7 @@ import datetime
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,19 +75,7 @@ def generate(
         day = datetime.date.fromisoformat(date) if date else None
     except ValueError as error:
         raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
-    if prompts and file:
-        raise UsageError("expected prompts either as arguments or with --file, found both.")
-    if not prompts:
-        try:
-            lines = (sys.stdin.read() if file is None else file.read_text(encoding="utf-8")).splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
-        prompts = [line for line in lines if line.strip()]
-    if not prompts:
-        raise UsageError(
-            "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
-        )
-    dated_prompts = [Prompt(text, day) for text in prompts]
+    dated_prompts = [Prompt(text, day) for text in _prompts(prompts, file)]
     decoding = DecodingSettings(
         max_new_tokens=max_tokens,
         call_start_rank=k,
@@ -98,20 +86,42 @@ def generate(
     allowed = typed_tools(tools or ()) or None
     writer = WritingModel.load(settings, name, tools=allowed)
     for text in writer.write(dated_prompts, decoding):
-        if not as_json:
+        if as_json:
+            typer.echo(json_to_show(_as_json(text, writer.identity)))
+        else:
             print_text(text)
-            continue
-        line = {
-            "prompt": text.prompt.text,
-            "text": text.text,
-            "without_calls": text.without_calls,
-            "calls": [asdict(replace(call, seconds=round(call.seconds, 6))) for call in text.calls],
-            "abandoned": list(text.abandoned),
-            "tokens": text.tokens,
-            "end": text.end,
-            "model": writer.identity,
-        }
-        typer.echo(json_to_show(line))
+
+
+def _prompts(arguments: list[str] | None, file: Path | None) -> list[str]:
+    """The texts to continue: the arguments, or the lines of a file, or those of stdin."""
+    if arguments and file:
+        raise UsageError("expected prompts either as arguments or with --file, found both.")
+    if arguments:
+        return arguments
+    try:
+        text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--file: expected a text file in UTF-8 at {file}, found {error}.") from error
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise UsageError(
+            "expected at least one prompt, found none. Give it as an argument, in a file, or on stdin."
+        )
+    return lines
+
+
+def _as_json(text: "WrittenText", model: str) -> dict[str, Any]:
+    """A text with its calls, as `--json` prints it; `model` is the model's identity."""
+    return {
+        "prompt": text.prompt.text,
+        "text": text.text,
+        "without_calls": text.without_calls,
+        "calls": [asdict(replace(call, seconds=round(call.seconds, 6))) for call in text.calls],
+        "abandoned": list(text.abandoned),
+        "tokens": text.tokens,
+        "end": text.end,
+        "model": model,
+    }
 
 
 def print_text(text: "WrittenText") -> None:

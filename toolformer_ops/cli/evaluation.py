@@ -77,14 +77,8 @@ def evaluate(
         raise UsageError("--base, --without-calls: expected --compare with them, found none. Add --compare.")
     if compare and not base:
         raise UsageError("--compare: expected the model before finetuning as --base, found none.")
-    if out is not None:  # before hours of work
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_bytes(b"")
-        except OSError as error:
-            raise UsageError(
-                f"--out: expected a file that can be written, found {out}: {error.strerror}."
-            ) from error
+    if out is not None:
+        _require_writable(out)  # before hours of work
     # 2. Each model on each suite.
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
@@ -113,6 +107,17 @@ def evaluate(
         print_tables(outcome.scores, comparisons)
     if outcome.failures:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _require_writable(file: Path) -> None:
+    """Make an empty file there; raises `UsageError` if that cannot be."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+    except OSError as error:
+        raise UsageError(
+            f"--out: expected a file that can be written, found {file}: {error.strerror}."
+        ) from error
 
 
 @app.command("lm-eval")

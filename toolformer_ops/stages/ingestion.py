@@ -22,10 +22,10 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, DatabaseError
-from toolformer_ops.storage import database, queries, sessions
+from toolformer_ops.storage import corpus_reading, database, queries, sessions
 from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
 from toolformer_ops.storage.corpus_files import find_files
-from toolformer_ops.storage.corpus_reading import ACCEPT_SHRINK, READING_VERSION, Reading
+from toolformer_ops.storage.corpus_reading import ACCEPT_SHRINK, Reading
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,11 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         )
         counts = database.fetch_one(connection, queries.ingestion.counts, corpus_id=corpus_id)
         database.execute(
-            connection, queries.ingestion.apply, corpus_id=corpus_id, version=version, read_as=READING_VERSION
+            connection,
+            queries.ingestion.apply,
+            corpus_id=corpus_id,
+            version=version,
+            read_as=corpus_reading.READING_VERSION,
         )
     sums = database.fetch_one(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
     if newest is None or reading.read_files:
