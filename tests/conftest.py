@@ -12,7 +12,6 @@ begins with Airflow. What may share a worker is decided below; pytest alone (`py
 import gc
 import hashlib
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.costs import Costs
+from tests.kept_bucket import kept_bucket
 from tests.servers import (
     PASSWORDS,
     RunningObjectStore,
@@ -83,6 +83,13 @@ class _ByGroup(LoadScopeScheduling):
         path = nodeid.partition("::")[0]
         folder = path.split("/")[1]
         return folder if folder in _GROUPED_FOLDERS else path
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test-slow` imports only the files in which a test is marked as slow."""
+    if config.option.markexpr != "slow" or not collection_path.name.startswith("test_"):
+        return None
+    return "mark.slow" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -187,29 +194,31 @@ def object_store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 
 
 @pytest.fixture
-def s3_settings(
-    object_store_server: RunningObjectStore, monkeypatch: pytest.MonkeyPatch, _no_settings_of_the_caller: None
-) -> Iterator[Settings]:
-    """Settings with an S3 and an empty bucket of the test's own, and no database; also set as environment variables.
+def bucket(object_store_server: RunningObjectStore) -> Iterator[str]:
+    """The name of an empty bucket of the test's own.
 
-    The bucket goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes
-    are free.
+    It goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes are free.
     """
+    with kept_bucket(object_store_server.address) as bucket:
+        yield bucket.name
+
+
+@pytest.fixture
+def s3_settings(
+    object_store_server: RunningObjectStore,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    _no_settings_of_the_caller: None,
+) -> Settings:
+    """Settings with an S3 and `bucket`, and no database; also set as environment variables."""
     address = object_store_server.address
-    bucket = f"test-{uuid.uuid4().hex[:12]}"
-    client = address.client()
-    client.create_bucket(Bucket=bucket)
-    yield _settings_by_environment(
+    return _settings_by_environment(
         monkeypatch,
         TOOLFORMER_S3_ENDPOINT_URL=address.endpoint,
         TOOLFORMER_S3_ACCESS_KEY_ID=address.access_key,
         TOOLFORMER_S3_SECRET_ACCESS_KEY=address.secret_key,
         TOOLFORMER_S3_BUCKET=bucket,
     )
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        for item in page.get("Contents", []):
-            client.delete_object(Bucket=bucket, Key=item["Key"])
-    client.delete_bucket(Bucket=bucket)
 
 
 @pytest.fixture

@@ -184,9 +184,9 @@ def start_postgres(directory: Path) -> Iterator[RunningPostgres]:
             shutil.rmtree(cluster.data.parent)
 
 
-def settings_of(dsn: str, **others: int) -> Settings:
+def settings_of(dsn: str, **others: Any) -> Settings:
     """Settings of a database, and of nothing that the environment says."""
-    return Settings(_env_file=None, database_dsn=SecretStr(dsn), **others)  # type: ignore[call-arg, arg-type]
+    return Settings(_env_file=None, database_dsn=SecretStr(dsn), **others)  # type: ignore[call-arg]
 
 
 def make_template(address: PostgresAddress, name: str) -> None:

@@ -7,10 +7,9 @@ is put back.
 import dataclasses
 import json
 import tempfile
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from typer.testing import CliRunner
 
 from tests.annotated_runs import release
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, UseModel, loaded_by_stages
+from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import run_sql
-from tests.servers import RunningObjectStore, RunningPostgres, copied_database
+from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
 from toolformer_ops.audit.auditing import AuditOutcome, Page, findings_of
@@ -68,8 +68,7 @@ class State:
     """A database and a bucket with an annotated, released and finetuned corpus."""
 
     settings: Settings
-    bucket: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
-    """Objects with their metadata, as they were made."""
+    bucket: KeptBucket
     release_id: str = ""
     model_id: str = ""
     corpus: str = ""
@@ -108,13 +107,14 @@ class State:
         )
 
     def key(self, *parts: str) -> str:
-        [found] = [key for key in self.bucket if all(part in key for part in parts)]
+        [found] = [key for key in self.bucket.objects if all(part in key for part in parts)]
         return found
 
     def flip(self, key: str) -> None:
-        content, metadata = self.bucket[key]
-        middle = len(content) // 2
-        self.put(key, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :], metadata)
+        kept = self.bucket.objects[key]
+        content = bytearray(kept.content)
+        content[len(content) // 2] ^= 1
+        self.put(key, bytes(content), kept.metadata)
 
 
 Damage = str | Sequence[str] | Callable[[State], Any]
@@ -231,30 +231,18 @@ def made(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[State, str]]:
     """The state and the name of its database, which nobody is connected to."""
-    address = object_store_server.address
-    client = address.client()
-    bucket = f"audited-{uuid.uuid4().hex[:12]}"
-    client.create_bucket(Bucket=bucket)
     folder = tmp_path_factory.mktemp("audited")
-    with copied_database(postgres_server, migrated_template) as name, pytest.MonkeyPatch.context() as patch:
-        settings = Settings(
-            _env_file=None,  # type: ignore[call-arg]
-            database_dsn=SecretStr(postgres_server.address.dsn(name)),
-            s3_endpoint_url=address.endpoint,
-            s3_access_key_id=SecretStr(address.access_key),
-            s3_secret_access_key=SecretStr(address.secret_key),
-            s3_bucket=bucket,
-            state_dir=folder / "state",
-        )
-        state = State(settings)
+    with (
+        copied_database(postgres_server, migrated_template) as name,
+        kept_bucket(object_store_server.address) as bucket,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        dsn = postgres_server.address.dsn(name)
+        state = State(settings_of(dsn, state_dir=folder / "state", **bucket.settings), bucket)
         loaded_by_stages(patch)(MODEL)
         make(state, folder)
-        for key in state.store.list(""):
-            answer = client.get_object(Bucket=bucket, Key=key)
-            state.bucket[key] = answer["Body"].read(), answer["Metadata"]
+        bucket.keep()
         yield state, name
-    state.store.remove(state.store.list(""))
-    client.delete_bucket(Bucket=bucket)
 
 
 @pytest.fixture
@@ -272,9 +260,7 @@ def state(
             "state_dir": tmp_path / "state",
         }
         yield dataclasses.replace(original, settings=original.settings.model_copy(update=places))
-    original.store.remove(original.store.list(""))
-    for key, (content, metadata) in original.bucket.items():
-        original.put(key, content, metadata)
+    original.bucket.restore()
     for path, content in files.items():
         path.write_bytes(content)
 
@@ -730,7 +716,7 @@ def test_a_model_of_another_training_is_no_model_of_the_run(state: State) -> Non
 
 def test_a_file_of_inputs_that_was_changed_shows_in_the_scores(state: State) -> None:
     key = state.key("reports/", "inputs")
-    state.put(key, state.bucket[key][0].replace(b'"correct": false', b'"correct": true'))
+    state.put(key, state.bucket.objects[key].content.replace(b'"correct": false', b'"correct": true'))
     [found] = state.findings(state.audit())
     assert (found.kind, found.relation) == ("changed", "evaluation_scores")
     assert "expected score 1.0, as its inputs give, found 0.3333333333333333; the file " in found.what

@@ -1,32 +1,46 @@
 """The history on S3: what it holds is what Postgres shows, and stays true when texts are forgotten or files go."""
 
+import copy
 import itertools
 import json
 import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from tests.integration.test_numbers import changed_tool, night
+from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import run_sql
+from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
 from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
+from toolformer_ops.local import postgres
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage import database, history, history_queries, partitions, queries, retention, schema
 from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.history_files import MANIFEST_KEY, HistoryFile, manifest_bytes, read_manifest
+from toolformer_ops.storage.history_files import (
+    MANIFEST_KEY,
+    TABLES,
+    HistoryFile,
+    arrow_schema,
+    manifest_bytes,
+    read_manifest,
+)
 from toolformer_ops.storage.history_queries import UnknownNameError, ask
 from toolformer_ops.storage.objects import Objects
 
@@ -90,9 +104,8 @@ def objects_with(settings: Settings, needle: str) -> list[str]:
         body = objects.get(key)
         text = body.decode("utf-8", "replace")
         if key.endswith(".parquet"):
-            path = Path(settings.state_dir) / "read.parquet"
-            path.write_bytes(body)
-            text += json.dumps(pq.read_table(path).to_pylist(), default=str, ensure_ascii=False)
+            rows = pq.read_table(pa.BufferReader(body)).to_pylist()
+            text += json.dumps(rows, default=str, ensure_ascii=False)
         if needle in text:
             found.append(key)
     return found
@@ -120,10 +133,66 @@ class Corpus(AnnotatedRun):
             store_numbers(connection, self.run_id)
 
 
+@dataclass(frozen=True)
+class WrittenCorpus:
+    """A corpus in the history, whose database each test copies, and whose bucket is put back."""
+
+    corpus: Corpus
+    database: str
+    bucket: KeptBucket
+
+
+@pytest.fixture(scope="module")
+def written_corpus(
+    postgres_server: RunningPostgres,
+    migrated_template: str,
+    object_store_server: RunningObjectStore,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[WrittenCorpus]:
+    with (
+        copied_database(postgres_server, migrated_template, postgres.OWNER) as name,
+        kept_bucket(object_store_server.address) as bucket,
+    ):
+        dsn, state = postgres_server.dsn(name, postgres.OWNER), tmp_path_factory.mktemp("written")
+        corpus = Corpus(settings_of(dsn, state_dir=state, **bucket.settings))
+        history.write(corpus.settings)
+        corpus.engine.dispose()
+        bucket.keep()
+        yield WrittenCorpus(corpus, name, bucket)
+
+
 @pytest.fixture
-def corpus(settings: Settings) -> Corpus:
-    corpus = Corpus(settings)
-    history.write(settings)
+def used_corpus(request: pytest.FixtureRequest) -> WrittenCorpus | None:
+    """The written corpus, if the test uses it."""
+    return request.getfixturevalue("written_corpus") if "corpus" in request.fixturenames else None
+
+
+@pytest.fixture
+def database_name(
+    postgres_server: RunningPostgres, migrated_template: str, used_corpus: WrittenCorpus | None
+) -> Iterator[str]:
+    """A copy of the database of the written corpus, or of an empty one."""
+    template = used_corpus.database if used_corpus else migrated_template
+    with copied_database(postgres_server, template, postgres.OWNER) as name:
+        yield name
+
+
+@pytest.fixture
+def bucket(object_store_server: RunningObjectStore, used_corpus: WrittenCorpus | None) -> Iterator[str]:
+    """The bucket of the written corpus, or an empty one."""
+    if used_corpus:
+        yield used_corpus.bucket.name
+        used_corpus.bucket.restore()
+    else:
+        with kept_bucket(object_store_server.address) as bucket:
+            yield bucket.name
+
+
+@pytest.fixture
+def corpus(settings: Settings, written_corpus: WrittenCorpus) -> Corpus:
+    """The written corpus in the test's own database."""
+    corpus = copy.copy(written_corpus.corpus)
+    corpus.settings, corpus.engine = settings, database.connect(settings)
     return corpus
 
 
@@ -574,8 +643,8 @@ def test_a_file_with_other_bytes_is_named(corpus: Corpus, settings: Settings) ->
 
 def test_a_damaged_copy_is_fetched_again(corpus: Corpus, settings: Settings) -> None:
     before = of_history(settings, "kept_calls")
-    for copy in (settings.cache_folder / "history").glob("*.parquet"):
-        copy.write_bytes(copy.read_bytes()[::-1])
+    for path in (settings.cache_folder / "history").glob("*.parquet"):
+        path.write_bytes(path.read_bytes()[::-1])
     assert of_history(settings, "kept_calls") == before
 
 
@@ -693,6 +762,15 @@ def test_only_the_files_that_a_query_reads_are_fetched(corpus: Corpus, settings:
     assert history_queries.tables_of("select * from how_many_calls_are_kept()") == {
         "annotation_runs", "run_tools", "threshold_counts",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_without_rows_has_the_types_of_its_files(table: str) -> None:
+    with duckdb.connect() as connection:
+        of_files = connection.from_arrow(arrow_schema(table).empty_table())
+        connection.execute(history_queries.empty_table(table))
+        empty = connection.table(table)
+        assert (empty.columns, empty.types) == (of_files.columns, of_files.types)
 
 
 # The commands

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tests import killed_training
 from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, write_release
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, UsageError
-from toolformer_ops.finetuning import release_training, training
+from toolformer_ops.finetuning import processes, release_training, training
 from toolformer_ops.finetuning.base_model import BaseModel, load_base_model
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
@@ -49,6 +50,7 @@ def release_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_release(tmp_path_factory.mktemp("release") / "files")
 
 
+LORA = {"finetune_method": "lora", "finetune_lora_rank": 4, "finetune_learning_rate": 1e-2}
 Train = Callable[..., TrainedModel]
 
 
@@ -78,6 +80,57 @@ def train_killed(train: Train, tiny_gpt2_dir: Path) -> Train:
 @pytest.fixture
 def base(settings: Settings, tiny_model_dir: Path) -> BaseModel:
     return load_base_model(settings, str(tiny_model_dir), None)
+
+
+TrainedTwice = dict[str, tuple[TrainedModel, TrainedModel]]
+
+
+@pytest.fixture(scope="module")
+def trained_twice(
+    tiny_model_dir: Path, release_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> TrainedTwice:
+    """What one process and what two processes make of each job; the two train all jobs in one launch."""
+    folder = tmp_path_factory.mktemp("trained-twice")
+    steps = {"finetune_eval_steps": 3, "finetune_device_batch": 1, "finetune_checkpoint_steps": 5}
+    # Five development documents for two processes: the last round has a batch for one of them alone.
+    first = TrainingJob(
+        recipe_of(finetune_steps=7, **steps), str(tiny_model_dir), release_dir, DEV_TEXTS, folder
+    )
+    adapters = replace(first, recipe=recipe_of(**LORA, finetune_steps=3), dev_texts=())
+    # Texts differ in length: a pass of 40 tokens holds one or two.
+    unequal = replace(adapters, recipe=recipe_of(finetune_steps=3), pass_size=PassSize(tokens=40))
+    jobs = {"all weights": first, "adapters": adapters, "unequal passes": unequal}
+    settings = Settings(_env_file=None, state_dir=folder / "state")
+
+    by_one: dict[str, TrainedModel] = {}
+    for name, job in jobs.items():
+        trained = release_training.train_job(settings, replace(job, folder=folder / "one" / name))
+        assert trained is not None
+        by_one[name] = trained
+
+    launched = {name: replace(job, folder=folder / "two" / name) for name, job in jobs.items()}
+    for job in launched.values():
+        job.folder.mkdir(parents=True)
+        (job.folder / processes.JOB).write_bytes(processes.JOB_JSON.dump_json(job))
+    job_files = [str(job.folder / processes.JOB) for job in launched.values()]
+
+    def launch_all(job: TrainingJob, count: int) -> list[str]:
+        *command, _, _ = launch_command(job, count)
+        return [*command, "tests.launched_trainings", *job_files]
+
+    launch_command = processes.launch_command
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in [variable for variable in os.environ if variable.startswith("TOOLFORMER_")]:
+            patch.delenv(variable)
+        patch.setenv(STATE_DIR_VARIABLE, str(settings.state_dir))
+        patch.setattr(release_training, "write_curves", lambda *_: None)
+        patch.setattr(processes, "launch_command", launch_all)
+        train_on_release(settings, launched["all weights"], processes=2)
+    by_two = {
+        name: processes.RESULT_JSON.validate_json((job.folder / processes.RESULT).read_bytes())
+        for name, job in launched.items()
+    }
+    return {name: (by_one[name], by_two[name]) for name in jobs}
 
 
 def _log(trained: TrainedModel) -> list[dict[str, float]]:
@@ -237,9 +290,6 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
 # Adapters
 
 
-LORA = {"finetune_method": "lora", "finetune_lora_rank": 4, "finetune_learning_rate": 1e-2}
-
-
 def test_a_model_of_adapters_has_the_weights_of_any_other(train: Train, tiny_model_dir: Path) -> None:
     from safetensors.torch import load_file
 
@@ -306,23 +356,8 @@ def test_activations_that_are_computed_twice_change_no_adapter(
     assert _losses(twice) == pytest.approx(_losses(once), abs=1e-4)
 
 
-def test_two_processes_train_the_adapters_of_one(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
-) -> None:
-    one, two = (
-        train_on_release(
-            settings,
-            TrainingJob(
-                recipe_of(**LORA, finetune_steps=3),
-                str(tiny_model_dir),
-                release_dir,
-                (),
-                tmp_path / str(count),
-            ),
-            processes=count,
-        )
-        for count in (None, 2)
-    )
+def test_two_processes_train_the_adapters_of_one(trained_twice: TrainedTwice) -> None:
+    one, two = trained_twice["adapters"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
     assert largest_difference(one.directory, two.directory) < 1e-3
 
@@ -468,53 +503,26 @@ def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) ->
 # Several processes
 
 
-def test_two_processes_train_as_one_does(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
-) -> None:
-    """Five development documents for two processes: one batch of the last round is nobody's."""
-    changes = {"finetune_eval_steps": 3, "finetune_device_batch": 1, "finetune_checkpoint_steps": 5}
-    recipe = recipe_of(finetune_steps=7, **changes)
+@pytest.mark.parametrize(
+    ("log", "value"),
+    [("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")],
+)
+def test_two_processes_log_what_one_does(trained_twice: TrainedTwice, log: str, value: str) -> None:
     one, two = (
-        train_on_release(
-            settings,
-            TrainingJob(recipe, str(tiny_model_dir), release_dir, DEV_TEXTS, tmp_path / str(count)),
-            processes=count,
-        )
-        for count in (None, 2)
+        {line["step"]: line[value] for line in read_lines(trained.directory / f"{log}.jsonl")}
+        for trained in trained_twice["all weights"]
     )
-    for name, field in (
-        ("training_log", "loss"),
-        ("training_log", "tokens"),
-        ("development_log", "perplexity"),
-    ):
-        ours, theirs = (
-            {line["step"]: line[field] for line in read_lines(trained.directory / f"{name}.jsonl")}
-            for trained in (one, two)
-        )
-        assert ours == pytest.approx(theirs, rel=1e-4)
+    assert two == pytest.approx(one, rel=1e-4)
+
+
+def test_two_processes_train_the_weights_of_one(trained_twice: TrainedTwice) -> None:
+    one, two = trained_twice["all weights"]
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
 
 
-def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
-) -> None:
-    """Texts differ in length: a pass of 40 tokens holds one or two."""
-    one, two = (
-        train_on_release(
-            settings,
-            TrainingJob(
-                recipe_of(finetune_steps=3),
-                str(tiny_model_dir),
-                release_dir,
-                (),
-                tmp_path / str(count),
-                pass_size=PassSize(tokens=40),
-            ),
-            processes=count,
-        )
-        for count in (None, 2)
-    )
+def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(trained_twice: TrainedTwice) -> None:
+    one, two = trained_twice["unequal passes"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
 
 
