@@ -45,7 +45,7 @@ def look_first(context: Context, settings: Settings, choices: RunChoices) -> Non
     for line in seen:
         context["task"].log.info("%s", line)
     if look.lacks_text and not looking.is_alive():
-        raise UsageError(f"corpus: {next(line.detail for line in seen if line.subject == 'corpus')}")
+        raise UsageError(f"corpus: {next(line.detail for line in seen if line.subject == 'corpus')}.")
     if seen:
         set_note(context, note_of(seen))
     context["ti"].xcom_push(key=LOOK, value=[str(line) for line in seen if line.state != "ok"])

@@ -419,6 +419,11 @@ def judge(
     _print_rows(judging, judging.progress, out, as_json=as_json, only_kept=kept)
     if judging.refused:
         typer.echo(f"refused: {reasons_in_words(judging.refused)}", err=True)
+    if judging.likely_text:
+        typer.echo(
+            f"{visible(judging.likely_text)} holds calls: --field text={visible(judging.likely_text)}",
+            err=True,
+        )
 
 
 @app.command("estimate")

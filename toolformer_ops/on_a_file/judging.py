@@ -71,6 +71,8 @@ class Judging:
         self.choices = RunChoices.parse({**values, "corpus": str(path), "model": model_name})
         self.progress = AnnotationProgress(noun="calls")
         self.refused: Counter[str] = Counter()
+        self.likely_text: str | None = None
+        """The field that holds the calls of the first record without a text under its name."""
         self._proposals = functools.partial(read_proposals, settings, path, names)
         self._model = models_of(settings, self.choices).model
         self._runners: dict[str, ToolRunner] = {}
@@ -86,6 +88,8 @@ class Judging:
             self.progress.texts += 1
             if isinstance(item, ProposedCall):
                 self.progress.tools.setdefault(item.call.tool, ToolProgress()).items += 1
+            else:
+                self.likely_text = self.likely_text or item.likely_text
         self.progress.begins("loading the model")
         scored = self._scored(partial)
         if not self.choices.wants_placebos:

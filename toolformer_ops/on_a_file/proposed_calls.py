@@ -6,6 +6,8 @@ A record has one of these forms; `--field` says if it names a field otherwise.
     {"text": "It is 2 of all.", "at": 5, "call": "Calculator(1 + 1)"}
     {"text": "It is [Calculator(1 + 1) -> 2] 2 of all."}
 
+A folder may be what Data Designer or distilabel wrote: beside Parquet, JSON files describe the data set.
+
 `result`, `id`, `url` and `date` may be missing. A text may hold several calls, each of which is one. Markup
 is what names a known tool, or has an arrow; other brackets are text.
 """
@@ -24,7 +26,7 @@ from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_fields import field_in
-from toolformer_ops.storage.corpus_files import OpenedFile, find_files
+from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, find_files
 from toolformer_ops.storage.record_dates import day_of
 from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -32,6 +34,8 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 _MARKED = re.compile(r"\[([A-Za-z][A-Za-z0-9_]*)\(([^\[\]\n\r]*)\)(?:\s*(->)([^\[\]\n\r]*))?\]")
 """A call in a text, perhaps with its result."""
 ROWS_AT_ONCE = 64
+NO_TEXT = "no_text"
+ARROW = ".arrow"
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class RefusedProposal:
     record_id: str
     reason: str
     """As it is counted (`runs/reasons.py`)."""
+    likely_text: str | None = None
+    """The field that holds a call, if the record has no text."""
 
 
 def read_proposals(
@@ -101,10 +107,10 @@ def read_proposals(
 ) -> Iterator[ProposedCall | RefusedProposal]:
     """The calls of a file or folder, in order, with a refusal for each that cannot be judged.
 
-    Raises as `find_files`.
+    Raises as `find_files`, and a `UsageError` if the data set is in a format that is not read.
     """
     limits = UnpackingLimits.of(settings)
-    for file in find_files(settings, normal_uri(str(path))):
+    for file in _files_of_calls(settings, str(path)):
         with OpenedFile(file, limits) as opened:
             for number, value in _values(opened, settings.max_line_bytes):
                 place = f"{Path(file.uri).name}:{number}"
@@ -112,6 +118,23 @@ def read_proposals(
                     yield RefusedProposal(place, value)
                 else:
                     yield from proposals_of(value, place, names)
+
+
+def _files_of_calls(settings: Settings, path: str) -> list[CorpusFile]:
+    """The files of a path: of a folder with Parquet these, without the JSON that describes them.
+
+    Raises as `find_files`, and a `UsageError` if they are Arrow's.
+    """
+    local = Path(path)
+    if local.suffix == ARROW or any(local.rglob(f"*{ARROW}")):
+        raise UsageError(
+            f"{path}: expected JSON Lines or Parquet, found Arrow files, as `save_to_disk` writes them. Write "
+            "the data set with `to_parquet` or `to_json`, of distilabel "
+            'distiset["default"]["train"].to_parquet("calls.parquet").'
+        )
+    files = find_files(settings, normal_uri(path))
+    has_parquet = any(file.uri.lower().endswith(PARQUETS) for file in files)
+    return [file for file in files if not (has_parquet and file.uri.lower().endswith(".json"))]
 
 
 def _values(opened: OpenedFile, most_bytes: int) -> Iterator[tuple[int, dict[str, Any] | str]]:
@@ -153,7 +176,16 @@ def proposals_of(
     try:
         yield from _proposals_of(record, record_id, names)
     except RejectedInputError as error:
-        yield RefusedProposal(record_id, error.reason)
+        likely_text = _field_with_calls(record) if error.reason == NO_TEXT else None
+        yield RefusedProposal(record_id, error.reason, likely_text)
+
+
+def _field_with_calls(record: Mapping[str, Any]) -> str | None:
+    """The first field of a record whose text holds a call; None if there is none."""
+    for name, value in record.items():
+        if isinstance(value, str) and calls_in(value)[1]:
+            return name
+    return None
 
 
 def _proposals_of(
@@ -161,7 +193,7 @@ def _proposals_of(
 ) -> Iterator[ProposedCall | RefusedProposal]:
     text = field_in(record, names.text)
     if text is None:
-        raise RejectedInputError("no_text")
+        raise RejectedInputError(NO_TEXT)
     if not isinstance(text, str):
         raise RejectedInputError("text_not_a_string")
     if not text.strip():

@@ -128,6 +128,53 @@ def test_rows_of_parquet_are_judged(tmp_path: Path) -> None:
     assert [row["kept"] for row in judged(path)] == [True]
 
 
+MARKED = "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."
+
+
+def data_designer_folder(folder: Path) -> Path:
+    """What Data Designer 0.9.7 leaves in its artifact folder for a data set of one text."""
+    (folder / "calls" / "parquet-files").mkdir(parents=True)
+    row = {"source_text": SUM, "annotated": MARKED}
+    pq.write_table(pa.Table.from_pylist([row]), folder / "calls" / "parquet-files" / "batch_00000.parquet")
+    (folder / "calls" / "metadata.json").write_text('{\n  "target_num_records": 1\n}\n')
+    (folder / "calls" / "builder_config.json").write_text('{\n  "columns": [\n  ]\n}\n')
+    return folder / "calls"
+
+
+@pytest.mark.usefixtures("model")
+def test_a_folder_of_data_designer_is_judged_without_its_descriptions(tmp_path: Path) -> None:
+    [row] = judged(data_designer_folder(tmp_path), "text=annotated")
+    assert (row["call"], row["kept"]) == ("Calculator(2 + 3)", True)
+
+
+@pytest.mark.usefixtures("model")
+def test_rows_of_distilabel_are_judged(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": f"Write it again.\n{SUM}"}]
+    row = {
+        "instruction": f"Write it again.\n{SUM}",
+        "generation": MARKED,
+        "distilabel_metadata": {"raw_input_text_generation_0": messages},
+        "model_name": "writer",
+    }
+    [judged_row] = judged(file_of(tmp_path, row), "text=generation")
+    assert (judged_row["call"], judged_row["kept"]) == ("Calculator(2 + 3)", True)
+
+
+@pytest.mark.parametrize("name", ["", "default/train/data-00000-of-00001.arrow"])
+def test_arrow_files_are_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+    arrow = tmp_path / "default" / "train" / "data-00000-of-00001.arrow"
+    arrow.parent.mkdir(parents=True)
+    arrow.write_bytes(b"\xff\xff\xff\xff")
+    with pytest.raises(UsageError, match=r"found Arrow files, as `save_to_disk` writes them. .*to_parquet"):
+        judged(tmp_path / name)
+
+
+def test_a_field_that_holds_calls_is_named_with_its_option(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"instruction": SUM, "generation": MARKED})
+    ended = CliRunner().invoke(app, ["judge", str(path), "--model", "fake"])
+    assert "generation holds calls: --field text=generation" in ended.stderr
+
+
 REFUSED: dict[str, Mapping[str, Any] | str] = {
     "corrupt_json": "no json",
     "not_an_object": "[1]",
