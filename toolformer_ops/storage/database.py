@@ -164,7 +164,7 @@ def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> No
 def connect_dsn(
     dsn: str,
     setting: str,
-    connections: int = 2,
+    connections: int = 3,
     options: Mapping[str, str] | None = None,
     lock_seconds: float | None = None,
 ) -> Engine:
@@ -173,7 +173,7 @@ def connect_dsn(
     Args:
         dsn: the address.
         setting: what names it.
-        connections: that are kept open; a stage reads and writes at once (micro_batches.py). Three more are
+        connections: that are kept open; a stage reads, writes and keeps its claims at once. Three more are
         opened when needed.
         options: settings of every session, such as {"statement_timeout": "8s"}.
         lock_seconds: longest wait of a statement for a lock; None: as Postgres has it.
