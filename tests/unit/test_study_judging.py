@@ -74,7 +74,7 @@ def test_the_arm_of_the_paper_shows_its_kept_call_alone(annotated: Path) -> None
 
 def test_a_call_of_several_arms_is_shown_once(annotated: Path) -> None:
     [kept] = [call for call in chosen_calls(annotated) if call.result == "333"]
-    assert {"paper", "tau_0.5", "foretold"} <= set(kept.arms)
+    assert {"paper", "tau_0.25", "foretold"} <= set(kept.arms)
 
 
 def test_an_arm_shows_no_more_calls_than_are_read(annotated: Path) -> None:
