@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from tests.annotated_runs import release
 from tests.fake_language_model import UNFINISHED, FakeLanguageModel, UseModel, loaded_by_stages
 from tests.kept_bucket import KeptBucket, kept_bucket
-from tests.run_sql import run_sql
+from tests.run_sql import engine_of, run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
@@ -84,7 +84,7 @@ class State:
 
     def change(self, statement: str, **parameters: object) -> None:
         """Run a statement, which has to change one row (behind a `*`: some rows)."""
-        with database.transaction(database.connect(self.settings)) as connection:
+        with database.transaction(engine_of(self.settings)) as connection:
             changed = connection.execute(sql(statement.removeprefix("*")), parameters).rowcount
             assert changed == 1 or (changed > 1 and statement.startswith("*")), statement
 
@@ -95,7 +95,7 @@ class State:
         return audit(self.settings, *scope, orphans_after=timedelta(0), **options)
 
     def findings(self, outcome: AuditOutcome) -> list[Any]:
-        return findings_of(database.connect(self.settings), outcome.audit_id)
+        return findings_of(engine_of(self.settings), outcome.audit_id)
 
     def found(self, outcome: AuditOutcome | None = None) -> list[str]:
         """Kind and table of each finding, of a new audit if none is given."""

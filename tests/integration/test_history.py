@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from tests.integration.test_numbers import changed_tool, night
 from tests.kept_bucket import KeptBucket, kept_bucket
-from tests.run_sql import run_sql
+from tests.run_sql import engine_of, run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
@@ -77,8 +77,7 @@ def sorted_rows(rows: list[Any]) -> list[tuple[object, ...]]:
 def of_postgres(settings: Settings, view: str) -> dict[str, list[tuple[object, ...]]]:
     """The columns of a view, and its rows of the runs that the history holds."""
     statement = f"select * from {view} where run_id in (select run_id from history_runs)"
-    engine = database.connect(settings)
-    with engine.begin() as connection:
+    with engine_of(settings).begin() as connection:
         found = connection.exec_driver_sql(statement)
         return {"columns": [tuple(found.keys())], "rows": sorted_rows(list(found))}
 
