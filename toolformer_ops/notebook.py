@@ -7,6 +7,7 @@ them is first asked for, so that `import toolformer_ops` stays cheap.
 
 import functools
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -30,6 +31,9 @@ from toolformer_ops.storage.record_rules import Rejection
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
+
+# What loads a model brings tqdm, which asks for widgets of Jupyter that nothing here shows.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 MOST_CALLS = 10_000
 """Rows that are read of a run unless more are asked for."""

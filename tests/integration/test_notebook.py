@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import toolformer_ops
 from tests.annotated_runs import AnnotatedRun
@@ -16,6 +18,7 @@ from toolformer_ops import annotate, explain, open_run
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, UsageError
 from toolformer_ops.on_a_file import annotator
+from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress, shown
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}
@@ -50,6 +53,35 @@ def test_a_table_shows_kept_calls_marked_without_a_tag_of_the_text() -> None:
     assert "<b>There" not in shown
     assert "&lt;b&gt;There" in shown
     assert "[Calculator(2 + 3) -&gt; 5]</mark> 5 animals." in shown
+
+
+@pytest.fixture
+def notebook_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a notebook shows beneath its cell, in its order; each takes the place of the one before."""
+    lines: list[str] = []
+
+    def display(values: dict[str, str], **_: Any) -> SimpleNamespace:
+        lines.append(values["text/plain"])
+        return SimpleNamespace(update=lambda values, **_: lines.append(values["text/plain"]))
+
+    ipython = ModuleType("IPython.display")
+    ipython.display = display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    return lines
+
+
+@pytest.mark.usefixtures("model")
+def test_a_notebook_has_one_line_of_progress_that_ends_with_what_came_of_it(
+    notebook_lines: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(force_jupyter=True)
+    progress = AnnotationProgress()
+    with shown(progress, console):
+        progress.ended()
+    assert notebook_lines[0] == "0:00"
+    assert notebook_lines[-1].startswith("0:00 done: 0 of 0 ")
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.usefixtures("model")

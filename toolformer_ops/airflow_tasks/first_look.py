@@ -1,10 +1,10 @@
-"""What `toolformer-ops check` sees of a run's corpus, tools and model, said before the run's first stage starts.
+"""What `toolformer-ops check` sees of a run's corpus, tools and model, said before the first stage.
 
-Airflow's trigger form holds each field to its type, and has no place for what a program of ours sees. So the first
-task looks, with the code of `check`: its lines are the run's note after some seconds, and in the task's log. A run
-whose records have no text under the name that was chosen ends there, before a large corpus is read. All else
-that is wrong is left to the stage that needs it, which may run elsewhere or later. Without a model in memory,
-so without a time.
+Airflow's trigger form holds each field to its type, and has no place for what a program of ours sees. So
+the first task looks, with the code of `check`: its lines are the run's note after some seconds, and in the
+task's log. A run whose records have no text under the name that was chosen ends there, before a large
+corpus is read. All else that is wrong is left to the stage that needs it, which may run elsewhere or later.
+Without a model in memory, so without a time.
 """
 
 import threading
@@ -21,7 +21,7 @@ from toolformer_ops.runs.choices import RunChoices
 LOOK = "look"
 """Key of the XCom with what a person should mind."""
 LONGEST_SECONDS = 20.0
-"""After so long the stage starts, with what was seen by then: a look at S3 or at a proposer may take longer."""
+"""After so long the stage starts, with what was seen by then: S3 or a proposer may take longer."""
 
 
 def look_first(context: Context, settings: Settings, choices: RunChoices) -> None:

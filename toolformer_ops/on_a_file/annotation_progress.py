@@ -1,10 +1,12 @@
 """How far an annotation in one process is, shown while it works and summed up at its end.
 
 On a terminal a panel that changes in its place: a line a tool, what is done now, tokens a second, the time
-left, the newest call that saves enough. Elsewhere a line every few seconds.
+left, the newest call that saves enough. In a notebook a line that changes in its place; elsewhere a line
+every few seconds.
 """
 
 import contextlib
+import functools
 import logging
 import sys
 import threading
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from toolformer_ops.on_a_file.annotation import AnnotatedText
 
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_IN_A_NOTEBOOK = 1.0
+"""Between two lines of which the second takes the place of the first."""
 MOST_REASONS = 4
 """So many reasons are named, the most frequent ones; the others are counted."""
 
@@ -326,16 +330,15 @@ def shown(progress: AnnotationProgress, console: Console) -> Iterator[None]:
         with live, _logs_above():
             yield
         return
+    write, seconds = _line_writer(console)
     ended = threading.Event()
 
     def write_lines() -> None:
         last = ""
-        while not ended.wait(SECONDS_BETWEEN_LINES):
+        while not ended.wait(seconds):
             if (line := progress.line) != last:
                 last = line
-                console.print(
-                    f"{_clock(progress.seconds)} {line}", markup=False, highlight=False, soft_wrap=True
-                )
+                write(f"{_clock(progress.seconds)} {line}")
 
     writer = threading.Thread(target=write_lines, daemon=True, name="progress")
     writer.start()
@@ -344,6 +347,19 @@ def shown(progress: AnnotationProgress, console: Console) -> Iterator[None]:
     finally:
         ended.set()
         writer.join()
+    if console.is_jupyter:
+        write(f"{_clock(progress.seconds)} {progress.line}")
+
+
+def _line_writer(console: Console) -> tuple[Callable[[str], None], float]:
+    """What shows a line, and the seconds between two lines; in a notebook a line replaces the one before."""
+    if not console.is_jupyter:
+        write = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        return write, SECONDS_BETWEEN_LINES
+    from IPython.display import display
+
+    shown_line = display({"text/plain": "0:00"}, raw=True, display_id=True)
+    return lambda line: shown_line.update({"text/plain": line}, raw=True), SECONDS_IN_A_NOTEBOOK
 
 
 def _clock(seconds: float) -> str:

@@ -22,7 +22,7 @@ STYLE = """
 .toolformer ul {margin: .3em 0; padding-left: 1.2em; color: #57606a; font-size: 13px; overflow-wrap: anywhere}
 .toolformer b.kept {color: #116329}
 .toolformer table {border-collapse: collapse; font-size: 13px}
-.toolformer td, .toolformer th {border: 1px solid #d0d7de; padding: .2em .5em; text-align: left; vertical-align: top}
+.toolformer td, .toolformer th {border: 1px solid #d0d7de; padding: .2em .5em; text-align: left !important; vertical-align: top}
 .toolformer td.call {overflow-wrap: anywhere; max-width: 40em}
 @media (prefers-color-scheme: dark) {
 .toolformer {color: #e6edf3; background: #0d1117}

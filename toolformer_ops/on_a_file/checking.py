@@ -125,7 +125,7 @@ class CorpusLook:
 
     @property
     def lacks_text(self) -> bool:
-        """Whether no record that was read has a text under the chosen name, and another field of them may have."""
+        """Whether no record has a text under the chosen name, and another field may be the text."""
         return not self.records and self.likely_text is not None
 
     @property

@@ -98,8 +98,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "paper": {},  # the fields' defaults
         "small_model": _OF_A_SMALL_MODEL,
-        # Where a model is asked, of whatever size: for a large one the lower threshold adds places only to texts
-        # with fewer likely ones than are asked, and a name that is given costs it nothing.
+        # Where a model of any size is asked. To a large one the lower threshold adds places only in texts
+        # that have fewer likely places than are asked, and the tool's name costs it nothing.
         "only_look": {
             "call_prefix": _OF_A_SMALL_MODEL["call_prefix"],
             "sampling_threshold": _OF_A_SMALL_MODEL["sampling_threshold"],

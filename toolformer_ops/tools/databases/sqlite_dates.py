@@ -1,9 +1,9 @@
 """SQLite's functions of dates without its clock.
 
-`date('now')` has another answer another day, and `'localtime'` another on another machine: the same query would
-not give the same rows. SQLite's authorizer sees the name of a function and not its arguments, which a query may
-compute, so a function that looks at the arguments replaces each of these, and asks SQLite's own, on
-a connection without tables. Source: https://www.sqlite.org/lang_datefunc.html
+`date('now')` has another answer another day, and `'localtime'` another on another machine: the same query
+would not give the same rows. SQLite's authorizer sees the name of a function and not its arguments, which a
+query may compute, so a function that looks at the arguments replaces each of these, and asks SQLite's own,
+on a connection without tables. Source: https://www.sqlite.org/lang_datefunc.html
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ NAMES = ("date", "time", "datetime", "julianday", "unixepoch", "strftime", "time
 MOMENTS_OF_THE_CLOCK = frozenset({"now", "subsec", "subsecond"})
 TIME_ZONE_OF_THE_MACHINE = frozenset({"localtime", "utc"})
 REMEMBERED = 10_000
-"""Calls whose answers are kept: rows of a table share their dates, and a look costs more than a function of SQLite."""
+"""Calls whose answers are kept: rows share their dates, and a look costs more than SQLite's own function."""
 
 Value = str | bytes | int | float | None
 

@@ -18,8 +18,7 @@ HOLDS_PATTERN = "holds_pattern"
 NO_PATTERN = "no_pattern"
 PATTERN_TIMED_OUT = "pattern_timed_out"
 MOST_TIMED_OUT = 100
-"""A process gives up the tool at so many texts that its pattern takes too long for: the pattern is at fault, and
-not a text."""
+"""At so many texts that its pattern takes too long for, a process gives up the tool: no text is at fault."""
 
 
 class FileTool(Tool):
@@ -81,10 +80,10 @@ class FileTool(Tool):
         self._timed_out += 1
         if self._timed_out == MOST_TIMED_OUT:
             raise ToolError(
-                f"tool {self.spec.name}: expected a `pattern` in [filter] of {self.path} that is looked for in "
-                f"milliseconds, found {self._common.filter.pattern!r}, which took longer than "
-                f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat within a repeat, such as "
-                "(a+)+."
+                f"tool {self.spec.name}: expected a `pattern` in [filter] of {self.path} that is found or not "
+                f"within milliseconds, found {self._common.filter.pattern!r}, which took longer than "
+                f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat "
+                "within a repeat, such as (a+)+."
             )
 
     def check_input(self, call_input: str) -> None:

@@ -1,15 +1,15 @@
 """Regular expressions that a tool file or a server names, searched within a limit of time.
 
-Python's `re` has no limit: a pattern with nested repeats, such as `(a+)+b`, may take longer than the night for one
-text. The package `regex` reads the same patterns. Its limit is of the process's computing time, so that a machine
-which is busy with other work gives up no search.
+Python's `re` has no limit: a pattern with nested repeats, such as `(a+)+b`, may take longer than the night
+for one text. The package `regex` reads the same patterns. Its limit is of the process's computing time, so
+that a machine which is busy with other work gives up no search.
 """
 
 from typing import Any
 
 SEARCH_SECONDS = 2.0
-"""Longest search, about: the library looks at the clock now and then. A search that needs no second way through
-its text takes milliseconds for a megabyte."""
+"""Longest search, about: the library looks at the clock now and then. A search without a second way through its
+text takes milliseconds a megabyte."""
 
 
 class PatternTimedOutError(Exception):
