@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -383,11 +384,20 @@ def test_a_migration_names_only_the_session_that_it_waits_for(
         contextlib.closing(psycopg2.connect(postgres_dsn)) as waiter,
     ):
         holder.cursor().execute(look)
-        behind = threading.Thread(target=waiter.cursor().execute, args=(look,))
-        timer = threading.Timer(0.2, behind.start)  # while the migration waits
-        timer.start()
+
+        def look_behind() -> None:
+            cursor = waiter.cursor()
+            end = time.monotonic() + 20
+            while time.monotonic() < end:  # until the migration waits
+                cursor.execute("select exists (select from pg_locks where not granted)")
+                if cursor.fetchone() == (True,):
+                    break
+            cursor.execute(look)
+
+        behind = threading.Thread(target=look_behind)
+        behind.start()
         with pytest.raises(DatabaseError) as caught:
-            schema.migrate(engine, sql_folder, lock_seconds=0.8)
+            schema.migrate(engine, sql_folder, lock_seconds=2.0)
         behind.join()
         process = holder.info.backend_pid
         assert f"(process {process} of Postgres, user {postgres.PAGE})" in str(caught.value)
