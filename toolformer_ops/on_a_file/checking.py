@@ -27,6 +27,7 @@ from toolformer_ops.language_model.models.identity import (
 )
 from toolformer_ops.on_a_file.annotator import models_of
 from toolformer_ops.on_a_file.estimation import PROBE_TEXTS, count_kept, extrapolate, probe_tool, total
+from toolformer_ops.on_a_file.near_duplicates import SketchedText, near_duplicates, sketched_text
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
@@ -43,6 +44,10 @@ from toolformer_ops.tools.registry import get_tool
 MOST_TEXTS = 1000
 """Records that are read: a second's work."""
 MOST_REASONS = 3
+MOST_SKETCHED_CHARACTERS = 500_000
+"""The beginning of the texts that are compared with each other: a second's work."""
+NEAR_SHARE = 0.8
+"""Texts that share so much of their passages nearly repeat each other."""
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SMALL_WEIGHTS = 1e9
 """Models with fewer weights need the numbers of the preset `small_model`; larger ones those of the paper."""
@@ -213,6 +218,31 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
     yield Observation(
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )
+    # 3. Texts that nearly repeat another.
+    if CorpusAddress.parse(choices.corpus_address).near_duplicates is None:
+        yield from _near_duplicates(look)
+
+
+def _near_duplicates(look: CorpusLook) -> Iterator[Observation]:
+    """How many of the first texts nearly repeat another one of them, if any does."""
+    texts: list[SketchedText] = []
+    characters = 0
+    for name, document in look.documents:
+        characters += len(document.text)
+        if characters > MOST_SKETCHED_CHARACTERS:
+            break
+        texts.append(sketched_text(name, document))
+    texts.sort(key=lambda text: text.document_id)
+    repeated = list(near_duplicates(texts, NEAR_SHARE))
+    if repeated:
+        first = repeated[0]
+        remedy = look.remedies.field("near_duplicates", f"{NEAR_SHARE:g}")
+        yield Observation(
+            "mind",
+            "near-duplicates",
+            f"{len(repeated):,} of {len(texts):,} texts nearly repeat another one, such as "
+            f"{first.repeats.name} that of {first.original.name}; {remedy} leaves them out",
+        )
 
 
 def _remedy(look: CorpusLook) -> str:

@@ -1,5 +1,6 @@
 """Which texts of a corpus nearly repeat another one: a look before a corpus is ingested with `near_duplicates`.
 
+`check` counts them in the first texts.
 Reads the files alone, and stores nothing. Decides as the ingestion does (step 6 of `compare` in
 sql/queries/ingestion.sql): a text is left out if it shares enough with one of the hundred texts with the
 least ids that have a band of its sketch in common with it, and a lesser id.
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotator import read_corpus
+from toolformer_ops.records import Document
 from toolformer_ops.storage.record_rules import Record
 from toolformer_ops.storage.text_sketches import estimated_share, sketch_of
 
@@ -54,17 +56,21 @@ def sketched_texts(settings: Settings, corpus: Path | str) -> list[SketchedText]
     """
     texts: dict[UUID, SketchedText] = {}
     for name, record in read_corpus(settings, corpus):
-        if not isinstance(record, Record) or record.document_id in texts:
-            continue
-        sketch = sketch_of(record.text)
-        texts[record.document_id] = SketchedText(
-            document_id=record.document_id,
-            name=name,
-            beginning=record.text[:BEGINNING_CHARACTERS],
-            numbers=np.array(sketch.numbers, np.int32),
-            bands=tuple({*sketch.bands}),
-        )
+        if isinstance(record, Record) and record.document_id not in texts:
+            texts[record.document_id] = sketched_text(name, record.document())
     return [texts[document_id] for document_id in sorted(texts)]
+
+
+def sketched_text(name: str, document: Document) -> SketchedText:
+    """A text with its sketch."""
+    sketch = sketch_of(document.text)
+    return SketchedText(
+        document_id=document.document_id,
+        name=name,
+        beginning=document.text[:BEGINNING_CHARACTERS],
+        numbers=np.array(sketch.numbers, np.int32),
+        bands=tuple({*sketch.bands}),
+    )
 
 
 def near_duplicates(texts: list[SketchedText], share: float) -> Iterator[NearDuplicate]:

@@ -61,6 +61,34 @@ def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path: Path) -
     )
 
 
+LONG = (
+    "The council met on Monday and decided that the bridge over the river will be closed for repairs until the spring, "
+    "that buses take the road along the canal instead, and that those who live on the other bank may use the ferry for "
+    "nothing on every day of the week but Sunday"
+)
+
+
+def test_texts_that_nearly_repeat_another_are_counted_with_the_option_that_leaves_them_out(
+    tmp_path: Path,
+) -> None:
+    texts = [f"{LONG}.", f"{LONG}, says the mayor.", SUM]
+    corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
+    line = seen(corpus)["near-duplicates"]
+    assert line.startswith("mind 1 of 3 texts nearly repeat another one, such as docs.jsonl:")
+    assert line.endswith("; --field near_duplicates=0.8 leaves them out")
+
+
+@pytest.mark.parametrize(
+    ("texts", "fields"),
+    [([f"{LONG}.", SUM], ()), ([f"{LONG}.", f"{LONG}, says the mayor."], ("near_duplicates=0.8",))],
+)
+def test_no_near_duplicates_are_named_if_there_are_none_or_they_are_left_out(
+    tmp_path: Path, texts: list[str], fields: tuple[str, ...]
+) -> None:
+    corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
+    assert "near-duplicates" not in seen(corpus, fields=fields)
+
+
 def test_refused_records_are_counted_with_the_first(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"text": SUM}, {"text": ""})
     assert seen(corpus)["records"].startswith(
