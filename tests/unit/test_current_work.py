@@ -40,6 +40,13 @@ STATES: list[tuple[list[Any], list[Any], dict[str, Any], str]] = [
         "the model reads 1,234 tokens/s. The newest texts were stored 12 s ago.",
     ),
     (
+        [work(newest_age=-0.2)],
+        [process("QA", "sample", -0.1)],
+        {},
+        "Now 1 process is at work: 1 sampling for QA; the oldest of their micro-batches for 0.0 s. "
+        "The newest texts were stored 0.0 s ago.",
+    ),
+    (
         [work(newest_age=130.0)],
         [],
         {},

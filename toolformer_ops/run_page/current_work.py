@@ -79,11 +79,12 @@ def what_it_does(
     if not annotates:
         return f"Now a model is trained, published or evaluated. {TASKS}"
     ages = [row.newest_age for row in work if row.newest_age is not None]
-    stored = f" The newest texts were stored {duration(min(ages))} ago." if ages else ""
+    # What began after the page began to read has an age below zero.
+    stored = f" The newest texts were stored {duration(max(0.0, min(ages)))} ago." if ages else ""
     if at_work:
         processes = Counter((row.stage, row.tool) for row in at_work)
         parts = [f"{number} {DOING[stage]} for {tool}" for (stage, tool), number in processes.items()]
-        longest = duration(max(row.seconds for row in at_work))
+        longest = duration(max(0.0, *(row.seconds for row in at_work)))
         reads = "" if tokens_per_second is None else f"; the model reads {tokens_per_second:,.0f} tokens/s"
         are = "process is" if len(at_work) == 1 else "processes are"
         return (
