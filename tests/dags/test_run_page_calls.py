@@ -284,6 +284,22 @@ def test_a_run_that_works_shows_its_best_calls_so_far(client: TestClient) -> Non
     assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
 
 
+def test_a_run_that_works_says_what_calls_that_save_enough_wait_for(
+    client: TestClient, run: AnnotatedRun
+) -> None:
+    run.change("update run_tools set tau_information = 9")
+    page = client.get(f"/run?{OF_RUN}").text
+    best = page[page.index("<h3>No call is kept so far: those that save most</h3>") :]
+    assert "kept is known once its placebos are scored" in best
+
+
+def test_a_run_whose_calls_save_too_little_waits_for_no_placebos(
+    client: TestClient, run: AnnotatedRun
+) -> None:
+    run.change("update run_tools set keep_threshold = 9")
+    assert "once its placebos are scored" not in client.get(f"/run?{OF_RUN}").text
+
+
 def test_a_finished_run_opens_with_what_it_found(
     client: TestClient, run: AnnotatedRun, postgres_dsn: str
 ) -> None:

@@ -158,6 +158,7 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
             "view": "run",
             "best_status": best_status,
             "best": best,
+            "waits_for_placebos": is_running and best_status == "scored" and any(map(_saves_enough, best)),
             "tools": tools,
             # A tool may have placebos if another has none.
             "stages": list(dict.fromkeys(stage.stage for stage in stages)),
@@ -204,6 +205,11 @@ def best_calls(
     if kept := find_calls(connection, run, Asked(status="kept"), at_most).rows:
         return "kept", kept
     return "scored", find_calls(connection, run, Asked(status="scored"), at_most).rows
+
+
+def _saves_enough(call: Mapping[str, Any]) -> bool:
+    """Whether a scored call saves what its tool asks for, whatever else its run asks for."""
+    return call["loss_reduction"] is not None and call["loss_reduction"] >= call["keep_threshold"]
 
 
 def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
