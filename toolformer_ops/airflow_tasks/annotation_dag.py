@@ -124,9 +124,7 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> BaseOperator:
                 "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
                 "score": GPU_POOL,
             }
-        # Tools that search have no filter, so the most texts. They start first: else they work alone at the
-        # end.
-        priority = 2 if dag_tool.needs_index else 1
+        priority = _priority(dag_tool)
         shards = [
             mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
             for name, pool in pools.items()
@@ -137,6 +135,16 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> BaseOperator:
         check = stage("check", tool=tool)
         chain(filtered, plan, *shards, check)
     return check
+
+
+def _priority(dag_tool: DagTool) -> int:
+    """The weight of a tool's tasks: what takes longest starts first, else it works alone at the end.
+
+    Tools that search have no filter, so the most texts; a tool with a model of its own loads that, too.
+    """
+    if dag_tool.needs_index:
+        return 3
+    return 2 if dag_tool.needs_device else 1
 
 
 # Before a task: whether it is needed
