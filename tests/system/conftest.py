@@ -6,13 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import psutil
 import pytest
 import yaml
@@ -105,7 +103,8 @@ def services(
     is a cluster.
     """
     configuration = local_airflow.configuration
-    with directory_in_memory(tmp_path_factory.mktemp("services")) as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(directory_in_memory(tmp_path_factory.mktemp("services")))
         paths = StatePaths(folder / "state")
         with pytest.MonkeyPatch.context() as patch:
             for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
@@ -132,20 +131,17 @@ def services(
                     paths.environment, pod_settings(cluster, tmp_path_factory.mktemp("pods"), tools_dir)
                 )
             load_settings.cache_clear()
-            # One at a time: two that look for free ports at once find the same.
-            with filelock.FileLock(Path(tempfile.gettempdir()) / "toolformer-tests-up.lock"):
-                found = up(load_settings())
+            settings = load_settings()
+            stack.callback(load_settings.cache_clear)
+            stack.callback(delete_state, settings)  # also of an `up` that fails half-way
+            found = up(settings)
         if cluster:
             values = {name: getattr(found, name).get_secret_value() for name in SECRETS}
             cluster.add_secret(
                 "toolformer", {f"TOOLFORMER_{name.upper()}": value for name, value in values.items()}
             )
-        try:
-            yield found
-        finally:
-            kill_services(found)
-            delete_state(found)
-            load_settings.cache_clear()
+        stack.callback(kill_services, found)
+        yield found
 
 
 def pod_settings(cluster: TestCluster, folder: Path, tools_dir: Path) -> dict[str, str]:

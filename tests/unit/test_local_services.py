@@ -15,6 +15,7 @@ from toolformer_ops.errors import ServiceError
 from toolformer_ops.local import airflow
 from toolformer_ops.local.ports import (
     USUAL_PORTS,
+    ReservedPorts,
     candidate_ports,
     choose_ports,
     is_free,
@@ -40,6 +41,15 @@ def paths(tmp_path: Path) -> StatePaths:
     made = StatePaths(tmp_path / "state")
     made.make()
     return made
+
+
+def settle_once(paths: StatePaths, wanted_ports: dict[str, int]) -> dict[str, int]:
+    """The ports of an `up` that has ended."""
+    reserved = ReservedPorts()
+    try:
+        return settle_ports(paths, wanted_ports, reserved)
+    finally:
+        reserved.release()
 
 
 def mode(path: Path) -> int:
@@ -84,24 +94,54 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
         caplog.clear()
         paths.ports.write_text(json.dumps({"postgres": remembered} if remembered else {}))
         asks = {"postgres": asked} if asked else {}
-        settled = settle_ports(paths, asks)
+        settled = settle_once(paths, asks)
         assert (expected or settled["postgres"]) == settled["postgres"] != taken_port
         assert (f"port {taken_port} is taken" in caplog.text) == (taken_port in (remembered, asked))
         assert len(set(settled.values())) == len(settled)
-        assert recalled_ports(paths) == settled == settle_ports(paths, asks)
+        assert recalled_ports(paths) == settled == settle_once(paths, asks)
 
 
 def test_a_chosen_port_that_is_taken_is_an_error(paths: StatePaths, taken_port: int) -> None:
     with pytest.raises(
         ServiceError, match=rf"expected port {taken_port} .* as TOOLFORMER_POSTGRES_PORT says"
     ):
-        settle_ports(paths, {"postgres": taken_port})
+        settle_once(paths, {"postgres": taken_port})
 
 
 def test_one_port_that_is_set_for_two_services_is_an_error(paths: StatePaths) -> None:
     wish = free_port()
     with pytest.raises(ServiceError, match=rf"expected port {wish} .* as TOOLFORMER_AIRFLOW_PORT says"):
-        settle_ports(paths, {"postgres": wish, "airflow": wish})
+        settle_once(paths, {"postgres": wish, "airflow": wish})
+
+
+@pytest.fixture
+def reserved_ports() -> Iterator[ReservedPorts]:
+    reserved = ReservedPorts()
+    yield reserved
+    reserved.release()
+
+
+def test_an_up_takes_no_port_that_another_up_has_chosen(
+    paths: StatePaths, reserved_ports: ReservedPorts
+) -> None:
+    chosen = settle_ports(paths, {}, reserved_ports)
+    of_another = settle_once(paths, {})
+    assert not set(chosen.values()) & set(of_another.values())
+
+
+def test_an_up_that_finds_a_port_taken_reserves_none_of_the_service(
+    taken_port: int, reserved_ports: ReservedPorts
+) -> None:
+    free = free_port()
+    assert not reserved_ports.reserve([free, taken_port])
+    assert is_free(free)
+
+
+def test_a_service_finds_its_port_free_once_it_is_released(reserved_ports: ReservedPorts) -> None:
+    first, second = (free_port() for _ in range(2))
+    assert reserved_ports.reserve([first, second])
+    reserved_ports.release([first])
+    assert [is_free(port) for port in (first, second)] == [True, False]
 
 
 def test_the_environment_file_leads_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from toolformer_ops.errors import BlockedMigrationError, ServiceError
 from toolformer_ops.local import airflow, object_store, postgres
 from toolformer_ops.local.accounts import relocated_directory
 from toolformer_ops.local.airflow_additions import dropped, read_additions
-from toolformer_ops.local.ports import LOOPBACK, is_free, ports_of, recalled_ports, settle_ports
+from toolformer_ops.local.ports import (
+    LOOPBACK,
+    ReservedPorts,
+    is_free,
+    ports_of,
+    recalled_ports,
+    settle_ports,
+)
 from toolformer_ops.local.state_folder import (
     AIRFLOW,
     OBJECT_STORE,
@@ -104,7 +111,11 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
     paths = StatePaths(settings.state_dir)
     paths.make()
     with locked(paths.lock, f"another `up` or `down` works in {paths.state}"):
-        started = _Startup(settings, paths).run(wanted)
+        startup = _Startup(settings, paths)
+        try:
+            started = startup.run(wanted)
+        finally:
+            startup.reserved_ports.release()
     load_settings.cache_clear()  # the `environment` file is another now
     return started
 
@@ -121,6 +132,7 @@ class _Startup:
         self.wanted_ports = service_settings.wanted_ports()
         self.slots = service_settings.slots(settings.device)
         self.ports: dict[str, int] = {}
+        self.reserved_ports = ReservedPorts()
 
     def run(self, wanted: Collection[str]) -> Settings:
         """Do what is missing, and return the settings with the addresses of the services."""
@@ -247,7 +259,9 @@ class _Startup:
         is_new = not self._living()
         if is_new:
             self.supervisor.shut_down()  # what an `up` left that has failed
-        self.ports = settle_ports(paths, self.wanted_ports) if is_new else recalled_ports(paths)
+        self.ports = (
+            settle_ports(paths, self.wanted_ports, self.reserved_ports) if is_new else recalled_ports(paths)
+        )
         cfg = airflow.configuration(paths, self.secrets, self.ports, sum(self.slots.values()))
         conf = self.supervisor.configuration(postgres.cluster_of(paths.postgres), self.ports)
         other = [] if is_new else self.supervisor.other_settings(conf)
@@ -287,7 +301,9 @@ class _Startup:
         if service not in self._living():
             logger.info("%s: starting", service.replace("_", " "))
             name = _PORT_OF_SERVICE[service]
-            taken = [port for port in ports_of(name, self.ports[name]).values() if not is_free(port)]
+            ports = ports_of(name, self.ports[name]).values()
+            self.reserved_ports.release(ports)
+            taken = [port for port in ports if not is_free(port)]
             if taken:
                 raise ServiceError(
                     f"expected port {taken[0]} to be free for {name}, found another program on it. End that "

@@ -50,6 +50,33 @@ def is_free(port: int) -> bool:
     return True
 
 
+class ReservedPorts:
+    """Ports that a starting `up` has chosen, and on which it listens itself until their service is started.
+
+    Airflow starts a minute after its port was chosen: meanwhile another `up` of this machine sees it as
+    taken.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[int, socket.socket] = {}
+
+    def reserve(self, ports: Collection[int]) -> bool:
+        """Listen on all these ports; False, and on none of them, if another program listens on one."""
+        for port in ports:
+            try:
+                self._servers[port] = socket.create_server((LOOPBACK, port))
+            except (OSError, OverflowError):
+                self.release(ports)
+                return False
+        return True
+
+    def release(self, ports: Collection[int] | None = None) -> None:
+        """Leave these ports to their service; None: all that are reserved."""
+        for port in tuple(self._servers if ports is None else ports):
+            if port in self._servers:
+                self._servers.pop(port).close()
+
+
 def ports_of(name: str, port: int) -> dict[str, int]:
     """Return every port, by name, that a service of `USUAL_PORTS` opens when its address has `port`."""
     if name != "s3":
@@ -64,8 +91,12 @@ def candidate_ports(name: str) -> range:
     return range(_FREE_PORTS.start - distance, _FREE_PORTS.stop - distance)
 
 
-def choose_ports(name: str, *wanted: int, avoid: Collection[int] = ()) -> dict[str, int]:
+def choose_ports(
+    name: str, *wanted: int, avoid: Collection[int] = (), reserved: ReservedPorts | None = None
+) -> dict[str, int]:
     """Return all ports of a service that does not run: with the first `wanted` port whose all are free, else a random one.
+
+    They are added to those that are `reserved`.
 
     Raises:
         ServiceError: 200 random tries found none.
@@ -74,7 +105,9 @@ def choose_ports(name: str, *wanted: int, avoid: Collection[int] = ()) -> dict[s
     random_ports = random.SystemRandom().sample(candidates, _ATTEMPTS)
     for port in (*wanted, *random_ports):
         ports = ports_of(name, port)
-        if not set(avoid) & set(ports.values()) and all(map(is_free, ports.values())):
+        if set(avoid) & set(ports.values()):
+            continue
+        if reserved.reserve(ports.values()) if reserved else all(map(is_free, ports.values())):
             return ports
     raise ServiceError(
         f"expected free ports between {candidates.start} and {_FREE_PORTS.stop} on {LOOPBACK} for {name}, "
@@ -90,11 +123,14 @@ def recalled_ports(paths: StatePaths) -> dict[str, int]:
     return ports
 
 
-def settle_ports(paths: StatePaths, wanted_ports: Mapping[str, int]) -> dict[str, int]:
+def settle_ports(
+    paths: StatePaths, wanted_ports: Mapping[str, int], reserved: ReservedPorts
+) -> dict[str, int]:
     """Return a port for every name, and keep them in `ports.json`; call it while no service runs.
 
-    A service gets the port that `wanted_ports` names, else the one of the last time, else the usual one, or a
-    free one if that is taken.
+    All of them are `reserved`: the caller releases those of a service before it starts it. A service gets the
+    port that `wanted_ports` names, else the one of the last time, else the usual one, or a free one if that
+    is taken.
 
     Raises:
         ServiceError: a port that `wanted_ports` names is itself taken: who set it waits for the service
@@ -104,7 +140,7 @@ def settle_ports(paths: StatePaths, wanted_ports: Mapping[str, int]) -> dict[str
     settled: dict[str, int] = {}
     for name, usual in USUAL_PORTS.items():
         preferred, *others = filter(None, (wanted_ports.get(name), recalled.get(name), usual))
-        settled |= choose_ports(name, preferred, *others, avoid=settled.values())
+        settled |= choose_ports(name, preferred, *others, avoid=settled.values(), reserved=reserved)
         if settled[name] != preferred:
             inner = ports_of(name, preferred).values()
             taken = next((port for port in inner if port in settled.values() or not is_free(port)), preferred)
