@@ -34,8 +34,8 @@ MAX_SHARDS = 64
 def state_dir() -> Path:
     """The folder for everything that a machine keeps: databases, models, indices, logs.
 
-    In a checkout `.toolformer`; installed from a wheel, that of the user's data (XDG), so that it is the same
-    in every folder.
+    In a checkout it is `.toolformer`; installed from a wheel, a folder of the user's data (XDG), so that
+    commands find it from every folder.
     """
     if folder := os.environ.get(STATE_DIR_VARIABLE):
         return Path(folder).resolve()
@@ -332,13 +332,13 @@ class Settings(BaseSettings):
 
     @property
     def index_dir(self) -> Path:
-        """Folder that the BM25 index is built in, and searched if no published one is."""
+        """Folder in which the BM25 index is built; it is searched unless a published index is."""
         is_folder = self.wiki_index and not self.wiki_index.startswith("s3://")
         return Path(self.wiki_index) if is_folder else self.state_dir / "wiki_index"
 
 
 def secret_of(name: str) -> str:
-    """The secret of that name: an environment variable, or else a line of the state folder's `environment` file; or empty."""
+    """The secret of that name, from an environment variable or the state folder's file `environment`; else empty."""
     return os.environ.get(name) or dotenv_values(state_dir() / "environment").get(name) or ""
 
 

@@ -1,6 +1,6 @@
 """The note of a run in Airflow's UI, and Airflow's REST API as a task reaches it.
 
-A task can set no note by Airflow's Task SDK (3.3), so it asks the REST API, as the user of the settings.
+Airflow's Task SDK (3.3) cannot set a note, so a task asks the REST API, as the user whom the settings name.
 """
 
 import logging
@@ -32,7 +32,7 @@ def airflow_client(settings: Settings) -> AirflowClient:
 def set_note(context: Context, text: str) -> None:
     """Set the note of the DAG run.
 
-    If Airflow does not take it, a warning says why, and the run is what it was.
+    If Airflow does not take it, a warning says why, and the run goes on without it.
     """
     instance = context["ti"]
     try:

@@ -1,9 +1,9 @@
 """One audit: what it looks at, its checks page by page, and what it found (tables `audits`, `audit_checks`, `audit_findings`).
 
 A check looks at subjects (a recipe, a corpus, a release) in pages of bounded size. The findings of a page and
-how far the check is are one transaction, so that an audit that was interrupted continues after its last page.
-Each page reads one snapshot of the database, in which a document's rows and its ledger row are both there or
-both not: an audit can run beside the stages.
+how far the check has come are committed together, so that an audit that was interrupted continues after its
+last page. Each page reads one snapshot of the database, in which a document's rows and its ledger row are
+both there or both missing: an audit can run beside the stages.
 """
 
 import json
@@ -36,7 +36,8 @@ MOST_FINDINGS = 1000
 """Findings of one page that are stored: if a whole partition is lost, one example of each document adds
 nothing."""
 ORPHANS_AFTER = timedelta(hours=24)
-"""How long objects, folders and texts that nothing names may be at work."""
+"""The age from which objects, folders and texts that nothing names are orphans; until then a process may be
+writing them."""
 NO_DOCUMENT = "00000000-0000-0000-0000-000000000000"
 
 
@@ -136,12 +137,12 @@ class Auditing:
 
 @dataclass(frozen=True)
 class Check:
-    """One question to some subjects."""
+    """One question about each of some subjects."""
 
     name: str
     subjects: Callable[[Auditing], Sequence[str]]
     page: Callable[[Auditing, str, str], Page]
-    """The page of a subject behind a position; the position is empty at first."""
+    """Computes the page of a subject after a position; the position is empty at first."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +235,7 @@ def run_check(auditing: Auditing, check: Check) -> None:
 
 
 def conclude(auditing: Auditing, checks: Sequence[Check]) -> AuditOutcome:
-    """Close the audit; what it looked at and found."""
+    """Close the audit, and return what it looked at and found."""
     with database.transaction(auditing.engine) as connection:
         rows = database.fetch_all(connection, queries.audits.sums, audit_id=auditing.audit_id)
         count = database.fetch_one(connection, queries.audits.count, audit_id=auditing.audit_id)

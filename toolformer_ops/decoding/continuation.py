@@ -33,10 +33,11 @@ class Continuation:
         self._fed = min(self._fed, length)
 
     def feed(self) -> tuple[int, tuple[int, ...]]:
-        """How many tokens of the continuation are valid in its KV cache, and those that the cache lacks.
+        """Return how many tokens of the continuation its KV cache holds, and the tokens that the cache lacks.
 
-        It counts them as fed. At least one token is lacking, from which the next one is computed: the last
-        one, after a cut. It is the prompt's, and -1 tokens are valid, if the continuation is empty.
+        These count as fed from now on. At least one token is returned, since the next one is computed from
+        it: after a cut the last that is left; of an empty continuation the prompt's last, and the number is
+        -1.
         """
         valid, self._fed = min(self._fed, len(self.ids) - 1), len(self.ids)
         return valid, tuple(self.ids[valid:]) if valid >= 0 else self.prompt_ids[-1:]
@@ -48,14 +49,14 @@ class Continuation:
     def text(self, first: int = 0, end: int | None = None) -> str:
         """The text of tokens `first` to `end` (exclusive).
 
-        It has the white space that these tokens have after what comes before them.
+        It begins with the white space that these tokens have behind the tokens before them.
         """
         return self._behind(
             [*self.prompt_ids[-BORDER_TOKENS:], *self.ids[:first]][-BORDER_TOKENS:], self.ids[first:end]
         )
 
     def text_without(self, spans: Sequence[tuple[int, int]]) -> str:
-        """The whole text without spans of tokens, (first, end)."""
+        """The text of all tokens outside these spans, (first, end)."""
         starts = [0, *(end for _, end in spans)]
         ends = [*(first for first, _ in spans), len(self.ids)]
         outside: list[int] = []

@@ -25,7 +25,7 @@ class Comparison:
 
 
 def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
-    """One for each other evaluation of the same subset and data, in their order."""
+    """A comparison with each other variant's evaluation on the same subset and data, in their order."""
 
     def data(evaluation: Evaluation) -> tuple[object, ...]:
         score = evaluation.score
@@ -39,7 +39,7 @@ def compare(evaluations: Sequence[Evaluation]) -> list[Comparison]:
 
 
 def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
-    """One for each subset and other model, on the inputs that both answered, in the order of the inputs.
+    """A comparison for each subset and other model, on the inputs that both answered, in their order.
 
     Of the model with tools the evaluation with the largest k is taken.
     """
@@ -61,7 +61,7 @@ def compare_inputs(inputs: Iterable[EvaluatedInput]) -> list[Comparison]:
 
 
 def _compared(ours: Sequence[EvaluatedInput], others: Sequence[EvaluatedInput]) -> Comparison | None:
-    """On the inputs that both answered; None if there are none."""
+    """The comparison on the inputs that both answered; None if there are none."""
     theirs = {answer.number: answer.correct for answer in others}
     shared = {
         answer.number: (answer.correct, theirs[answer.number]) for answer in ours if answer.number in theirs

@@ -48,13 +48,14 @@ from toolformer_ops.language_model.throughput import cards_of, training_operatio
 LOGGED_STEPS = 100
 """About how many progress lines a training writes."""
 OPTIMIZERS = {"adamw": "adamw_torch_fused", "adamw_8bit": "adamw_bnb_8bit"}
-"""By the run's choice, transformers' name."""
+"""transformers' name of each optimiser that a run can choose."""
 CHECKPOINTING = next(
     name
     for name in ("activation_checkpointing", "gradient_checkpointing")
     if name in TrainingArguments.__dataclass_fields__
 )
-"""What transformers calls that activations are computed again: the second until 5.17, which GPU images may still have."""
+"""transformers' name of the argument by which activations are computed again: the second up to 5.17, which GPU
+images may still have."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ def train(
 ) -> TrainedModel | None:
     """Train, and write weights (safetensors), tokenizer and logs into the folder's `model`.
 
-    It is None in all processes but the first. Resumes from the last whole checkpoint in the job's folder, if
-    any.
+    Returns None in all processes but the first. Resumes from the last whole checkpoint in the job's folder,
+    if any.
 
     Raises:
         ModelError: the loss stopped being a finite number.
@@ -122,7 +123,7 @@ def train(
     snapshots = (
         Snapshots(settings, recipe.model_id) if settings.sends_checkpoints and arguments.should_save else None
     )
-    # 2. The training. A pass reads no cache, and packing needs that there is none.
+    # 2. The training. A pass needs no KV cache, and packed rows must not have one.
     used_cache = getattr(base.network.config, "use_cache", None)
     base.network.config.use_cache = False
     trainer = _trainer_of(settings, job, base, sequences, arguments, development, checkpoints, log, snapshots)
@@ -249,9 +250,9 @@ def _written_model(
 
 
 def training_arguments(settings: Settings, job: TrainingJob) -> TrainingArguments:
-    """What transformers' Trainer is told.
+    """The arguments of transformers' Trainer.
 
-    If the job names DeepSpeed, models are loaded divided while this exists.
+    If the job names DeepSpeed, models that are loaded while they exist are divided among the processes.
     """
     recipe = job.recipe
     processes = int(os.environ.get(PROCESSES_VARIABLE, "1"))

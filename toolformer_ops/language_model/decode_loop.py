@@ -2,7 +2,7 @@
 
 Greedy continuation of prompts is its simplest task. Sampling calls (`sampling.py`), continuing prompts (here,
 for tools whose answer a language model writes or chooses) and writing with tools (`decoding/together.py`)
-differ in how they choose a token and in what they do at an end; each is a `Task`. A step reads from the
+differ in how they choose a token and in what they do when a row ends; each is a `Task`. A step reads from the
 device once, however many rows there are.
 """
 
@@ -71,7 +71,7 @@ class Task(Protocol[Placement]):
 
 
 class DecodeLoop:
-    """The rows of one task."""
+    """Runs one task: its rows grow in a KV cache, by one token a step."""
 
     def __init__(self, cache: KVCache, task: Task[Any]) -> None:
         self._cache = cache
@@ -79,7 +79,7 @@ class DecodeLoop:
         self._labels = self._tokens = np.zeros(0, dtype=np.int64)  # what each row takes in next
 
     def step(self) -> bool:
-        """One token more for each row that grows; returns whether there was one."""
+        """Decode one token for each row that grows; returns whether any row did."""
         # 1. Prefill the texts for which there is room. 2. Let their rows share them.
         admitted = self._task.admit(self._cache)
         if admitted:
@@ -128,7 +128,7 @@ def generate_texts(
                 f"{max_new_tokens} new ones, found {len(sequence)}. Shorten it, or choose a model with a "
                 "longer window."
             )
-    # 1. What all begin with is read once, leaving at least one token of each.
+    # 1. The tokens with which all prompts begin are read once; at least one token of each is left.
     alike = itertools.takewhile(lambda tokens: len(set(tokens)) == 1, zip(*sequences, strict=False))
     shared = min([sum(1 for _ in alike), *(len(sequence) - 1 for sequence in sequences)])
     prompt = read_prompt(model, sequences[0][:shared] if sequences else ())
@@ -183,7 +183,7 @@ class _Continuations:
         return Chosen(self.model.log_probabilities(hidden).argmax(dim=-1), None)
 
     def end(self, tokens: np.ndarray | None, placement: None, labels: np.ndarray) -> NextTokens:
-        """A continuation ends with the document, at the stop text, or at its most tokens."""
+        """A continuation ends with the document, at the stop text, or after `max_new_tokens`."""
         going: list[tuple[int, int, int]] = []
         likeliest = [] if tokens is None else tokens.tolist()
         for row, (number, token) in enumerate(zip(labels.tolist(), likeliest, strict=True)):

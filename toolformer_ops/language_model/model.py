@@ -50,7 +50,7 @@ class LanguageModel:
     ) -> None:
         """`load` loads the same weights in a number format.
 
-        Without it the model is used for the one in float32 as well.
+        Without it `model` is used where float32 is asked for, too.
         """
         self.identity = identity
         """`name@content hash` or `hub id@revision`: what goes into recipes."""
@@ -122,9 +122,9 @@ class LanguageModel:
     ) -> list[list[CallPosition]]:
         """For each text, the `at_most` word starts with the largest p(" [") above `threshold`.
 
-        They are in the order of the text. `allowed` says of each text which word starts count; all without
-        it. Short texts are read together; each has the same positions, bit for bit, as when it is read alone
-        (on a CPU).
+        They are in the order of the text. `allowed` says for each text which word starts count; None: all.
+        Short texts are read together; each has the same positions, bit for bit, as when it is read alone (on
+        a CPU).
 
         Raises:
             ModelError: the prompt leaves no room for text in the model's window.
@@ -151,7 +151,7 @@ class LanguageModel:
         """A sampler of calls.
 
         It draws `samples` continuations of `call_start` at each position of the texts that are added to it. A
-        continuation's text is all between "[" and "]", or the arrow with `until_arrow`, with what
+        continuation's text is all between "[" and "]" (with `until_arrow`, the arrow), including what
         `call_start` holds of it; equal ones are not merged. The same seed key, position and sample index draw
         with the same random numbers in every batch. Where texts are added soon after `find_positions` (up to
         `memory.kept_text_tokens`), their KV caches are used again.
@@ -193,7 +193,7 @@ class LanguageModel:
         """Whether `bound` proves that no call reaches `prune_below` there.
 
         `bound` is a loss or loss reduction that this model computed. The rounding errors of the model's
-        number format are allowed for. Never for a `prune_below` of 0.
+        number format are allowed for. A `prune_below` of 0 is never proved.
         """
         return scoring.surely_below(bound, prune_below, self.rounding_nats)
 
@@ -214,12 +214,12 @@ class LanguageModel:
         position the call is scored with; None is all.
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
-        `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again, and those
-        without finite losses, in TF32 or float32 (`verification.py`), so that at both thresholds the kept
-        calls are those of float32; with `keep` at `keep_threshold` alone; with `all` every call that may
-        reach `prune_below` in float32, so that they are at each threshold from there on. Those of all texts
-        are computed together. All are nan if a call is so long that the model's window has no room for text
-        behind it.
+        `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again in TF32 or
+        float32 (`verification.py`), and those without finite losses. Then the kept calls are those of float32
+        at both thresholds; with `keep` at `keep_threshold` alone; with `all` at every threshold from
+        `prune_below` on, since every call that may reach it is computed again. The calls of all texts are
+        computed together. All losses of a call are nan if it is so long that the model's window has no room
+        for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
@@ -253,7 +253,7 @@ class LanguageModel:
         )
 
     def _rungs(self, verify: VerifyInFloat32) -> list[Rung]:
-        """The number formats in which losses are computed, one behind the other (`verification.py`)."""
+        """The number formats in which losses are computed, one after the other (`verification.py`)."""
         own = Rung(self.number_format, self.rounding_nats)
         if not self.verifies(verify):
             return [own]
@@ -270,9 +270,9 @@ class LanguageModel:
     ) -> list[list[float]]:
         """L(e(c, r)) of each call alone, nats, in order, in float32, TF32 or the model's own format.
 
-        TF32 is float32 where the device has no other.
+        On a device without TF32 it is float32.
 
-        nan if a call is so long that the model's window has no room for text behind it.
+        A loss is nan if a call is so long that the model's window has no room for text behind it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1, or the number format is none of these.
@@ -306,7 +306,7 @@ class LanguageModel:
 
     @functools.cached_property
     def has_tf32(self) -> bool:
-        """Whether the device computes float32 products in TF32: NVIDIA's from Ampere on."""
+        """Whether the device computes float32 products in TF32, as NVIDIA's do from Ampere on."""
         device = self._model.device
         return (
             device.type == "cuda"
@@ -320,7 +320,7 @@ class LanguageModel:
         With `auto` and `keep` they are if the device has room for both weights.
 
         Raises:
-            ModelError: they are to be, and the device could not hold float32 weights alone.
+            ModelError: the choice asks for it, and the device could not hold even the float32 weights alone.
         """
         if self.number_format == FLOAT32 or choice == "off":
             return False
@@ -336,7 +336,7 @@ class LanguageModel:
 
     @functools.cached_property
     def _has_room(self) -> bool:
-        """Whether float32 weights are kept beside the others. Asked first when only the others are there."""
+        """Whether the device has room for float32 weights, too; measured while only the others are loaded."""
         has_room = self._model.memory.has_room_for(self._model.float32_bytes)
         if not has_room:
             logger.info(
@@ -348,10 +348,7 @@ class LanguageModel:
 
     @functools.cached_property
     def _could_hold_float32(self) -> bool:
-        """Whether float32 weights fit in the place of the others.
-
-        Asked first when only the others are there.
-        """
+        """Whether float32 weights fit instead of the others; measured while only the others are loaded."""
         return self._model.memory.could_hold(self._model.float32_bytes)
 
     @property
@@ -360,7 +357,7 @@ class LanguageModel:
 
     @property
     def _contexts(self) -> ContextBuilder:
-        """Those of the model in its own number format."""
+        """The contexts of the model in its own number format."""
         self._loaded_in(self.number_format)
         return self._builder
 
@@ -368,7 +365,7 @@ class LanguageModel:
     def _in_format(self, number_format: str) -> Iterator[CausalModel]:
         """The model in a number format.
 
-        Within the block products of float32 weights are rounded to TF32 if that is it.
+        Within the block products of float32 weights are rounded to TF32 if that is the format.
         """
         if number_format != TF32:
             yield self._loaded_in(number_format)
@@ -464,13 +461,12 @@ class LanguageModel:
     def id_log_probabilities(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
     ) -> list[tuple[float, bool]]:
-        """Return, for token ids that continue others, their natural log probability.
+        """For ids that continue others: their natural log probability, and whether each is the likeliest.
 
-        With it comes whether each is the most likely one. A pair is at least one id that is given, start
-        token included, and those that continue it.
+        A pair is at least one id to begin with, start token included, and the ids that continue it.
 
         Raises:
-            ModelError: a pair has no id that is given, or all of it but the last id does not fit into the
+            ModelError: a pair has no id to begin with, or all of it but the last id does not fit into the
             model's window.
         """
         results: list[tuple[float, bool]] = []

@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "airflow-dag-processor": (*_AIRFLOW, "dag-processor"),
     "airflow-triggerer": (*_AIRFLOW, "triggerer", "--skip-serve-logs"),
 }
-"""The words that run each part."""
+"""The command line of each part."""
 BUNDLES = (
     {
         "name": "dags-folder",
@@ -59,7 +59,7 @@ _MIGRATE_SECONDS = 300.0
 def configuration(
     paths: StatePaths, generated: GeneratedSecrets, ports: Mapping[str, int], task_slots: int
 ) -> str:
-    """Return what `airflow.cfg` says, with a person's additions (`airflow_additions.py`); it holds secrets.
+    """Return the text of `airflow.cfg` with the user's additions (`airflow_additions.py`); it holds secrets.
 
     Raises:
         ConfigurationError: the additions cannot be used.
@@ -98,7 +98,7 @@ def write_passwords(paths: StatePaths, configuration: str, admin_password: str) 
 def migrate(paths: StatePaths, dsn: str, variables: Mapping[str, str]) -> None:
     """Run `airflow db migrate` with these variables, unless this Airflow has migrated this database.
 
-    Looking into the note of the last migration saves six seconds. The output goes to
+    The note of the last migration says so, six seconds faster than Airflow itself. The output goes to
     `logs/airflow-migration.log`.
 
     Raises:
@@ -140,7 +140,7 @@ def _schema_version(dsn: str) -> str | None:
 
 
 def is_healthy(client: AirflowClient) -> bool:
-    """Whether the API answers and every other part has told the database that it lives."""
+    """Whether the API answers and the heartbeat of every other part is recent."""
     health = client.health()
     return all(health.get(part) == "healthy" for part in _HEALTHY_PARTS)
 

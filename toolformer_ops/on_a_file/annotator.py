@@ -1,4 +1,4 @@
-"""The whole method in one process, on a file, without Airflow or Postgres: what the commands for people do.
+"""The whole method in one process, on a file, without Airflow or Postgres, for the commands that people use.
 
 Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps
 nothing. What reads a corpus raises `CorpusError` if nothing is at its path or, after its last line, if no
@@ -74,7 +74,7 @@ def document_of(text: str, date: str | None) -> Document:
 def run_one(
     settings: Settings, tool_name: str, call_input: str, date: str | None, model_name: Callable[[], str]
 ) -> ToolOutput:
-    """One tool, one input, as a run would ask it; the model is loaded only if the tool asks for it."""
+    """Ask a tool for one input as a run would; the model is loaded only if the tool asks for it."""
     tool = get_tool(tool_name)
     effective_input = tool.effective_input(call_input, tool.spec.as_read(document_of("", date)))
     if effective_input is None:
@@ -121,7 +121,7 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
 def filter_lines(
     settings: Settings, tool_name: str, corpus: Path | str, choices: FilterChoices
 ) -> Iterator[dict[str, Any]]:
-    """`id`, `kept`, `reason` of each document; of each of its paragraphs or pieces, with its number and its place.
+    """`id`, `kept` and `reason` of each document, or of each paragraph or piece with number and offsets.
 
     A record that cannot be read is a refusal with its reason.
     """
@@ -194,7 +194,7 @@ class Models:
 
 
 def models_of(settings: Settings, choices: RunChoices) -> Models:
-    """The models that the choices name; one behind an endpoint has answered for one token.
+    """The models that the choices name; a model behind an endpoint has answered a request for one token.
 
     Raises as `endpoint_beside`.
     """
@@ -217,9 +217,9 @@ class AnnotatedParagraph:
     lines: list[dict[str, Any]]
     """One for each of them."""
     counts: Counter[str]
-    """Counts as those of the stages in the ledger."""
+    """The counts that stages write into the ledger."""
     answers: Counter[str]
-    """How many of its distinct inputs are `with_result`, and each reason of those without one."""
+    """How many of its distinct inputs have a result (`with_result`), and how many have none, by reason."""
     without_result: Counter[str]
     """Its calls that get no result, by the reason: the tool gave none, or what it gave is passed over."""
     seconds: dict[str, float]
@@ -242,7 +242,7 @@ class Annotator:
     def of(
         cls, settings: Settings, corpus: Path | str, tool_name: str, model_name: str, values: dict[str, Any]
     ) -> "Annotator":
-        """For a tool and a corpus, with a run's parameters.
+        """Return the annotator of a tool on a corpus, with a run's parameters.
 
         Raises:
             UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the
@@ -353,13 +353,13 @@ class _ExecutedParagraph:
     sampled: SampledParagraph
     text: ExecutedText
     answers: Counter[str]
-    """How many of the distinct inputs have a result, and each reason for none."""
+    """How many of the distinct inputs have a result (`with_result`), and how many have none, by reason."""
     seconds: float
     """How long the tool took."""
 
     @property
     def weight(self) -> int:
-        """By what the seconds of scoring are shared: its calls times its characters."""
+        """Its share of the seconds of scoring is in proportion to this: its calls times its characters."""
         return len(self.text.calls) * len(self.text.text)
 
 

@@ -30,10 +30,7 @@ def call_in_its_text(row: Row) -> Text:
 
 
 def saved_in_words(row: Row) -> str:
-    """The nats that a call saves: `1.21`, or `at most 0.30` if only a bound is known.
-
-    It is `unknown` if neither.
-    """
+    """The nats that a call saves: `1.21`, `at most 0.30` if only a bound is known, or `unknown`."""
     if row["loss_reduction"] is not None:
         return f"{row['loss_reduction']:.2f}"
     return "unknown" if row["reduction_bound"] is None else f"at most {row['reduction_bound']:.2f}"

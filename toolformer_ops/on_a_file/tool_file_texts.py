@@ -1,6 +1,7 @@
 """The texts that `new-tool` writes: tool files with the keys that are most often changed, and prompts in the form of the paper's.
 
-What others say of a tool, its description for example, is cut, and neither opens a slot nor a call.
+What others have written about a tool, such as its description, is shortened, and can open neither a slot nor
+a call.
 """
 
 import re
@@ -21,7 +22,7 @@ from toolformer_ops.tools.servers.server_file import ServerToolFile
 NO_RESULT = (
     '# result = "{field} and {field.of.it}"  # what of an answer is written, or "/a regular (expression)/"'
 )
-"""In the file of a server's tool, where nothing says what of an answer a text needs."""
+"""A line of a server's tool file, which the user completes: which part of an answer a text needs."""
 DESCRIPTION_CHARACTERS = 300
 TABLES_CHARACTERS = 1000
 """Room of a prompt for the tables of a database, which queries need whole."""
@@ -137,6 +138,6 @@ def rows_shown(opened: Opened) -> str:
 
 
 def one_line(text: str, most: int = DESCRIPTION_CHARACTERS) -> str:
-    """The start of a text of others, `most` characters, as one line that neither opens a slot nor a call."""
+    """The first `most` characters of what others have written, on one line that opens neither slot nor call."""
     line = " ".join(text.split()).translate(str.maketrans("{}[]", "()()"))
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + "..."

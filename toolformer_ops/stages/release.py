@@ -1,9 +1,9 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
 Owns `dataset_releases`, `release_calls`, `run_releases` and `run_overlaps`. A release is named by its
-content, so releasing twice gives the same one. A false-discovery rate is no content: it says something about
-a run at a moment, and changes with texts that keep no call. The card has the rates of the moment at which the
-release was made first, and keeps them; `threshold_counts` has each run's.
+content, so releasing twice gives the same one. A false-discovery rate is not part of that content: it
+describes a run at one moment, and changes with texts that keep no call. The card keeps the rates of the
+moment at which the release was first made; `threshold_counts` has each run's.
 
 The released text is the whole document, also if a tool annotates paragraphs (MT): calls of different tools
 in one document belong in one text, and the paper finetunes on the same texts as its plain data set.
@@ -51,19 +51,19 @@ logger = logging.getLogger(__name__)
 
 RATE_COLUMNS = ("false_discovery_rate", "rate_low", "rate_high", "placebos_scored")
 Rates = Mapping[str, Mapping[str, Any]]
-"""By tool, its false-discovery rate if it is known, by `RATE_COLUMNS`."""
+"""The false-discovery rate of each tool for which it is known: the values of `RATE_COLUMNS`, by tool."""
 UNFINISHED = ("not filtered", "not scored", "without placebos")
-"""What the documents lack that `unfinished_documents` counts."""
+"""What documents lack, for each count of `unfinished_documents`."""
 RELEASE_VERSION = 2
 """Raised when equal calls would give other texts or columns; a column that follows from the others may be
 added."""
 FOLLOWING_VERSION = 2
-"""Raised when `lacks_result` in SQL judges another of equal calls, which decides if a release is
+"""Raised when `lacks_result` in SQL would judge equal calls otherwise; it decides a release with
 `require_following`."""
 PREFIX = "releases"
 CARD = "README.md"
 HOLDS_EVALUATION_DATA = "holds_evaluation_data"
-"""Why the calls in a text are left out, as `yield_by_stage` counts it."""
+"""The reason under which `yield_by_stage` counts the calls of a text that is left out for it."""
 CALL_COLUMNS = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
 OVERLAP_COLUMNS = ("run_id", *(field.name for field in fields(Overlap)), "is_left_out")
 
@@ -78,9 +78,9 @@ class ToolsOfRun:
     """Why a tool is left out, by its name."""
     model_identity: str
     rates: Rates
-    """Those of the run, of the present tools."""
+    """The rates of the present tools in this run."""
     proposer_identity: str | None = None
-    """The model that proposed the calls, if it is another than that which scored them."""
+    """The model that proposed the calls, if another model scored them."""
     endpoint: Mapping[str, str] | None = None
     """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it
     answered."""
@@ -92,14 +92,14 @@ class WrittenRelease:
 
     release_id: str
     definition: dict[str, Any]
-    """What its id is the hash of besides its texts and calls."""
+    """What decides its id besides its texts and calls."""
     rates: Rates
-    """On its card."""
+    """The rates on its card."""
     counts: ReleaseCounts
     left_out: dict[str, dict[str, int]]
     """Kept calls that are not in it, by tool and reason."""
     overlaps: Sequence[Overlap]
-    """What its texts share with evaluation data, with those that are left out for it."""
+    """What texts share with evaluation data, those included that are left out for it."""
     parts: dict[str, Path]
     """The Parquet files by name."""
     card: Path
@@ -127,14 +127,15 @@ class ReleaseOfRun:
 def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
     """Publish what the run kept and register it.
 
-    If nothing has changed since the run before, its release is the run's, and is not made again. That no call
-    was kept is an outcome: the run has no release.
+    If nothing has changed since the run before, its release becomes this run's, and is not made again. A run
+    that kept no call has no release, which is no error.
 
     Raises:
         UsageError: there is no such run.
         NoResultError: no tool is complete, or a text does not come back when its calls are taken out.
         EvaluationDataError: it is to be compared with evaluation data, and they are not there, or of another
-        format. ObjectStoreError, DatabaseError: S3 or Postgres refuse.
+        format.
+        ObjectStoreError, DatabaseError: S3 or Postgres refuse.
     """
     store = ObjectStore(settings)
     store.require_bucket()
@@ -203,8 +204,8 @@ def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | Non
     """The evaluation data that the run's release is compared with; None if it is compared with none.
 
     Raises:
-        UsageError: there is no such run, or none are named.
-        EvaluationDataError: they are not there, or of another format.
+        UsageError: there is no such run, or it names no evaluation data.
+        EvaluationDataError: the data are not there, or of another format.
     """
     choices = RunChoices.parse(require_run(database.connect(settings), run_id).parameters)
     address = choices.compared_with(settings)
@@ -212,7 +213,7 @@ def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | Non
 
 
 def find_overlaps(texts: Iterable[tuple[uuid.UUID, str]], evaluation_data: EvaluationNgrams) -> list[Overlap]:
-    """What texts share with evaluation data by their own words: calls in them, as a release of chains has, are taken out first."""
+    """What texts share with evaluation data by their own words: calls that texts of a chain hold are taken out."""
     tools = tool_names()
     return evaluation_data.overlaps((document_id, take_out(text, tools)) for document_id, text in texts)
 
@@ -272,8 +273,8 @@ def unchanged_release(
 ) -> Row[Any] | None:
     """The release of the run before, if a release of this run would be the same: a row of `release_unchanged`.
 
-    It would be if both release the same tools by the same recipes, thresholds and choices (the definition),
-    the corpus is at the same version, and no row was written since.
+    It would be the same if both release the same tools by the same recipes, thresholds and choices (the
+    definition), the corpus is at the same version, and no row was written since.
     """
     if (before := previous_run(connection, run_id)) is None:
         return None
@@ -342,7 +343,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
     present: list[ReleaseTool] = []
     rates: dict[str, Mapping[str, Any]] = {}
     lacking: dict[str, str] = {}
-    proposer = None  # of all tools the same
+    proposer = None  # all tools have the same
     for row in rows:
         if row.scoring_recipe_id is None:
             lacking[row.tool] = "it was never registered"
@@ -488,9 +489,10 @@ def release_definition(
 ) -> dict[str, Any]:
     """What decides a release besides its calls; part of its id.
 
-    A tool's placebos are named only if they decided which calls are in it, `chained_release` only in a run
-    with chains: the release whose calls its texts hold already. Evaluation data are named, with their hashes,
-    if it was compared with them, and the version of the rule for results that follow if it decided.
+    It names a tool's placebos only if they decided which calls are released, and `chained_release`, the
+    release whose calls the texts hold already, only in a run with chains. It names evaluation data, with
+    their hashes, if the release was compared with them, and the version of the rule for results that follow
+    if that rule decided.
     """
     chained = {} if chained_release is None else {"chained_release": chained_release}
     compared = {} if evaluation_data is None else {"evaluation_data": evaluation_data.definition}

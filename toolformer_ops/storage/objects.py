@@ -1,8 +1,8 @@
 """Objects on S3 through boto3.
 
 They are written only if absent or whole, read again if a connection breaks, and listed by address. boto3
-tries requests again that are not answered, sends large files in parts, and compares checksums. Here is what
-it does not do: a write that met another one (409) is tried again, a read whose connection broke continues at
+repeats requests that are not answered, sends large files in parts, and compares checksums. Here is what it
+does not do: a write that met another one (409) is tried again, a read whose connection broke continues at
 that byte, and every error of boto3 becomes one of ours, with what was asked, where, and the remedy. Does not
 know what the objects are for: `publication.py` does.
 """
@@ -95,7 +95,7 @@ class ObjectHead(NamedTuple):
     size: int
     """Bytes."""
     sha256: str | None
-    """That was stored with it; None if none was."""
+    """The hash that was stored with it; None if none was."""
 
 
 class Objects:
@@ -288,7 +288,7 @@ class Objects:
         return files
 
     def is_there(self, uri: str) -> bool:
-        """Whether there is a file at an s3:// address or below it: no if there is no such bucket.
+        """Whether a file is at an s3:// address or below it; False if the bucket does not exist.
 
         Lists no more than one file.
         """
@@ -397,8 +397,8 @@ class _ObjectBytes(io.RawIOBase):
     If the connection breaks, it is opened again at the same place of the same object. A body that ends early
     is a broken connection too, even if the answer announced no length or a shorter one, as behind a proxy. So
     at the end HEAD says how long the object is, unless the bytes have the hash that was stored with them. If
-    it breaks again and again, `BrokenConnectionError` is raised; `CorruptObjectError` if the object ends
-    before `end`, and another `ObjectStoreError` if it was replaced meanwhile.
+    the connection breaks again and again, `BrokenConnectionError` is raised; `CorruptObjectError` if the
+    object ends before `end`, and another `ObjectStoreError` if it was replaced meanwhile.
     """
 
     def __init__(self, request: Callable[..., Any], uri: str, start: int = 0, end: int | None = None) -> None:

@@ -1,10 +1,10 @@
 """A record of a corpus, made of its fields, or the reason why it is refused.
 
-A text keeps its characters, form feeds and escapes among them; U+0000 alone, which Postgres cannot store,
-becomes its visible picture (U+2400). In "url", "title" and "id" all control characters but tab and line ends
-do.
+A text keeps its characters, control characters included; only U+0000, which Postgres cannot store, becomes
+its visible picture (U+2400). In "url", "title" and "id" every control character but tab and line ends becomes
+its picture.
 
-The rules are those of every format; `corpus_records.py` reads JSON Lines, `corpus_parquet.py` Parquet.
+The rules hold for every format: `corpus_records.py` reads JSON Lines, `corpus_parquet.py` Parquet.
 """
 
 import datetime
@@ -40,10 +40,10 @@ class Record(NamedTuple):
     document_date: datetime.date | None = None
     title: str | None = None
     record_id: str | None = None
-    """The record's own "id": of two records with one id the later counts. Documents are named by their
-    text."""
+    """The record's own "id": of two records with the same id the later one counts. It does not name the
+    document; the text does."""
     escaped_characters: int = 0
-    """How many characters of the text were replaced: U+0000."""
+    """How many U+0000 of the text were replaced."""
     ignored: tuple[str, ...] = ()
     """Why optional fields were left out, such as date_not_understood."""
 
@@ -57,7 +57,7 @@ class Record(NamedTuple):
 
     @property
     def former_document_id(self) -> uuid.UUID | None:
-        """The id that the text had while control characters were replaced; None if it is that of today."""
+        """The id that earlier versions, which replaced control characters, gave the text; None if it is today's."""
         if not self.has_control_characters:
             return None
         return document_id_of(escape_control_characters(self.text)[0])
@@ -176,7 +176,7 @@ def escape_control_characters(text: str) -> tuple[str, int]:
 
 
 def _date(fields: Mapping[str, object], ignored: list[str]) -> datetime.date | None:
-    """The day of writing that the record says; why it says none is added to `ignored`."""
+    """The day on which the record was written, as it says; why a day cannot be used is added to `ignored`."""
     written = fields.get("date")
     if written is None:
         return None

@@ -1,13 +1,12 @@
 """Pod templates: what a deployment says about its pods, as plain Kubernetes manifests, merged with what a stage needs.
 
 The folder of the setting `kubernetes_templates` holds one template for each kind of stage: `gpu.yaml` for
-stages with a model,
-`cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds: resources and GPUs,
-volumes, service account, pull secrets, node selector, tolerations, priority, labels (a queue of Kueue),
-runtime class, further containers, further variables. What a stage needs to be safe is added if a template
-leaves it out. Refused here is what a template must not say for reasons of ours, and what the Kubernetes
-client would lose; what Kubernetes itself refuses, such as a pod that is not "restricted",
-`toolformer-ops doctor --kubernetes` asks its API server.
+stages with a model, `cpu.yaml` for the others, `finetune.yaml` for finetuning. What a template says holds:
+resources and GPUs, volumes, service account, pull secrets, node selector, tolerations, priority, labels (a
+queue of Kueue), runtime class, further containers, further variables. What a stage needs to be safe is added
+if a template leaves it out. This module refuses what a stage forbids a template to say, and what the
+Kubernetes client would lose. What Kubernetes itself refuses, such as a pod that is not "restricted", is found
+by `toolformer-ops doctor --kubernetes`, which asks the API server of the cluster.
 
 Does not use the merging of KubernetesPodOperator (`PodGenerator.reconcile_pods`, cncf-kubernetes 10.25.0): it
 pairs containers by position and not by name, appends volumes and variables that are there already, replaces a
@@ -40,7 +39,7 @@ WRITABLE = {"temporary": "/tmp", "state": STATE_PATH, "cache": CACHE_PATH}  # no
 USER_ID = 10001
 """Not root, and no user of the node; the user of the image."""
 LABELS = {"app.kubernetes.io/part-of": "toolformer"}
-"""By which all stage pods of a namespace are found."""
+"""Labels by which all stage pods of a namespace are found."""
 NOT_FOR_PODS = (
     "airflow_",
     "audit_schedule",
@@ -85,7 +84,7 @@ POD_SECURITY = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 LEFT_TO_THE_CLUSTER = ("runAsUser", "runAsGroup", "fsGroup")
-"""The ones of these that a template says are null."""
+"""Fields of `POD_SECURITY` that a template may leave to the cluster, by the value null."""
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -211,7 +210,7 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
         f"{ENV_PREFIX}CACHE_DIR": CACHE_PATH,
         f"{ENV_PREFIX}DEVICE": "cuda" if gpus else "cpu",
         f"{ENV_PREFIX}IMAGE": settings.kubernetes_image,
-        # Said always: its default follows the device, and the recipes hold the device that the run was
+        # Named always: its default follows the device, and the recipes hold the device that the run was
         # started with.
         f"{ENV_PREFIX}DTYPE": settings.dtype,
         **({MODEL_PARALLEL: "layers"} if is_split else {}),
@@ -235,9 +234,9 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
 
 
 def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template says, and the defaults if it says nothing.
+    """What the template says, and the defaults for what it does not say.
 
-    `null` leaves a user or group to the cluster, and no more.
+    `null` leaves a user or group to the cluster; any other field that is null gets its default.
     """
     chosen = {name: value for name, value in said.items() if value is not None or name in LEFT_TO_THE_CLUSTER}
     return {
@@ -311,7 +310,7 @@ def _read_template(path: Path, text: str, namespace: str) -> dict[str, Any]:
 
 
 def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
-    """What of a template the Kubernetes client loses or changes: it makes the pod that is sent, and says nothing of either."""
+    """The fields of a template that the Kubernetes client drops or changes, which it does without a word."""
     if isinstance(said, dict) and isinstance(taken, dict):
         for name, value in said.items():
             yield from _not_taken(value, taken.get(name), (*keys, name))
@@ -329,7 +328,7 @@ def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, s
 
 
 def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]:
-    """What is wrong with a pod that Kubernetes takes, each with its place."""
+    """What a stage forbids in a pod that Kubernetes would take, each with the keys that lead to it."""
     # 1. A pod with one container `stage`.
     if pod.get("kind") != "Pod" or pod.get("apiVersion") != "v1":
         yield (), "expected `kind: Pod` and `apiVersion: v1`."
@@ -348,7 +347,7 @@ def _problems(pod: dict[str, Any], namespace: str) -> Iterator[tuple[Keys, str]]
     at: Keys = ("spec", "containers", names.index(CONTAINER))
     stage = spec["containers"][at[2]]
 
-    # 2. What is not a template's to say.
+    # 2. Fields that a template must not set.
     for holder, place, field, instead in (
         (stage, at, "image", f"the stages' image is the setting {ENV_PREFIX}KUBERNETES_IMAGE"),
         (stage, at, "command", "the stage is the command"),

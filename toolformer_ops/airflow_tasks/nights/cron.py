@@ -1,7 +1,7 @@
 """Whether a cron expression fires, and at times that a person can foresee.
 
-croniter, which Airflow reads expressions with, takes fields that it draws at random, and days that no month
-has; Airflow then starts no run, and says nothing.
+croniter, by which Airflow reads expressions, also accepts fields that it draws at random, and days that no
+month has: for those Airflow starts no run, and says nothing.
 """
 
 import datetime
@@ -19,7 +19,8 @@ def require_cron(expression: str) -> None:
     """Check a cron expression.
 
     Raises:
-        ValueError: it has not five fields, or fires never or by chance; the message says what is expected.
+        ValueError: it does not have five fields, never fires, or fires at random; the message says what is
+        expected.
     """
     if DRAWN.search(expression):
         raise ValueError("expected times, found a field that is drawn at random (R or H): write the number")

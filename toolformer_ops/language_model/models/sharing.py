@@ -1,9 +1,9 @@
-"""Which models can annotate: those whose layers can share a KV cache, as far as their configuration says it.
+"""Which models can annotate: those whose layers can share a KV cache, as far as config.json tells.
 
 All samples of a text share its keys and values. That needs layers that look back by full or sliding
-attention, and positions that are told to the network by their numbers. Without it each token of a call would
-be a pass over all tokens before it. Imports neither torch nor transformers. The comparison at load decides
-(`language_model/comparison.py`).
+attention, and positions that the network is given as numbers. Without that each token of a call would need a
+pass over all tokens before it. Imports neither torch nor transformers. What decides is the comparison when
+the model is loaded (`language_model/comparison.py`).
 """
 
 import json
@@ -41,7 +41,7 @@ REASONS = {
 
 
 def require_sharing_config(file: Path) -> None:
-    """`require_shared_cache` of a config.json.
+    """Refuse the model of a config.json, as `require_shared_cache` does.
 
     Raises:
         ModelError: also if it is no JSON object.
@@ -59,7 +59,7 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
     """Refuse a model whose configuration names layers that cannot share a KV cache.
 
     Raises:
-        ModelError: it does; the message says which.
+        ModelError: it names such layers; the message says which.
     """
     decoder = config.get("text_config") or config
     reasons = []
@@ -82,12 +82,12 @@ def require_shared_cache(model: str, config: Mapping[str, Any]) -> None:
 
 
 def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
-    """The longest sequence, in tokens, for which rotary positions do not depend on what else a pass holds.
+    """The longest sequence, in tokens, whose rotary positions do not depend on what else a pass holds.
 
-    None says that any is. LongRoPE (Phi 3 with a long window) has one set of factors for passes whose longest
-    sequence is within the length of pre-training, and another for longer ones: a short text beside a long one
-    would have other positions than alone. `rope` is `rope_parameters` of a configuration, by kind of layer in
-    some models.
+    None: there is no such limit. LongRoPE (Phi 3 with a long window) has one set of factors for passes whose
+    longest sequence is within the length of pre-training, and another for longer ones: a short text beside a
+    long one would have other positions than alone. `rope` is `rope_parameters` of a configuration, by kind of
+    layer in some models.
     """
     lengths = []
     for parameters in (rope, *(rope or {}).values()):
@@ -99,7 +99,7 @@ def constant_positions(rope: Mapping[str, Any] | None) -> int | None:
 
 
 def cannot_share(model: str, obstacle: str) -> ModelError:
-    """The error that names what the model has instead of layers that share."""
+    """The error that names what the model has instead of layers that share a KV cache."""
     return ModelError(
         f"{model}: expected layers that can share a KV cache, found {obstacle}. Choose a model with full or "
         "sliding attention, such as Llama, Qwen 2 and 3, Mistral, Gemma 2 and 3, Phi 3, GPT-2 or GPT-J."

@@ -8,8 +8,8 @@ that a machine which is busy with other work gives up no search.
 from typing import Any
 
 SEARCH_SECONDS = 2.0
-"""Longest search, about: the library looks at the clock now and then. A search without a second way through its
-text takes milliseconds a megabyte."""
+"""The longest search, roughly: the library looks at the clock only now and then. A search that never has to
+go back in its text takes milliseconds for a megabyte."""
 
 
 class PatternTimedOutError(Exception):
