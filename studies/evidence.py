@@ -195,6 +195,7 @@ class JudgedCall:
 
 
 SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], bool]]] = {
+    "kept": (lambda call: call.is_kept, lambda call: True),
     "precision": (lambda call: call.is_kept and call.follows, lambda call: call.is_kept),
     "recall": (lambda call: call.is_kept and call.follows, lambda call: call.follows),
     "right": (lambda call: call.is_kept and call.is_right, lambda call: call.is_kept),
@@ -204,6 +205,7 @@ SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], 
 }
 """By name, which calls have something, of which:
 
+    kept                of all calls those that are kept
     precision           of the kept calls those with whose result the text goes on
     recall              of the calls with whose result the text goes on those that are kept
     right               of the kept calls those whose result holds the answer of their sentence
@@ -225,6 +227,11 @@ class RuleFigures:
     def kept(self) -> Interval:
         """Calls a seed."""
         return student([float(of_seed.sum()) for of_seed in self._counts(lambda call: call.is_kept)])
+
+    def total(self, name: str) -> int:
+        """In all seeds together, how many calls the share of this name counts."""
+        has, _ = SHARES[name]
+        return sum(has(call) for call in self._calls)
 
     def share(self, name: str) -> Estimate:
         """A share of `SHARES`."""
@@ -337,10 +344,14 @@ DIFFERENCES: Mapping[str, str] = {
 """By rule, in what it differs from the paper's."""
 
 
+def _same_as_paper(threshold: float) -> set[str]:
+    """The rules that differ from the paper's in nothing for a tool of this threshold, or not in their losses alone."""
+    return {name for name, rule in RULES.items() if rule.in_place or rule.tau == threshold}
+
+
 def rules_table(study: StudyAnswers) -> str:
     """By keep rule: calls a seed, and shares of them with Student's interval and the bootstrap's."""
     threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
-    same = {name for name, rule in RULES.items() if rule.in_place or rule.tau == threshold}
 
     def by_chance(rule: str, name: str) -> str:
         return "" if rule in WITHOUT_A_MODEL else str(study.rule(rule).share(name))
@@ -354,7 +365,28 @@ def rules_table(study: StudyAnswers) -> str:
         Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
         Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
     ]
-    return _table(columns, [rule for rule in DIFFERENCES if rule not in same])
+    return _table(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
+
+
+def counts_table(study: StudyAnswers) -> str:
+    """By keep rule: how many calls of all seeds it keeps, and what they are; for studies in which a seed keeps few."""
+    threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
+
+    def counts(rule: str, name: str) -> str:
+        return str(study.rule(rule).total(name))
+
+    def by_chance(rule: str, name: str) -> str:
+        return "" if rule in WITHOUT_A_MODEL else counts(rule, name)
+
+    columns = [
+        Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
+        Column("calls", lambda rule: counts(rule, "kept")),
+        Column("the text goes on with the result", lambda rule: counts(rule, "precision")),
+        Column("the answer is in the result", lambda rule: counts(rule, "right")),
+        Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
+        Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
+    ]
+    return _table(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
 
 
 def judged_table(judged: JudgedCalls) -> str:
@@ -386,6 +418,7 @@ TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
     "arms": arms_table,
     "reading": reading_table,
     "rules": rules_table,
+    "counts": counts_table,
 }
 """By name, what makes a table of a study's answers."""
 
@@ -395,7 +428,7 @@ def tables(answers: Path, calls: Path) -> str:
     study = StudyAnswers.read(answers, calls)
     plan = study.plan
     head = f"{plan['study']}: seeds {', '.join(map(str, plan['seeds']))}, model {plan['model']}"
-    kinds = TABLES if study.arms else {"rules": rules_table}
+    kinds = TABLES if study.arms else {"rules": rules_table, "counts": counts_table}
     return "\n\n".join([head, *(make(study) for make in kinds.values())])
 
 

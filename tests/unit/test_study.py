@@ -20,7 +20,7 @@ from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
 from studies.arms import RULES, Rule, chosen_texts
-from studies.evidence import StudyAnswers, page_of, rules_table, tables
+from studies.evidence import StudyAnswers, counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import read_sentences
 from studies.plan import SentenceSource, StudyPlan
@@ -680,9 +680,14 @@ def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explai
 
 
 @pytest.mark.usefixtures("made_answers")
-def test_a_study_without_a_trained_arm_has_the_table_of_rules_alone(tmp_path: Path) -> None:
+def test_a_study_without_a_trained_arm_has_tables_of_rules_alone(tmp_path: Path) -> None:
     printed = tables(tmp_path / "made.jsonl.bz2", tmp_path / "calls.jsonl.bz2")
-    assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"]
+    assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"] * 2
+
+
+def test_the_table_of_counts_adds_up_the_calls_of_all_seeds(made_answers: StudyAnswers) -> None:
+    # Kept: two of the first seed's four calls, both of the second's; the text goes on with three of their results.
+    assert cells(counts_table(made_answers), "paper") == ["4", "3", "2", "1", "2"]
 
 
 def test_a_difference_of_two_rules_is_paired_by_seed(made_answers: StudyAnswers) -> None:
