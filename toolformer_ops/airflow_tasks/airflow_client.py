@@ -313,12 +313,13 @@ class AirflowClient:
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task.task_id}/logs/{task.try_number}"
         answer = self.get(path, map_index=task.map_index, full_content="true")
         # An entry is structured (`event`), or a plain line.
-        said = [
-            entry.get("event", "") if isinstance(entry, Mapping) else entry
-            for entry in answer.get("content") or ()
-        ]
-        words = [str(line).strip() for line in said]
-        return [line for line in words if line and not line.startswith(_FOLDING)][-lines:]
+        words = []
+        for entry in answer.get("content") or ():
+            text = entry.get("event", "") if isinstance(entry, Mapping) else entry
+            line = str(text).strip()
+            if line and not line.startswith(_FOLDING):
+                words.append(line)
+        return words[-lines:]
 
     def run_url(self, dag_id: str, run_id: str) -> str:
         """Return the address of the run in the UI."""

@@ -195,12 +195,14 @@ def skip_missed_night(context: Context) -> None:
 
 def tools_without_work(tools: Sequence[str], context: Context, counts: Mapping[str, Any]) -> dict[str, str]:
     """The first tasks of those tools of the DAG that were not chosen, or for which everything is done."""
-    done, asked_for = "everything is done and checked", choices_of(context).tools
-    return {
-        f"{tool}.filter": done if tool in asked_for else f"not asked for: tools does not name {tool}"
-        for tool in tools
-        if tool not in counts["tools"]
-    }
+    chosen_tools = choices_of(context).tools
+    reasons = {}
+    for tool in tools:
+        if tool not in chosen_tools:
+            reasons[f"{tool}.filter"] = f"not asked for: tools does not name {tool}"
+        elif tool not in counts["tools"]:
+            reasons[f"{tool}.filter"] = "everything is done and checked"
+    return reasons
 
 
 def not_needed_after_release(

@@ -6,8 +6,8 @@ from who may edit the DAG and, if the setting `approvers` names people, is one o
 has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
-`approval_hours` counts as a no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What exists
-stays: `finetune_release` trains on the release of such a run.
+`approval_hours` counts as a no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What
+exists stays: `finetune_release` trains on the release of such a run.
 Owns `approvals`.
 """
 

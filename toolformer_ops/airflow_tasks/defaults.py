@@ -79,7 +79,7 @@ WIKI_INDEX = Asset(
 
 
 def newest_index() -> dict[str, str]:
-    """The address of the index that was published last, for the events of `WIKI_INDEX`: pods fetch it there."""
+    """The address of the newest published index, for the events of `WIKI_INDEX`: pods fetch it there."""
     from toolformer_ops.storage import artifacts
 
     return {"address": artifacts.newest(load_settings(), "index") or ""}

@@ -333,10 +333,12 @@ def _tolerations(message: str) -> str:
     """The tolerations, as in a manifest, of the taints that the scheduler's message names, but for the control plane's."""
     taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", message)
     equal = "{{key: {}, operator: Equal, value: {}}}"
-    return ", ".join(
-        equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}"
-        for key, value in taints
-    )
+    tolerations = []
+    for key, value in taints:
+        tolerations.append(
+            equal.format(key, json.dumps(value)) if value else f"{{key: {key}, operator: Exists}}"
+        )
+    return ", ".join(tolerations)
 
 
 def _of(shown: object, path: str, otherwise: Any = None) -> Any:

@@ -155,11 +155,13 @@ class _Stage:
         counts = {
             row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)
         }
-        return [
-            self.read(table, rows=counts.get(stage, 0), checks=self.tool if table == "call_losses" else None)
-            for table, stage in WRITTEN_BY.items()
-            if table != "placebo_losses" or stage in counts
-        ]
+        tables = []
+        for table, stage in WRITTEN_BY.items():
+            if table == "placebo_losses" and stage not in counts:
+                continue
+            checks = self.tool if table == "call_losses" else None
+            tables.append(self.read(table, rows=counts.get(stage, 0), checks=checks))
+        return tables
 
     def table(self, name: str, version: str | None = None) -> dict[str, Any]:
         """A table as a dataset; the corpus at this version, or else at the run's."""
@@ -181,14 +183,14 @@ class _Stage:
                 rowCount=rows
             )
         if checks is not None:
-            assertions = [
-                data_quality_assertions_dataset.Assertion(
-                    assertion=row.check_name,
-                    success=row.success,
-                    severity="error" if row.severity == "fail" else "warn",
+            assertions = []
+            for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks):
+                severity = "error" if row.severity == "fail" else "warn"
+                assertions.append(
+                    data_quality_assertions_dataset.Assertion(
+                        assertion=row.check_name, success=row.success, severity=severity
+                    )
                 )
-                for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks)
-            ]
             facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions)
             facets["dataQualityAssertions"] = facet
         return InputDataset(**(self.table(of) if isinstance(of, str) else of), inputFacets=facets)

@@ -75,10 +75,10 @@ class ReportEvaluation(StageProcess):
 
 def not_asked_for(choices: RunChoices) -> dict[str, str]:
     """What was not asked for, by task with the reason: approvals, the baseline, suites, and the report if no suite is named."""
-    approve = choices.approve
-    reasons = {
-        task: f"not asked for: approve is {approve}" for step, task in APPROVALS.items() if step != approve
-    }
+    reasons = {}
+    for step, task in APPROVALS.items():
+        if step != choices.approve:
+            reasons[task] = f"not asked for: approve is {choices.approve}"
     if not choices.finetune_baseline:
         reasons[BASELINE] = "not asked for: finetune_baseline is false"
     for suite in SUITES:

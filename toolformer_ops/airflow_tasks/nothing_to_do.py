@@ -1,4 +1,4 @@
-"""Stages that are not started if Postgres shows that they would find nothing to do: they need no process and no pod.
+"""Stages that need no process and no pod if Postgres shows that they would find nothing to do.
 
 `placebo`, whose work the task before it mostly does, and `filter`, the first stage of a tool. Any other stage
 has work if its task starts: `tools_to_do` has the scheduler skip the tools without.
@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from toolformer_ops.config import Settings
 
 Question = Callable[[Settings, str, str, str], str | None]
-"""Takes settings, a run's id, a tool and a shard. Returns why there is nothing to do, as a sentence for the log;
-None if there is work."""
+"""Takes settings, a run's id, a tool and a shard. Returns why there is nothing to do, as a sentence for the
+log; None if there is work."""
 
 
 def why_no_placebos(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:

@@ -141,11 +141,19 @@ def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> li
             if allowed:
                 at = min(allowed, key=lambda place: abs(before[place] - before[start] - even))
                 break
-        at = min(end, next((last for first, last in unbroken if first < at < last), at))
+        at = min(end, _end_of_span(at, unbroken))
         pieces.append((start, start + (len(text[start:at].rstrip()) or at - start)))
         match = _SPACE.match(text, at, end)
         start = match.end() if match else at
     return [*pieces, (start, end)] if start < end else pieces
+
+
+def _end_of_span(place: int, spans: Sequence[Span]) -> int:
+    """The end of the span that a place lies inside of; the place itself if it is in none."""
+    for first, last in spans:
+        if first < place < last:
+            return last
+    return place
 
 
 def _is_within(place: int, spans: Sequence[Span]) -> bool:
@@ -167,10 +175,14 @@ def _breaks(text: str, part: Span, paragraph_ends: Sequence[int]) -> Iterator[li
 
 def kept_paragraphs(document: Document, decisions: Sequence[FilterDecision]) -> list[Paragraph]:
     """The paragraphs of a document that a filter kept."""
-    return [
-        Paragraph(
-            document=document, number=item.paragraph, start_char=item.start_char, end_char=item.end_char
-        )
-        for item in decisions
-        if item.kept
-    ]
+    paragraphs = []
+    for item in decisions:
+        if item.kept:
+            paragraph = Paragraph(
+                document=document,
+                number=item.paragraph,
+                start_char=item.start_char,
+                end_char=item.end_char,
+            )
+            paragraphs.append(paragraph)
+    return paragraphs

@@ -121,17 +121,10 @@ class PlaceboDraw:
         self._share = pool.sample_share
         self._results = pool.results
         # The pool's calls are those with the smallest ids: the last bits of the ids are still random.
-        self._keys = np.array(
-            [call.call_id.int & _64_BITS for call in pool.results], dtype=np.uint64
-        )  # (calls,)
-        self._document_numbers = _numbered(call.document_id for call in pool.results)
-        self._documents = np.array(
-            [self._document_numbers[call.document_id] for call in pool.results], dtype=np.int64
-        )  # (calls,)
-        self._text_numbers = _numbered(call.result for call in pool.results)
-        self._texts = np.array(
-            [self._text_numbers[call.result] for call in pool.results], dtype=np.int64
-        )  # (calls,) of each call's result
+        keys = [call.call_id.int & _64_BITS for call in pool.results]
+        self._keys = np.array(keys, dtype=np.uint64)  # (calls,)
+        self._document_numbers, self._documents = _numbered([call.document_id for call in pool.results])
+        self._text_numbers, self._texts = _numbered([call.result for call in pool.results])
 
     def is_sampled(self, call_id: uuid.UUID) -> bool:
         """Whether the call belongs to the sample for the false-discovery rate."""
@@ -213,8 +206,12 @@ def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
 
     It is None without any.
     """
-    compared = [placebo for placebo in placebos if placebo.information is not None and placebo.reason is None]
-    return _mean([placebo.reduction_bound for placebo in compared if placebo.reduction_bound is not None])
+    reductions = []
+    for placebo in placebos:
+        is_compared = placebo.information is not None and placebo.reason is None
+        if is_compared and placebo.reduction_bound is not None:
+            reductions.append(placebo.reduction_bound)
+    return _mean(reductions)
 
 
 def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:
@@ -242,9 +239,11 @@ def run_keeps(
 _64_BITS = 2**64 - 1
 
 
-def _numbered(items: Iterable[Any]) -> dict[Any, int]:
-    """A number for each distinct item, from 0."""
-    return {item: number for number, item in enumerate(dict.fromkeys(items))}
+def _numbered(items: Sequence[Any]) -> tuple[dict[Any, int], np.ndarray]:
+    """A number for each distinct item, from 0, and the number of each item, (items,)."""
+    number_of: dict[Any, int] = {}
+    numbers = [number_of.setdefault(item, len(number_of)) for item in items]
+    return number_of, np.array(numbers, dtype=np.int64)
 
 
 def _mixed(keys: np.ndarray) -> np.ndarray:
@@ -319,27 +318,24 @@ class _Scorer:
 
     def rows(self, wanted: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """The placebos of these keys."""
-        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first, a placebo is compared by this
-        #    loss, which is needed.
-        with_result = self._losses(
-            (key for key in wanted if key[1] > 1 or not self._is_pruned(self._bound(key))),
-            lambda key: self._result(key).result,
-        )
-        # 2. L(e(c, "")), if it decides and was not computed with the call, since the call's own result saves
-        #    too little.
-        without_result = self._losses(
-            (
-                key
-                for key, loss in with_result.items()
-                if key[1] == 1
-                and self._call(key).scored.loss_without_result is None
-                and math.isfinite(loss)
-                and not self._is_pruned(self._bound(key) - loss)
-            ),
-            lambda _: "",
-        )
+        # 1. L(e(c, r')), if no term of L- proves enough.
+        undecided = [key for key in wanted if self._needs_loss(key)]
+        with_result = self._losses(undecided, lambda key: self._result(key).result)
+        # 2. L(e(c, "")), if it decides.
+        open_keys = [key for key in with_result if self._needs_loss_without(key, with_result[key])]
+        without_result = self._losses(open_keys, lambda _: "")
         # 3. The rows.
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
+
+    def _needs_loss(self, key: Key) -> bool:
+        """Whether L(e(c, r')) is needed: beyond the first a placebo is compared by it, whatever its bound."""
+        return key[1] > 1 or not self._is_pruned(self._bound(key))
+
+    def _needs_loss_without(self, key: Key, loss: float) -> bool:
+        """Whether L(e(c, "")) decides; a call whose own result saves too little was computed without it."""
+        if key[1] > 1 or self._call(key).scored.loss_without_result is not None:
+            return False
+        return math.isfinite(loss) and not self._is_pruned(self._bound(key) - loss)
 
     def compared(self, losses: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """Return the rows, with information, of the sampled placebos that reach `prune_below`.
@@ -356,12 +352,11 @@ class _Scorer:
         rows = self.rows(missing) if missing else {}
         for index, other_keys in others.items():
             first = losses[index, 1]
-            nats_of_others = [(rows.get(key) or losses[key]).loss_with_result for key in other_keys]
-            saved = [
-                nats - first.loss_with_result
-                for nats in nats_of_others
-                if nats is not None and first.loss_with_result is not None
-            ]
+            saved = []
+            for key in other_keys:
+                nats = (rows.get(key) or losses[key]).loss_with_result
+                if nats is not None and first.loss_with_result is not None:
+                    saved.append(nats - first.loss_with_result)
             rows[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
         return rows
 

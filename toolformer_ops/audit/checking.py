@@ -268,13 +268,11 @@ def run_checks(
         # 2. The rows that break each claim, and how many there are to check.
         claims = claims_of(scope)
         names = {claim.scopes[scope] for claim in claims}
-        batches = {
-            name: name if name.startswith("checked_") else f"({queries.checks[name].sql}) as rows_to_check"
-            for name in names
-        }
-        counts: dict[str, int] = {}
+        batches, counts = {}, {}
         with database.transaction(own_engine) as connection:
-            for name, batch in batches.items():
+            for name in names:
+                is_table = name.startswith("checked_")
+                batches[name] = batch = name if is_table else f"({queries.checks[name].sql}) as rows_to_check"
                 count = queries.Statement(f"rows of {name}", f"select count(*) as rows from {batch}")  # noqa: S608
                 counts[name] = database.fetch_all(connection, count, **parameters)[0].rows
             for claim in claims:

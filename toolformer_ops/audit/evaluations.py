@@ -7,6 +7,7 @@ does not. Nothing is left of a perplexity to compute it from.
 
 import hashlib
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,11 +77,8 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
             remedy,
         )
         return
-    own = [
-        item for item in file
-        if (item.suite, item.subset, item.model, item.variant, item.call_start_rank)
-        == (row.suite, row.subset, row.model, row.variant, row.call_start_rank)
-    ]  # fmt: skip
+    key = operator.attrgetter("suite", "subset", "model", "variant", "call_start_rank")
+    own = [item for item in file if key(item) == key(row)]
     numbers: Mapping[str, Any] = vars(ShareCorrect.of(own)) if own else {"inputs": 0}
     differing = [name for name, value in numbers.items() if not _equal(getattr(row, name), value)]
     if not differing:
@@ -93,6 +91,15 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
     if not is_same_file:
         what += f"; the file {row.inputs_uri} is not the one with the hash {row.inputs_sha256}"
     page.add("changed", "evaluation_scores", place, what, remedy)
+
+
+def _differing(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """The parts of a recipe's definition that are stored otherwise, but for those of the code, as text."""
+    differing = []
+    for name, value in expected.items():
+        if name not in OF_CODE and name in stored and stored[name] != value:
+            differing.append(f"{name} {value!r}, found {stored[name]!r}")
+    return differing
 
 
 def _equal(stored: object, computed: object) -> bool:
@@ -118,11 +125,7 @@ def models_of_runs(auditing: Auditing, run_id: str, _: str) -> Page:
             choices=RunChoices.parse(row.parameters).part(FinetuningChoices),
             without_calls=row.without_calls,
         )
-        differing = [
-            f"{name} {value!r}, found {row.definition[name]!r}"
-            for name, value in recipe.definition.items()
-            if name not in OF_CODE and name in row.definition and row.definition[name] != value
-        ]
+        differing = _differing(recipe.definition, row.definition)
         if differing:
             kind = "baseline" if row.without_calls else "model"
             what = f"expected a model of the run, with {differing[0]} in {row.model_id}"

@@ -90,13 +90,13 @@ def stage_rows(stage: str) -> Check:
         # The ledger of rows that are in the history alone stays; `audit/history.py` looks at their files.
         # Which inputs an execution has asked is in the calls.
         in_history = auditing.in_history_alone()
-        tools = (
-            tool
-            for tool in auditing.subjects.tools
-            if tool.sampling_recipe_id not in in_history or stage == "filter"
-        )
-        recipe_ids = dict.fromkeys(_recipe(tool, stage) for tool in tools)
-        return [recipe_id for recipe_id in recipe_ids if recipe_id and recipe_id not in in_history]
+        recipe_ids: dict[str, None] = {}  # in order, each once
+        for tool in auditing.subjects.tools:
+            recipe_id = _recipe(tool, stage)
+            has_rows = tool.sampling_recipe_id not in in_history or stage == "filter"
+            if has_rows and recipe_id and recipe_id not in in_history:
+                recipe_ids[recipe_id] = None
+        return list(recipe_ids)
 
     return Check(f"{stage} rows", recipes, page)
 
@@ -241,12 +241,12 @@ def _comparable(numbers: Numbers) -> Numbers:
 
 
 def _comparable_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        # The ends of an interval may differ in their last digits on another machine.
-        name: float(f"{value:.9g}") if isinstance(value, float) else value
-        for name, value in row.items()
-        if name not in ("run_id", "seconds", "counted_at")
-    }
+    comparable = {}
+    for name, value in row.items():
+        if name not in ("run_id", "seconds", "counted_at"):
+            # The ends of an interval may differ in their last digits on another machine.
+            comparable[name] = float(f"{value:.9g}") if isinstance(value, float) else value
+    return comparable
 
 
 def _recipe(tool: Row[Any], stage: str) -> str | None:

@@ -82,13 +82,17 @@ def evaluate(
     # 2. Each model on each suite.
     outcome = Outcome()
     suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
+    if compare:
+        ranks.add(0)
     # Each k once, 0 first.
-    names: tuple[Variant, Variant] = ("disabled", "with_tools")
-    variants = [(names[rank > 0], rank) for rank in sorted({0, *ranks} if compare else ranks)]
-    allowed = typed_tools(tools or ()) or None
-    entrants = [_entrant(settings, model, variants, allowed)]
-    others: tuple[tuple[str, Variant], ...] = ((base, "base"), (without_calls, "without_calls"))
-    entrants += [_entrant(settings, address, [(variant, 0)], ()) for address, variant in others if address]
+    variants: list[tuple[Variant, int]] = []
+    for rank in sorted(ranks):
+        variants.append(("with_tools" if rank > 0 else "disabled", rank))
+    entrants = [_entrant(settings, model, variants, typed_tools(tools or ()) or None)]
+    if base:
+        entrants.append(_entrant(settings, base, [("base", 0)], ()))
+    if without_calls:
+        entrants.append(_entrant(settings, without_calls, [("without_calls", 0)], ()))
     run(entrants, suites, outcome)
     # 3. Inputs, and scores.
     if out is not None:

@@ -199,32 +199,23 @@ def changes(
     typer.echo(summary.as_text())
     if counts:
         typer.echo()
-        _print_table(
-            ("tool", "calls", "reason", "in texts"),
-            [
-                (
-                    count.tool,
-                    f"{'+' if count.is_added else '-'}{count.calls:,}",
-                    count.reason,
-                    f"{count.texts:,}",
-                )
-                for count in counts
-            ],
-        )
+        count_rows = []
+        for count in counts:
+            change = f"{_sign(count)}{count.calls:,}"
+            count_rows.append((count.tool, change, count.reason, f"{count.texts:,}"))
+        _print_table(("tool", "calls", "reason", "in texts"), count_rows)
     if listed:
-        _print_table(
-            ("document", "at", "call", "reason", "detail"),
-            [
-                (
-                    str(call.document_id),
-                    "" if call.position_char is None else str(call.position_char),
-                    f"{'+' if call.is_added else '-'} {call.call_text or call.tool} -> {call.result or ''}",
-                    call.reason,
-                    call.detail or "",
-                )
-                for call in listed
-            ],
-        )
+        call_rows = []
+        for call in listed:
+            position = "" if call.position_char is None else str(call.position_char)
+            written = f"{_sign(call)} {call.call_text or call.tool} -> {call.result or ''}"
+            call_rows.append((str(call.document_id), position, written, call.reason, call.detail or ""))
+        _print_table(("document", "at", "call", "reason", "detail"), call_rows)
+
+
+def _sign(change: Any) -> str:
+    """The sign of what came or went."""
+    return "+" if change.is_added else "-"
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -352,7 +352,8 @@ def audit_all(
 
     lines: list[str] = []
     outcome = audit(load_settings(), sample=sample, seed=seed, say=lines.append)
-    _print_result({"report": "\n".join(f"- {line}" if not line.startswith("- ") else line for line in lines)})
+    report = "\n".join(f"- {line.removeprefix('- ')}" for line in lines)
+    _print_result({"report": report})
     require_sound(outcome)
 
 

@@ -4,14 +4,14 @@ The 9,400 questions are made from a seed. The paper draws 500 current dates and 
 within four years, and states how many questions each of its seven templates gives. These numbers come out
 exactly so (the dates counted in the order in which they were drawn):
 
-    template      question                            which current dates         a date gives          questions
-    days_between  How many days ago was / until       1-200 past, 201-400 future  1                           400
-    was_ago       What ... was it N units ago?        1-200, a past date          4 what                      800
-    will_be_in    What ... will it be in N days?      201-400, a future date      4 what                      800
-    day_of_date   What day of the week is/was it on   1-400                       1                           400
-    around_today  What ... is/was it today, ...?      301-500                     4 what x 5 days           4,000
-    holiday_date  What ... is/was HOLIDAY this year?  401-500                     3 what x 6 holidays       1,800
-    holiday_from  How many units ago/until HOLIDAY?   401-500                     4 units x 3 of these      1,200
+    template     question                           which current dates        a date gives         questions
+    days_between How many days ago was / until      1-200 past, 201-400 future 1                          400
+    was_ago      What ... was it N units ago?       1-200, a past date         4 what                     800
+    will_be_in   What ... will it be in N days?     201-400, a future date     4 what                     800
+    day_of_date  What day of the week is/was it on  1-400                      1                          400
+    around_today What ... is/was it today, ...?     301-500                    4 what x 5 days          4,000
+    holiday_date What ... is/was HOLIDAY this year? 401-500                    3 what x 6 holidays      1,800
+    holiday_from How many units ago/until HOLIDAY?  401-500                    4 units x 3 of these     1,200
 
 "what" is day of the week, day of the month, month and year (no year for a holiday of this year); units are
 days, weeks, months and years. In was_ago the unit is drawn for each question from those of which at least one

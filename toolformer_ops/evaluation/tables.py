@@ -51,6 +51,11 @@ class Cell:
         """Its 95 % interval as text."""
         return f"{self.show(self.score.low)}{NOTHING}{self.show(self.score.high)}"
 
+    @property
+    def with_interval(self) -> str:
+        """The score and its 95 % interval in words."""
+        return f"{self.shown} ({self.show(self.score.low)} to {self.show(self.score.high)})"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -172,12 +177,7 @@ def print_tables(scores: Sequence[SuiteScore], comparisons: Sequence[Comparison]
             columns.append(f"{column.subset} ({by}n {column.inputs})")
         rows: list[tuple[str, ...]] = []
         for row in table.rows:
-            cells = (
-                f"{cell.shown} ({cell.show(cell.score.low)} to {cell.show(cell.score.high)})"
-                if cell
-                else NOTHING
-                for cell in row.cells
-            )
+            cells = [cell.with_interval if cell else NOTHING for cell in row.cells]
             rows.append((variant_title(VARIANTS[row.series], row.k), *cells))
         told = "calls disabled, 95 % interval over texts"
         if not table.lower_is_better:

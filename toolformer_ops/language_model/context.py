@@ -120,14 +120,18 @@ class ContextBuilder:
         most, long = self._model.memory.pass_tokens, self._model.sizes.long_text_tokens
         between = self._tokenization.continuation(prompt.after_text, after=".")
         # About what both copies of a window take.
-        lengths = [2 * (window.end - window.start) for _, window in windows]
+        sizes = []
+        for _, window in windows:
+            tokens = 2 * (window.end - window.start)
+            sizes.append(tokens if tokens < long else most)
         parted = padded_parts if self._model.texts_together else consecutive_parts
-        for part in parted([most if length >= long else length for length in lengths], most):
+        for part in parted(sizes, most):
             keys = [(prompt, windows[number][0].text, windows[number][1]) for number in part]
             contexts = {key: self._kept.pop(key) for key in dict.fromkeys(keys) if key in self._kept}
-            missing = {
-                key: windows[number] for key, number in zip(keys, part, strict=True) if key not in contexts
-            }
+            missing = {}
+            for key, number in zip(keys, part, strict=True):
+                if key not in contexts:
+                    missing[key] = windows[number]
             # 1. Those that are not kept, behind the prompt in one pass.
             if missing:
                 copies = [self._copies(prompt, between, text, window) for text, window in missing.values()]

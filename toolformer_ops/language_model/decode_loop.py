@@ -174,9 +174,13 @@ class _Continuations:
             joining[number] = rest
             tokens += len(rest)
         cache.join([CachedText(self.prompt)] * len(joining), list(joining))
-        longer = {number: rest[:-1] for number, rest in joining.items() if len(rest) > 1}
-        cache.extend(list(longer), list(longer.values()))
-        return {number: rest[-1] for number, rest in joining.items()}
+        beginnings, last_tokens = {}, {}
+        for number, (*beginning, last) in joining.items():
+            last_tokens[number] = last
+            if beginning:
+                beginnings[number] = beginning
+        cache.extend(list(beginnings), list(beginnings.values()))
+        return last_tokens
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[None]:
         """The most likely token of each row, (rows,)."""

@@ -15,7 +15,6 @@ rounding, and so do those of mixtures of experts, whose matrix products take the
 together. Chooses no token: `decode_loop.py` does.
 """
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -120,7 +119,7 @@ class KVCache:
             order = sorted(part, key=lambda number: row_of[labels[number]])
             counts = [len(tokens[number]) for number in order]
             rows = np.array([row_of[labels[number]] for number in order])
-            ids = np.array(list(itertools.chain.from_iterable(tokens[number] for number in order)))
+            ids = np.concatenate([tokens[number] for number in order])
             states = self._append(rows, np.array(counts), ids)
             states_by_number.update(zip(order, states.split(counts), strict=True))  # type: ignore[no-untyped-call]
         return [states_by_number[number] for number in range(len(tokens))]

@@ -43,10 +43,10 @@ def fill_passes(sequences: Sequence[Sequence[int]], at_most: int, *, share: bool
     Sequences that begin alike are next to each other; with `share` the tokens that they share count once.
     """
     order = sorted(range(len(sequences)), key=lambda index: (tuple(sequences[index]), index))
-    own = [
-        len(sequences[index]) - (_shared_tokens(sequences[before], sequences[index]) if share else 0)
-        for before, index in itertools.pairwise(order)
-    ]
+    own = []
+    for before, index in itertools.pairwise(order):
+        shared = _shared_tokens(sequences[before], sequences[index]) if share else 0
+        own.append(len(sequences[index]) - shared)
     total = sum(own) + sum(len(sequences[index]) for index in order[:1])
     even = total / max(1, -(-total // at_most))
     batch: list[int] = []
@@ -162,15 +162,11 @@ class PackedSequences:
             tensor.index_select(0, self._padded).split(self._lengths)  # type: ignore[no-untyped-call]
             for tensor in (queries, keys, values)
         )
-        mixed_padded = torch.cat(
-            [
-                _attention(own_queries[None], own_keys[None], own_values[None], window, scale, softcap)[0]
-                for own_queries, own_keys, own_values in zip(
-                    padded_queries, padded_keys, padded_values, strict=True
-                )
-            ]
-        )
-        return mixed_padded.index_select(0, self._added)
+        attended = []
+        for own_queries, own_keys, own_values in zip(padded_queries, padded_keys, padded_values, strict=True):
+            own = _attention(own_queries[None], own_keys[None], own_values[None], window, scale, softcap)
+            attended.append(own[0])
+        return torch.cat(attended).index_select(0, self._added)
 
     def _in_buckets(self, heads: Heads, window: int | None, scale: float, softcap: float | None) -> Tensor:
         """Causal attention of each sequence, (tokens, heads, width), those of similar lengths together."""

@@ -74,7 +74,8 @@ def text_losses(
                 scaled = torch.tensor(starts, device=log_probs.device) & (wanted != marker)
                 values += torch.where(scaled, chosen - rest, chosen).tolist()
             nats[index] -= sum(values)
-    return [
-        TextLoss(loss, max(0, len(text) - first), len(text.char_span(first, len(text)).encode()))
-        for loss, text in zip(nats, texts, strict=True)
-    ]
+    losses = []
+    for loss, text in zip(nats, texts, strict=True):
+        scored = text.char_span(first, len(text))
+        losses.append(TextLoss(loss, max(0, len(text) - first), len(scored.encode())))
+    return losses

@@ -155,13 +155,11 @@ def training_operations(network: Any, trained: Any) -> float | None:
         return None
     embeddings, head = network.get_input_embeddings().weight, network.get_output_embeddings()
     is_tied = head is not None and head.weight is embeddings
-    return float(
-        sum(
-            _numbers(weight) * (TRAINED if weight.requires_grad else FROZEN)
-            for weight in trained.parameters()
-            if weight is not embeddings or is_tied
-        )
-    )
+    operations = 0
+    for weight in trained.parameters():
+        if weight is not embeddings or is_tied:
+            operations += _numbers(weight) * (TRAINED if weight.requires_grad else FROZEN)
+    return float(operations)
 
 
 def pass_operations(network: Any) -> tuple[float | None, float | None]:

@@ -204,10 +204,8 @@ class Tokenization:
         """
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
         byte = f"<0x{ord(character):02X}>"  # the name of a byte that a vocabulary falls back to
-        return (
-            frozenset(id_ for token, id_ in vocabulary.items() if character in token or token == byte)
-            - self.end_ids
-        )
+        with_character = {id_ for token, id_ in vocabulary.items() if character in token or token == byte}
+        return frozenset(with_character - self.end_ids)
 
     @functools.cached_property
     def size(self) -> int:
@@ -280,9 +278,8 @@ class Tokenization:
             ids = (*self.marker_ids, *self.continuation(text.removeprefix(CALL_START), after="["))
         last = self._backend.id_to_token(ids[-1])
         vocabulary = self._backend.get_vocab(with_added_tokens=True)
-        return CallStart(
-            ids[:-1], tuple(sorted(id_ for token, id_ in vocabulary.items() if token.startswith(last)))
-        )
+        longer = [id_ for token, id_ in vocabulary.items() if token.startswith(last)]
+        return CallStart(ids[:-1], tuple(sorted(longer)))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included; bytes that are not yet a character come as U+FFFD."""

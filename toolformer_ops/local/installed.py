@@ -8,4 +8,8 @@ def installed_file(package: str, path: str) -> Path | None:
     """A file of a package by its path in it; None if there is none."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
-    return next((file for folder in folders or () if (file := Path(folder, path)).is_file()), None)
+    for folder in folders or ():
+        file = Path(folder, path)
+        if file.is_file():
+            return file
+    return None

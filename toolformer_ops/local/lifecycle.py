@@ -265,11 +265,9 @@ class _Startup:
         cfg = airflow.configuration(paths, self.secrets, self.ports, sum(self.slots.values()))
         conf = self.supervisor.configuration(postgres.cluster_of(paths.postgres), self.ports)
         other = [] if is_new else self.supervisor.other_settings(conf)
-        other += [
-            f"{ENV_PREFIX}{name.upper()}_PORT"
-            for name, port in self.wanted_ports.items()
-            if self.ports[name] != port
-        ]
+        for name, port in self.wanted_ports.items():
+            if self.ports[name] != port:
+                other.append(f"{ENV_PREFIX}{name.upper()}_PORT")
         if AIRFLOW not in self._living():
             airflow.write_passwords(paths, cfg, self.secrets.airflow_admin)
             write_private(paths.airflow_configuration, cfg)

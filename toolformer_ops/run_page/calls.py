@@ -404,10 +404,8 @@ def _scan(
     while True:
         started = time.monotonic()
         # 1. The next keys of the order.
-        place = {
-            f"after_{name}": str(value) if isinstance(value, uuid.UUID) else value
-            for name, value in zip(order.columns, after, strict=True)
-        }
+        bound_key = [str(value) if isinstance(value, uuid.UUID) else value for value in after]
+        place = {f"after_{column}": value for column, value in zip(order.columns, bound_key, strict=True)}
         name = queries.page_calls.scan_in_text_order if in_text_order else queries.page_calls.scan
         scanned = fetch_all(connection, name, **{**values, **place}, scanned=look)
         looked_at += len(scanned)
@@ -420,9 +418,7 @@ def _scan(
                 sql.Literal([str(row.variant_id) for row in scanned]),
             )
             if in_text_order:
-                key = sql.SQL("({}, {}, {}::uuid)").format(
-                    *(sql.Literal(str(v) if isinstance(v, uuid.UUID) else v) for v in after)
-                )
+                key = sql.SQL("({}, {}, {}::uuid)").format(*map(sql.Literal, bound_key))
                 among = sql.SQL("{} and (ordinal, position_char, call_uuid) > {}").format(among, key)
             else:
                 ids = sql.Literal([str(row.call_id) for row in scanned])

@@ -93,7 +93,9 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
 
 def _cells(example: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     """An example's values in the order of the columns, long ones cut."""
-    texts = ["" if example.get(name) is None else str(example[name]) for name in columns]
-    return tuple(
-        text if len(text) <= EXAMPLE_CHARACTERS else f"{text[: EXAMPLE_CHARACTERS - 1]}…" for text in texts
-    )
+    cells = []
+    for name in columns:
+        value = example.get(name)
+        text = "" if value is None else str(value)
+        cells.append(text if len(text) <= EXAMPLE_CHARACTERS else f"{text[: EXAMPLE_CHARACTERS - 1]}…")
+    return tuple(cells)

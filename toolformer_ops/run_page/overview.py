@@ -108,10 +108,9 @@ def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]
         "thresholds": queries.page.thresholds,
         "given_up": queries.page.given_up,
     }
-    numbers = {
-        name: fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
-        for name, statement in statements.items()
-    }
+    numbers: dict[str, list[Any]] = {}
+    for name, statement in statements.items():
+        numbers[name] = fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
     if run.state == RUNNING:
         # Last, so that nothing that was counted above is added again: a page shows what came since then.
         numbers["own_work"] = own_work(connection, run)
@@ -290,28 +289,28 @@ def funnel(rows: Iterable[Any]) -> list[FunnelRow]:
     for row in rows:
         counts_by_tool.setdefault((row.step, row.stage, row.is_loss, row.reason), {})[row.tool] = row.count
     order = list(COUNTED)
-    numbered_rows = [
-        (step, FunnelRow(stage, reason, title(reason), is_loss, counts))
-        for (step, stage, is_loss, reason), counts in counts_by_tool.items()
-    ]
+    numbered_rows = []
+    for (step, stage, is_loss, reason), counts in counts_by_tool.items():
+        row = FunnelRow(stage, reason, title(reason), is_loss, counts)
+        if row.total or not is_loss:
+            numbered_rows.append((step, row))
 
     def place(item: tuple[int, FunnelRow]) -> tuple[int, bool, int]:
         step, row = item
         rank = order.index(row.reason) if row.reason in order else len(order)
         return step, row.is_loss, -row.total if row.is_loss else rank
 
-    return [row for _, row in sorted(numbered_rows, key=place) if row.total or not row.is_loss]
+    return [row for _, row in sorted(numbered_rows, key=place)]
 
 
 def device_hours(run: ShownRun, work: Sequence[Any]) -> dict[str, float | None]:
     """Hours on the device: what the run took so far, and between which bounds it was expected."""
     device_tools = tools_on_device()
-    seconds = sum(
-        row.seconds
-        for row in work
-        if row.stage in ("sample", "score", "placebo")
-        or (row.stage == "execute" and row.tool in device_tools)
-    )
+    seconds = 0.0
+    for row in work:
+        executes_on_device = row.stage == "execute" and row.tool in device_tools
+        if executes_on_device or row.stage in ("sample", "score", "placebo"):
+            seconds += row.seconds
     expected = (run.estimate or {}).get("total") or {}
     return {
         "taken": seconds / 3600,

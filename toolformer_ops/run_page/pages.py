@@ -24,14 +24,14 @@ from toolformer_ops.runs.reasons import title
 from toolformer_ops.shown_text import visible
 
 TEMPLATES = Path(__file__).parent / "templates"
+ASSETS_FOLDER = Path(__file__).parent / "assets"
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_CONTENTS = {path.name: path.read_bytes() for path in sorted(ASSETS_FOLDER.iterdir())}
 ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
-    {
-        path.name: ({".css": "text/css", ".js": "text/javascript"}[path.suffix], path.read_bytes())
-        for path in sorted((Path(__file__).parent / "assets").iterdir())
-    }
+    {name: (MEDIA_TYPES[Path(name).suffix], content) for name, content in _CONTENTS.items()}
 )
 """Media type and content of every file that a page loads."""
-ASSETS_VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
+ASSETS_VERSION = hashlib.sha256(b"".join(_CONTENTS.values())).hexdigest()[:12]
 """Part of their addresses, so that browsers may keep them."""
 HEADERS = MappingProxyType(
     {

@@ -344,9 +344,10 @@ class SamplingChoices(Choices):
         if chosen["max_call_tokens"] is None:
             chosen["max_call_tokens"] = call_budget(spec.name, prompt)
         chosen["sample_until"] = chosen["sample_until"] or "bracket"
-        return ToolSamplingChoices(
-            **{name: getattr(spec, name) if value is None else value for name, value in chosen.items()}
-        )
+        for name, value in chosen.items():
+            if value is None:
+                chosen[name] = getattr(spec, name)
+        return ToolSamplingChoices(**chosen)
 
 
 class ToolSamplingChoices(SamplingChoices):
@@ -526,7 +527,7 @@ class FinetuningChoices(Choices):
     @classmethod
     def _targets_are_a_set(cls, targets: tuple[str, ...]) -> tuple[str, ...]:
         names = {target.strip() for target in targets}
-        return tuple(sorted(name for name in names if name))
+        return tuple(sorted(names - {""}))
 
     @property
     def lora_alpha(self) -> int:
@@ -592,11 +593,10 @@ class RunChoices(
         sent = {name: value for name, value in values.items() if value is not None}
         # 1. One field a tool.
         thresholds = sent.get("keep_thresholds", {})
-        by_tool = {
-            registered_name(name.removeprefix(THRESHOLD_OF)): sent.pop(name)
-            for name in list(sent)
-            if name.startswith(THRESHOLD_OF)
-        }
+        by_tool = {}
+        for name in list(sent):
+            if name.startswith(THRESHOLD_OF):
+                by_tool[registered_name(name.removeprefix(THRESHOLD_OF))] = sent.pop(name)
         if by_tool and isinstance(thresholds, Mapping):
             if twice := sorted(set(by_tool) & set(map(registered_name, thresholds))):
                 raise ValueError(
@@ -647,14 +647,15 @@ class RunChoices(
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']} (found {item['input']!r:.80})"
-                if item["loc"]
-                else item["msg"].removeprefix("Value error, ")  # of several fields, which it names
-                for item in error.errors()
-            )
+            problems = []
+            for item in error.errors():
+                if item["loc"]:
+                    field = ".".join(map(str, item["loc"]))
+                    problems.append(f"{field}: {item['msg']} (found {item['input']!r:.80})")
+                else:  # of several fields, which it names
+                    problems.append(item["msg"].removeprefix("Value error, "))
             raise UsageError(
-                f"run parameters are not valid: {problems}. See `toolformer-ops parameters`."
+                f"run parameters are not valid: {'; '.join(problems)}. See `toolformer-ops parameters`."
             ) from error
 
     @classmethod

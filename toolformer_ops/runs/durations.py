@@ -14,6 +14,6 @@ def duration(seconds: float | None) -> str:
     """Return `0.4 s`, `42 s`, `3.0 min`, `2.5 h` or `12 d`; a dash if it is not known."""
     if seconds is None:
         return MISSING
-    size, unit = next((size, unit) for size, unit, most in _UNITS if seconds < most)
+    size, unit, _ = next(scale for scale in _UNITS if seconds < scale[2])
     number = seconds / size
     return f"{number:.{1 if number < 10 else 0}f} {unit}"

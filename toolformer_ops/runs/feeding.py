@@ -1,4 +1,4 @@
-"""Batches are read, computed and written by three threads, so that what computes does not wait for what reads and writes.
+"""Three threads read, compute and write batches, so that what computes waits for neither of the others.
 
 Knows nothing of documents, stages and Postgres.
 """

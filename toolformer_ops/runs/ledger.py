@@ -1,4 +1,4 @@
-"""What says that a document is done: its row in `stage_ledger`, in the transaction of the rows that the stage wrote for it.
+"""What says that a document is done: its row in `stage_ledger`, in the transaction of its other rows.
 
 Beside it `micro_batches` says what each run did itself, in sums. Owns both tables.
 """

@@ -72,7 +72,8 @@ class RunTool:
     @property
     def recipe_ids(self) -> tuple[str, ...]:
         """The recipes of its stages, in their order; that of the placebos if it has one."""
-        return tuple(filter(None, (getattr(self, column) for column in RECIPE_OF_STAGE.values())))
+        recipe_ids = [getattr(self, column) for column in RECIPE_OF_STAGE.values()]
+        return tuple(filter(None, recipe_ids))
 
     @property
     def ids(self) -> dict[str, object]:

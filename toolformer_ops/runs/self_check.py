@@ -2,8 +2,8 @@
 
 Asks each, and says what is missing.
 
-`toolformer-ops doctor` prints it, on a machine or in a pod (`airflow_tasks/kubernetes/doctor.py` starts one). Writes one
-object of a few bytes to S3 and a file to each folder, and removes them.
+`toolformer-ops doctor` prints it, on a machine or in a pod (`airflow_tasks/kubernetes/doctor.py` starts one).
+Writes one object of a few bytes to S3 and a file to each folder, and removes them.
 """
 
 import math

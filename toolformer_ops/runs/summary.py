@@ -28,6 +28,11 @@ SUCCESS = "success"
 _HARMLESS = str.maketrans({"`": "'", "<": "("})
 
 
+def _counted(number: int, what: str) -> str:
+    """Such as `1 new text`, `1,200 new calls`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def failure_headline(problem: str) -> str:
     """The first sentence of what a failed run's row says, in at most 120 characters."""
     return f"FAILED: {problem.removeprefix('failed: ').partition('. ')[0].rstrip('.')}"[:120]
@@ -139,11 +144,10 @@ class LowerThresholds:
     def of(cls, row: Row[Any]) -> "LowerThresholds":
         """Those of a row of `summary.lower_thresholds`."""
         # Rounded down, so that a threshold that is typed as it is printed keeps what it says.
-        keeps = {
-            calls: math.floor(saves * 100) / 100
-            for calls, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100))
-            if saves is not None and saves < row.keep_threshold
-        }
+        keeps = {}
+        for calls, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100)):
+            if saves is not None and saves < row.keep_threshold:
+                keeps[calls] = math.floor(saves * 100) / 100
         return cls(tool=row.tool, keep_threshold=row.keep_threshold, prune_below=row.prune_below, keeps=keeps)
 
     def __str__(self) -> str:
@@ -284,11 +288,10 @@ class RunSummary:
         if self.nothing_released:
             return self.nothing_released.lines(self.documents)[0].partition(":")[0]
         calls = sum(tool.calls_added for tool in self.tools)
-        counts = [
-            f"{number:,} new {what}{'' if number == 1 else 's'}"
-            for number, what in ((self.documents_added, "text"), (calls, "call"))
-        ]
-        return ", ".join([*counts, *([f"model {self.model_id[:8]}"] if self.model_id else [])])
+        news = [_counted(self.documents_added, "new text"), _counted(calls, "new call")]
+        if self.model_id:
+            news.append(f"model {self.model_id[:8]}")
+        return ", ".join(news)
 
     def as_text(self) -> str:
         """Lines that a mail, a chat and Airflow's note show alike.

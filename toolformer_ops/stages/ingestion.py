@@ -3,10 +3,10 @@
 Owns `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`,
 `corpus_spare_records` and `rejected_documents`. An ingestion reads the files whose bytes have changed
 (`storage/corpus_reading.py`), writes new texts in micro-batches, and collects the records in temporary
-tables. One transaction then compares them with the newest version and makes the next one (`compare` and `apply` of
-sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion leaves the
-texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait for each
-other.
+tables. One transaction then compares them with the newest version and makes the next one (`compare` and
+`apply` of sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion
+leaves the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait
+for each other.
 
 Which records count, over all files in the order of their names and lines: of those with the same id the last
 one, then of those with the same text the first one. If the address of the corpus says so, a text that nearly

@@ -207,7 +207,7 @@ def start_run(
 def _ordinal_limit(
     connection: Connection, corpus_id: str, version: int, document_limit: int | None
 ) -> int | None:
-    """The ordinal of the first document beyond a run's limit; None if the run takes all documents of the version."""
+    """The ordinal of the first document beyond a run's limit; None if the run takes all of the version."""
     if not document_limit:
         return None
     beyond = database.fetch_all(

@@ -212,14 +212,14 @@ def _values(column: Any) -> list[Any]:
         unit = "D" if types.is_date32(kind) else "ms" if types.is_date64(kind) else kind.unit
         a_day = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}[unit]
         counts = column.cast(pyarrow.int32() if unit == "D" else pyarrow.int64()).to_pylist()
-        ordinals = [None if count is None else _EPOCH + count // a_day for count in counts]
-        # A day that no calendar has stays a number, which is then counted as a date that is not understood.
-        days = (1, datetime.date.max.toordinal())
-        return [
-            datetime.date.fromordinal(day) if day is not None and days[0] <= day <= days[1] else day
-            for day in ordinals
-        ]
+        return [None if count is None else _date_of(_EPOCH + count // a_day) for count in counts]
     return list(column.to_pylist())
+
+
+def _date_of(ordinal: int) -> datetime.date | int:
+    """The date of a day; a day that no calendar has stays a number, which counts as a date that is not understood."""
+    has_date = 1 <= ordinal <= datetime.date.max.toordinal()
+    return datetime.date.fromordinal(ordinal) if has_date else ordinal
 
 
 def _record_of_row(row: dict[str, Any], max_record_bytes: int, names: FieldNames) -> Record | Rejection:

@@ -1,4 +1,4 @@
-"""Read the changed files of a corpus: new texts into `documents`, their records into temporary tables of a session.
+"""Read the changed files of a corpus: new texts into `documents`, their records into temporary tables.
 
 `stages/ingestion.py` compares the tables with the newest version of the corpus. A file with the bytes of its
 last ingestion is not read, and of a file that is read only the lines that the newest version does not hold
@@ -384,11 +384,10 @@ class Reading:
 
     def _write_sketches(self, connection: Connection, forgotten: set[uuid.UUID]) -> None:
         """Write the sketches of those of the texts that have none."""
-        texts = {
-            read.document_id: read.record.text
-            for read in self.unwritten
-            if read.document_id not in forgotten and isinstance(read.record, Record)
-        }
+        texts = {}
+        for read in self.unwritten:
+            if isinstance(read.record, Record) and read.document_id not in forgotten:
+                texts[read.document_id] = read.record.text
         rows = database.fetch_all(
             connection, queries.ingestion.texts_without_sketch, document_ids=list(texts)
         )
@@ -403,20 +402,19 @@ class Reading:
 
     def _forgotten(self, connection: Connection) -> set[uuid.UUID]:
         """The documents among the unwritten records that were forgotten."""
-        former_ids: dict[uuid.UUID, uuid.UUID | None] = {
-            read.document_id: read.record.former_document_id
-            for read in self.unwritten
-            if read.document_id is not None and isinstance(read.record, Record)
-        }
         # A text that was forgotten while its control characters were replaced has the id of then.
+        former_ids: dict[uuid.UUID, uuid.UUID | None] = {}
+        for read in self.unwritten:
+            if isinstance(read.record, Record) and read.document_id is not None:
+                former_ids[read.document_id] = read.record.former_document_id
         document_ids = [*former_ids, *filter(None, former_ids.values())]
         rows = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=document_ids)
-        forgotten = {row.document_id for row in rows}
-        return {
-            document_id
-            for document_id, former_id in former_ids.items()
-            if document_id in forgotten or former_id in forgotten
-        }
+        stored = {row.document_id for row in rows}
+        forgotten = stored & former_ids.keys()
+        for document_id, former_id in former_ids.items():
+            if former_id in stored:
+                forgotten.add(document_id)
+        return forgotten
 
     def _write_files(self, connection: Connection) -> None:
         """Write which files were read to their end, which of their lines are gone, and what their source says of others."""

@@ -460,14 +460,13 @@ def raw_cursor(connection: Connection) -> Cursor:
 
 def _bound(parameters: Mapping[str, object]) -> dict[str, object]:
     """Mappings as JSON, tuples as lists."""
-    return {
-        name: Json(value)
-        if isinstance(value, Mapping)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in parameters.items()
-    }
+    bound = dict(parameters)
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            bound[name] = Json(value)
+        elif isinstance(value, tuple):
+            bound[name] = list(value)
+    return bound
 
 
 def _cancel_queries() -> None:

@@ -1,4 +1,4 @@
-"""Partitions: each recipe's rows of a stage are a table by themselves, so that retention drops them without a scan.
+"""Partitions: each recipe's rows of a stage are a table by themselves, which retention drops whole.
 
 A partition is named by its table and the recipe's id. Makes, locks and drops partitions, and makes the
 statistics of what the stages write. Owns no table.

@@ -42,13 +42,11 @@ class Topic:
 
     def __init__(self, name: str) -> None:
         self._path = _FOLDER / f"{name}.sql"
-        _, *parts = HEADING.split(
-            self._path.read_text(encoding="utf-8")
-        )  # a name, its statement, the next name, ...
-        self._statements = {
-            statement: Statement(f"{name}.{statement}", sql.strip())
-            for statement, sql in zip(parts[::2], parts[1::2], strict=True)
-        }
+        text = self._path.read_text(encoding="utf-8")
+        _, *parts = HEADING.split(text)  # a name, its statement, the next name, ...
+        self._statements: dict[str, Statement] = {}
+        for statement, sql in zip(parts[::2], parts[1::2], strict=True):
+            self._statements[statement] = Statement(f"{name}.{statement}", sql.strip())
 
     def __getattr__(self, name: str) -> Statement:
         """The statement with this name; raises AttributeError if the file has none."""

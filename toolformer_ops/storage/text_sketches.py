@@ -38,16 +38,13 @@ class Sketch(NamedTuple):
 def sketch_of(text: str) -> Sketch:
     """The sketch of a text; of one with fewer than five words, of all its words as one passage."""
     least = _least_hashes(passages(text))
-    bands = [
-        hashlib.blake2b(
-            band.to_bytes(1, "big") + least[first : first + NUMBERS_A_BAND].tobytes(), digest_size=8
-        )
-        for band, first in enumerate(range(0, BANDS * NUMBERS_A_BAND, NUMBERS_A_BAND))
-    ]
-    return Sketch(
-        numbers=least.view("<i4").tolist(),
-        bands=[int.from_bytes(band.digest(), "big", signed=True) for band in bands],
-    )
+    bands = []
+    for band in range(BANDS):
+        first = band * NUMBERS_A_BAND
+        content = band.to_bytes(1, "big") + least[first : first + NUMBERS_A_BAND].tobytes()
+        digest = hashlib.blake2b(content, digest_size=8).digest()
+        bands.append(int.from_bytes(digest, "big", signed=True))
+    return Sketch(numbers=least.view("<i4").tolist(), bands=bands)
 
 
 def passages(text: str) -> set[str]:

@@ -1,1 +1,1 @@
-"""Airflow's DAG bundles: the DAG files and the tools that a run started with stay its own while files and tools change."""
+"""Airflow's DAG bundles: a run keeps the DAG files and the tools that it started with."""

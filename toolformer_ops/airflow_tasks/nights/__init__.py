@@ -1,1 +1,1 @@
-"""Schedules: their files, the DAG that each becomes, when DAGs start by the clock, and who is told how a night went."""
+"""Schedules: their files, the DAG of each, when DAGs start by the clock, and who is told of a night."""

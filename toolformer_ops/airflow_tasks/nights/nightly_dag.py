@@ -46,13 +46,9 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
         ConfigurationError: the file is no schedule; the message names the file, the key and the remedy.
     """
     schedule = load_schedule(Path(path), content, [tool.name for tool in tools])
-    # What starts a run. An asset is what another DAG declares by that name or URI. The clock makes one run
-    # for each local time that
-    # `cron` names, also on the days on which clocks change.
-    assets = [
-        Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name)
-        for name in schedule.after
-    ]
+    # What starts a run. The clock makes one run for each local time that `cron` names, also on the days on
+    # which clocks change.
+    assets = [_asset(name) for name in schedule.after]
     starts: Any = reduce(or_, assets) if assets else None
     if schedule.cron:
         timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
@@ -80,3 +76,8 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
     ) as dag:
         annotation_tasks(tools, schedule)
     return dag
+
+
+def _asset(name: str) -> Any:
+    """What another DAG declares as an asset by this name or URI."""
+    return Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name)

@@ -161,14 +161,13 @@ class GatherTools(BaseOperator):
             raise AirflowSkipException("the run did not start.")
         to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
         without_work = set() if to_do is None else set(choices_of(context).tools) - set(to_do)
-        done = [
-            tool
-            for tool, check in self.checks.items()
-            if states.get(check) == SUCCESS or (tool in without_work and states.get(check) == SKIPPED)
-        ]
-        lacking = [
-            tool for tool, check in self.checks.items() if states.get(check) in (FAILED, UPSTREAM_FAILED)
-        ]
+        done, lacking = [], []
+        for tool, check in self.checks.items():
+            state = states.get(check)
+            if state == SUCCESS or (state == SKIPPED and tool in without_work):
+                done.append(tool)
+            elif state in (FAILED, UPSTREAM_FAILED):
+                lacking.append(tool)
         failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
         if not done:
             raise AirflowFailException(

@@ -64,8 +64,11 @@ def bar_chart(table: SuiteTable, metric: str) -> str:
     groups = []
     for place, column in enumerate(table.columns):
         if column.metric == metric:
-            cells = ((row, row.cells[place]) for row in table.rows)
-            groups.append((column, [(row, cell) for row, cell in cells if cell is not None]))
+            bars = []
+            for row in table.rows:
+                if (cell := row.cells[place]) is not None:
+                    bars.append((row, cell))
+            groups.append((column, bars))
     lines = sum(len(bars) + 1 for _, bars in groups)  # one between two groups
     titles: dict[str, str] = {}
     with rc_context(STYLE):

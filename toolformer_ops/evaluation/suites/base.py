@@ -196,9 +196,10 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
         )
     # 2. Their questions; each is numbered by its place among all that can be asked, from 1.
     prompt = load_prompt(data_set.prompt) if data_set.prompt else None
-    filled = [
-        prompt.fill(items[place].slots) if prompt else (items[place].slots["text"], "") for place in places
-    ]
+    filled = []
+    for place in places:
+        slots = items[place].slots
+        filled.append(prompt.fill(slots) if prompt else (slots["text"], ""))
     often = Counter(head for _, head in filled)
     questions = tuple(
         Question(

@@ -18,11 +18,11 @@ _TITLE = re.compile(r"\s*= [^=].*[^=] = *\s*\Z|\s*= [^=\s] = *\s*\Z")
 def articles(lines: Sequence[str]) -> Iterator[str]:
     """The articles of a WikiText file, headings included."""
     around = ["", *lines, ""]  # the ends of the file count as empty lines
-    starts = [
-        number
-        for number, line in enumerate(lines)
-        if _TITLE.match(line) and not around[number].strip() and not around[number + 2].strip()
-    ]
+    starts = []
+    for number, line in enumerate(lines):
+        before, behind = around[number], around[number + 2]
+        if _TITLE.match(line) and not before.strip() and not behind.strip():
+            starts.append(number)
     for first, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield "".join(lines[first:end])
 

@@ -91,14 +91,18 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
     for tool, stages in stages_of.items():
         at_work = next((stage for stage in stages if stage.done < stage.total), None)
         shown = at_work or stages[-1]
+        steps = steps_done = 0
+        for stage in stages:  # tokens, if a model reads the texts
+            steps += stage.total if stage.tokens is None else stage.tokens
+            steps_done += stage.done if stage.tokens is None else stage.tokens_done
         tools.append(
             ToolProgress(
                 tool=tool,
                 stage=at_work.stage if at_work else "done",
                 done=shown.done,
                 total=shown.total,
-                steps_done=sum(stage.done if stage.tokens is None else stage.tokens_done for stage in stages),
-                steps=sum(stage.total if stage.tokens is None else stage.tokens for stage in stages),
+                steps_done=steps_done,
+                steps=steps,
                 tokens_done=at_work.tokens_done / at_work.tokens if at_work and at_work.tokens else None,
             )
         )

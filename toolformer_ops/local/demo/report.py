@@ -189,10 +189,19 @@ def first_sentence(after: str) -> str:
 
     It is all of it, with an ellipsis if it was cut, if there is none.
     """
-    ends = [place + 1 for end in SENTENCE_ENDS if (place := after.find(end)) > 0]
-    if ends:
-        return after[: min(ends)]
+    ends = [after.find(end) for end in SENTENCE_ENDS]
+    inside = [place for place in ends if place > 0]
+    if inside:
+        return after[: min(inside) + 1]
     return after if len(after) < WHOLE_CHARACTERS else f"{after}..."
+
+
+def _cell(value: object) -> str:
+    """A value of an answer as a cell of a table, cut if it is long."""
+    if value is None:
+        return ""
+    text = f"{value:.3f}" if isinstance(value, float) else visible(str(value))
+    return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 3]}..."
 
 
 def print_next_query(console: Console, connection: Connection, run_id: str) -> None:
@@ -207,13 +216,7 @@ def print_next_query(console: Console, connection: Connection, run_id: str) -> N
     for column in result.keys():  # noqa: SIM118 - not a mapping
         table.add_column(str(column), overflow="fold")
     for row in rows[:ANSWER_ROWS]:
-        shown = (
-            f"{value:.3f}" if isinstance(value, float) else "" if value is None else visible(str(value))
-            for value in row
-        )
-        table.add_row(
-            *(cell if len(cell) <= CELL_CHARACTERS else f"{cell[: CELL_CHARACTERS - 3]}..." for cell in shown)
-        )
+        table.add_row(*map(_cell, row))
     console.print(table)
     if len(rows) > ANSWER_ROWS:
         say(
