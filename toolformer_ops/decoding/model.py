@@ -210,10 +210,10 @@ class WritingModel:
             streamer.end()
         # 3. Prompts and continuations in one tensor, with the end-of-text token if the model wrote it.
         end = self.tokenizer.eos_token_id
-        rows = [
-            [*text.token_ids, end] if text.end == "end_of_text" and end is not None else [*text.token_ids]
-            for text in written
-        ]
+        rows = []
+        for text in written:
+            ended = text.end == "end_of_text" and end is not None
+            rows.append([*text.token_ids, end] if ended else [*text.token_ids])
         width = max(map(len, rows), default=0)
         padded = [row + [config.pad_token_id] * (width - len(row)) for row in rows]
         new = torch.tensor(padded, dtype=ids.dtype, device=ids.device)

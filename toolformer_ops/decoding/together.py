@@ -200,13 +200,17 @@ class Together:
 
         # 3. Several tokens at once for texts that a prompt, a call or its end has changed, all but the last
         #    of each.
-        changed = {number: text for number, text in self._growing.items() if text.lacking}
-        for number, text in changed.items():
+        several, next_tokens = {}, {}
+        for number, text in self._growing.items():
+            if not text.lacking:
+                continue
             cache.cut(number, text.valid_tokens)
-        several = {number: text.lacking[:-1] for number, text in changed.items() if len(text.lacking) > 1}
+            *beginning, next_tokens[number] = text.lacking
+            if beginning:
+                several[number] = beginning
         cache.extend(list(several), list(several.values()))
-        next_tokens = {number: text.lacking[-1] for number, text in changed.items()}
-        for text in changed.values():
+        for number in next_tokens:
+            text = self._growing[number]
             text.valid_tokens, text.lacking = text.valid_tokens + len(text.lacking), ()
         return next_tokens
 

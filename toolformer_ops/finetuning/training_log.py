@@ -238,7 +238,7 @@ def _write_picture(
     if development:
         points = [(line["step"], line["perplexity"]) for line in development]
         below.plot(*zip(*points, strict=True), color="tab:orange", marker="o", label="development documents")
-        chosen = [point for point in points if best is not None and point[0] == best.step]
+        chosen = [] if best is None else [point for point in points if point[0] == best.step]
         below.plot(
             *zip(*chosen, strict=True),
             color="tab:green",

@@ -263,7 +263,9 @@ class Annotation:
             parts: list[AnnotatedParagraph] = list(itertools.islice(annotated, len(item.paragraphs[tool])))
             counts = sum((part.counts for part in parts), Counter[str]())
             without_result = sum((part.without_result for part in parts), Counter[str]())
-            rows = list(itertools.chain.from_iterable(part.lines for part in parts))
+            rows = []
+            for part in parts:
+                rows += part.lines
             text = _text_of(item, tool, counts, without_result, rows)
             partial.add(
                 _key(annotator, recipe_id, item.document),

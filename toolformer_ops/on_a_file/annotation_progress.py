@@ -296,11 +296,10 @@ class AnnotationProgress:
             "kept": lambda tool: tool.kept,
         }
         self._fill(table, text_columns if self.noun == "texts" else call_columns)
-        lines = [
-            Text(f"{name}, kept by chance: {tool.rate}")
-            for name, tool in self.tools.items()
-            if tool.rate is not None
-        ]
+        lines = []
+        for name, tool in self.tools.items():
+            if tool.rate is not None:
+                lines.append(Text(f"{name}, kept by chance: {tool.rate}"))
         for name, tool in self.tools.items():
             for what, counts in (("not asked", tool.filtered_out), (self._nothing, tool.nothing)):
                 if counts:

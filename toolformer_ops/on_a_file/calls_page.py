@@ -60,11 +60,10 @@ def marked_text(text: str, rows: Sequence[Row]) -> str:
 def article(name: str, text: str, rows: Sequence[Row], why_nothing: Iterable[tuple[str, str]]) -> str:
     """A text with its kept calls, then a line for each call, and for each tool without one the reason."""
     ranked = sorted(rows, key=lambda row: not row["kept"])
-    lines = [
-        f'<li><b class="{"kept" if row["kept"] else "other"}">{escaped(written_call(row))}</b> '
-        f"{escaped(verdict(row))}</li>"
-        for row in ranked
-    ]
+    lines = []
+    for row in ranked:
+        style = "kept" if row["kept"] else "other"
+        lines.append(f'<li><b class="{style}">{escaped(written_call(row))}</b> {escaped(verdict(row))}</li>')
     lines += [f"<li>{escaped(tool)}: {escaped(title(reason))}</li>" for tool, reason in why_nothing]
     return (
         f'<article><h2>{escaped(name)}</h2><p class="text">{marked_text(text, rows)}</p>'

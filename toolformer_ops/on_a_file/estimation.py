@@ -135,17 +135,16 @@ def probe_tool(
     annotator = Annotator(settings=settings, tool=tool, choices=choices, models=models)
     annotator.open(texts[0].document.text)
     annotated = list(annotator.annotate(texts))
-    probed = [
-        ProbedText(
-            positions=text.counts["positions"],
-            calls=text.counts["candidates"],
-            rows=text.counts["positions_pruned_below"]
-            + text.counts["inputs"]
-            + 2 * text.counts["candidates"],
-            seconds=text.seconds,
+    probed = []
+    for paragraph in annotated:
+        counts = paragraph.counts
+        probed_text = ProbedText(
+            positions=counts["positions"],
+            calls=counts["candidates"],
+            rows=counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"],
+            seconds=paragraph.seconds,
         )
-        for text in annotated
-    ]
+        probed.append(probed_text)
     if not choices.wants_placebos:
         return probed
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
@@ -153,10 +152,10 @@ def probe_tool(
     calls = [list(filter(attrgetter("has_losses"), text.calls)) for text in annotated]
     every_call = itertools.chain.from_iterable(calls)
     own_results = itertools.cycle([str(call.scored.result) for call in every_call])
-    stand_ins = [
-        PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
-        for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1))
-    ]
+    stand_ins = []
+    for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1)):
+        stand_in = PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
+        stand_ins.append(stand_in)
     draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
     started = time.perf_counter()
     texts_with_calls = [(text.text, text_calls) for text, text_calls in zip(annotated, calls, strict=True)]
@@ -236,15 +235,15 @@ def total(estimates: Sequence[Estimate]) -> Estimate:
 
     Its spread is as if the cheapest texts, or the dearest, came together in all tools.
     """
-    stages = dict.fromkeys(itertools.chain.from_iterable(estimate.seconds for estimate in estimates))
     sums: dict[str, Any] = {}
     for item in fields(Estimate):
         if item.name not in ("tool", "seconds"):
             values = [getattr(estimate, item.name) for estimate in estimates]
             sums[item.name] = None if None in values else sum(values)
     seconds: dict[str, float] = {}
-    for stage in stages:
-        seconds[stage] = sum(estimate.seconds.get(stage, 0.0) for estimate in estimates)
+    for estimate in estimates:
+        for stage, stage_seconds in estimate.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + stage_seconds
     return Estimate(tool="total", **sums, seconds=seconds)
 
 
@@ -260,15 +259,12 @@ def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PRO
     documents = distinct_documents(settings, choices.corpus_address, choices.document_limit)
     kept = count_kept((document for _, document in documents), tools, choices, probe_texts)
     models = models_of(settings, choices)
-    return [
-        extrapolate(
-            tool,
-            kept[tool.spec.name],
-            probe_tool(settings, models, tool, choices, kept[tool.spec.name].probe),
-            choices.part(PlaceboChoices),
-        )
-        for tool in tools
-    ]
+    estimates = []
+    for tool in tools:
+        kept_texts = kept[tool.spec.name]
+        probed = probe_tool(settings, models, tool, choices, kept_texts.probe)
+        estimates.append(extrapolate(tool, kept_texts, probed, choices.part(PlaceboChoices)))
+    return estimates
 
 
 def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]:

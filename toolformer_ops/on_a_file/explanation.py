@@ -219,14 +219,13 @@ def explanation_table(explanation: dict[str, Any]) -> None:
         markup=False,
     )
     if explanation["information"] is not None:
-        placebos = ", ".join(
-            f"{'(forgotten)' if placebo['result'] is None else visible(placebo['result'])} "
-            f"{placebo['loss_with_result']:.3f}"
-            for placebo in explanation["placebos"]
-        )
+        placebos = []
+        for placebo in explanation["placebos"]:
+            shown = "(forgotten)" if placebo["result"] is None else visible(placebo["result"])
+            placebos.append(f"{shown} {placebo['loss_with_result']:.3f}")
         console.print(
             f"information of the result: {explanation['information']:.3f} nats beyond other calls' results "
-            f"(losses: {placebos})",
+            f"(losses: {', '.join(placebos)})",
             markup=False,
         )
 

@@ -145,20 +145,14 @@ class Judging:
         """The rows of a tool's calls, executed and scored together."""
         tool = get_tool(tool_name) if calls[0].proposal.is_known else None
         outputs = self._outputs(tool, calls)
-        executed = [
-            ExecutedCall(
+        texts = []
+        for call, output in zip(calls, outputs, strict=True):
+            executed = ExecutedCall(
                 token=call.token, call=call.proposal.call, results=output.results, reason=output.reason
             )
-            for call, output in zip(calls, outputs, strict=True)
-        ]
-        texts = [
-            ExecutedText(
-                call.proposal.document.text,
-                [executed_calls],
-                own_text_of(tool, call.proposal.document) if tool else None,
-            )
-            for call, executed_calls in zip(calls, executed, strict=True)
-        ]
+            document = call.proposal.document
+            own_text = own_text_of(tool, document) if tool else None
+            texts.append(ExecutedText(document.text, [executed], own_text))
         threshold = self._keep_threshold(tool_name)
         scored = score_texts(self._model, self.choices, threshold, texts)
         rows = []

@@ -6,7 +6,6 @@ sql/queries/ingestion.sql): a text is left out if it shares enough with one of t
 least ids that have a band of its sketch in common with it, and a lesser id.
 """
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,8 +81,10 @@ def near_duplicates(texts: list[SketchedText], share: float) -> Iterator[NearDup
     """
     least_of_band: defaultdict[int, list[int]] = defaultdict(list)
     for place, text in enumerate(texts):
-        mates = sorted(set(itertools.chain.from_iterable(least_of_band[band] for band in text.bands)))
-        for mate in mates:
+        mates = set()
+        for band in text.bands:
+            mates.update(least_of_band[band])
+        for mate in sorted(mates):
             estimate = estimated_share(text.numbers, texts[mate].numbers)
             if estimate >= share:
                 yield NearDuplicate(repeats=text, original=texts[mate], share=estimate)

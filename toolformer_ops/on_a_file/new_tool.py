@@ -11,7 +11,6 @@ Does not choose thresholds or a filter: what is written holds the paper's number
 """
 
 import contextlib
-import itertools
 import json
 import math
 import re
@@ -80,7 +79,10 @@ class NewTool:
     @property
     def calls(self) -> list[ExampleCall]:
         """The calls of the examples, in order."""
-        return list(itertools.chain.from_iterable(example.calls for example in self.examples))
+        calls: list[ExampleCall] = []
+        for example in self.examples:
+            calls += example.calls
+        return calls
 
 
 def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
@@ -387,12 +389,15 @@ def try_tool(
             answers += annotated.answers
             calls += annotated.lines
     yield f"{read} texts, {texts_asked} asked"
-    for what, counts in (("sampled", sampled), ("answers", answers)):
-        yield f"{what}: " + (
-            ", ".join(f"{key} {count}" for key, count in counts.most_common() if count) or "none"
-        )
+    yield f"sampled: {_most_common(sampled)}"
+    yield f"answers: {_most_common(answers)}"
     yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
     calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
     for call in calls[:SHOWN_CALLS]:
         shown = ("kept", "before", "call", "result", "after", "loss_reduction")
         yield json_to_show({key: call[key] for key in shown})
+
+
+def _most_common(counts: Counter[str]) -> str:
+    """Such as `kept 3, dropped 1`; `none` if nothing was counted."""
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common() if count) or "none"

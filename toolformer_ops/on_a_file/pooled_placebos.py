@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 import uuid
 from collections import Counter
@@ -104,12 +103,12 @@ class PlaceboScoring:
     def losses(self, batch: Sequence[TextOfCalls]) -> list[list[list[PlaceboLoss]]]:
         """The losses by text, call and placebo; what was computed is in the partial file then."""
         unscored = [text for text in batch if self.partial.line(self._key(text)) is None]
-        computed = score_placebos(
-            self.load_model, self.choices, [(text.text, text.calls) for text in unscored], self.draw
-        )
-        losses_of = {text.text_id: losses for text, losses in zip(unscored, computed, strict=True)}
-        for text in unscored:
-            fields = [list(map(dataclasses.asdict, placebos)) for placebos in losses_of[text.text_id]]
+        calls_of_texts = [(text.text, text.calls) for text in unscored]
+        computed = score_placebos(self.load_model, self.choices, calls_of_texts, self.draw)
+        losses_of: dict[str, list[list[PlaceboLoss]]] = {}
+        for text, losses in zip(unscored, computed, strict=True):
+            losses_of[text.text_id] = losses
+            fields = [list(map(dataclasses.asdict, placebos)) for placebos in losses]
             self.partial.add(self._key(text), {"placebos": fields})
         return [losses_of.get(text.text_id) or self._stored(text) for text in batch]
 
@@ -146,18 +145,18 @@ def false_discovery_rate(
     """
     kept: Counter[uuid.UUID] = Counter()  # by document
     by_chance: Counter[uuid.UUID] = Counter()
+    sampled: list[PlaceboLoss] = []
     for call, placebos in calls:
         if run_keeps(call.scored, placebos, threshold, tau_information):
             kept[call.document_id] += 1
-        by_chance[call.document_id] += sum(
-            placebo.is_sampled and placebo.is_kept(threshold, tau_information) for placebo in placebos
-        )
-    every_placebo = itertools.chain.from_iterable(placebos for _, placebos in calls)
-    sampled = [placebo for placebo in every_placebo if placebo.is_sampled]
-    scored = sum(placebo.has_losses for placebo in sampled)
+        for placebo in placebos:
+            if placebo.is_sampled:
+                sampled.append(placebo)
+                by_chance[call.document_id] += placebo.is_kept(threshold, tau_information)
     document_ids = {call.document_id for call, _ in calls}
     documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)
     counted = []
     for (kept_placebos, kept_calls), number in documents.items():
         counted.append(CountedDocuments(kept_placebos, kept_calls, number))
+    scored = sum(placebo.has_losses for placebo in sampled)
     return rate_of(counted, len(sampled) / sample_share, scored)

@@ -44,7 +44,10 @@ class PreviewedText:
     @property
     def rows(self) -> list[Row]:
         """All calls with a result."""
-        return list(itertools.chain.from_iterable(text.rows for text in self.annotated))
+        rows: list[Row] = []
+        for text in self.annotated:
+            rows += text.rows
+        return rows
 
     @property
     def article(self) -> str:
@@ -117,8 +120,10 @@ class Preview:
         by_document = itertools.groupby(annotated, key=lambda text: text.document)
         for document, texts in by_document:
             own = list(texts)
-            reasons = [(tool, self.why_refusals(tool, document)) for tool in self.choices.tools]
-            refusals = [(tool, reason) for tool, reason in reasons if reason is not None]
+            refusals = []
+            for tool in self.choices.tools:
+                if (reason := self.why_refusals(tool, document)) is not None:
+                    refusals.append((tool, reason))
             self._shown.append(PreviewedText(own[0].name, document.text, own, refusals))
             yield self._shown[-1]
 

@@ -82,8 +82,9 @@ def _wanted(call: ExampleCall) -> list[str]:
         return [call.expected]
     ends = [word.end() for word in _WORDS.finditer(call.following)][:4]
     words = [call.following[:end].rstrip(".,;:!?") for end in reversed(ends)]
-    number = _NUMBER.match(call.following)
-    return [word for word in dict.fromkeys([*words, number.group() if number else ""]) if word]
+    if number := _NUMBER.match(call.following):
+        words.append(number.group())
+    return [word for word in dict.fromkeys(words) if word]
 
 
 def _patterns(call: ExampleCall, answer: str) -> Iterator[str]:

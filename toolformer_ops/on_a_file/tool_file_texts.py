@@ -35,10 +35,10 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -
     said = one_line(description)
     properties = tool.parameters["properties"]
     most = TABLES_CHARACTERS if isinstance(tool, DatabaseTool) else DESCRIPTION_CHARACTERS
-    meanings = [
-        f'"{name}" is {one_line(part.get("description", ""), most).rstrip(".") or f"the {name}"}'
-        for name, part in properties.items()
-    ]
+    meanings = []
+    for name, part in properties.items():
+        meaning = one_line(part.get("description", ""), most).rstrip(".") or f"the {name}"
+        meanings.append(f'"{name}" is {meaning}')
     where = f" where {', '.join(meanings)}" if meanings else ""
     shown = "\n\n".join(f"Input: {example.text}\nOutput: {example.with_calls}" for example in examples)
     return (

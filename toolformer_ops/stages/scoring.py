@@ -84,12 +84,13 @@ class ScoreWork(StageWork[Loaded]):
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
         for document, calls in loaded:
-            scored = [ScoredCall(reason=call.reason or reason) for call in calls]
-            rows += [
-                losses_row(self.recipe_id, call.call_id, document.document_id, losses, with_terms=False)
-                for call, losses in zip(calls, scored, strict=True)
-            ]
-            counts = Counter([str(losses.reason) for losses in scored]) + Counter(calls=len(calls))
+            counts = Counter(calls=len(calls))
+            for call in calls:
+                losses = ScoredCall(reason=call.reason or reason)
+                counts[str(losses.reason)] += 1
+                rows.append(
+                    losses_row(self.recipe_id, call.call_id, document.document_id, losses, with_terms=False)
+                )
             outcomes.append(DocumentOutcome(document.document_id, rows_written=len(calls), counts=counts))
         return MicroBatch(outcomes, rows)
 

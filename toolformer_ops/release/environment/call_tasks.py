@@ -68,19 +68,17 @@ def _tool_function(
     def function(**arguments: Any) -> str:
         return answer(name, arguments)
 
-    parameters = [
-        inspect.Parameter(
-            parameter,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if parameter in required else None,
-            annotation=_TYPES.get(str(described_parameter.get("type")), str),
+    parameters, described_parameters = [], []
+    for parameter, schema_of_parameter in properties.items():
+        default = inspect.Parameter.empty if parameter in required else None
+        annotation = _TYPES.get(str(schema_of_parameter.get("type")), str)
+        parameters.append(
+            inspect.Parameter(
+                parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
         )
-        for parameter, described_parameter in properties.items()
-    ]
-    described_parameters = [
-        f"    {parameter}: {described_parameter.get('description') or parameter}"
-        for parameter, described_parameter in properties.items()
-    ]
+        meaning = schema_of_parameter.get("description") or parameter
+        described_parameters.append(f"    {parameter}: {meaning}")
     docstring = [str(described.get("description", name))]
     if described_parameters:
         docstring += ["", "Args:", *described_parameters]
@@ -96,9 +94,8 @@ def _key(tool: str, arguments: Mapping[str, Any]) -> str:
 
     White space in texts counts as one space, and arguments without a value not at all.
     """
-    values = {
-        name: " ".join(value.split()) if isinstance(value, str) else value
-        for name, value in arguments.items()
-        if value is not None
-    }
+    values = {}
+    for name, value in arguments.items():
+        if value is not None:
+            values[name] = " ".join(value.split()) if isinstance(value, str) else value
     return f"{tool} {json.dumps(values, sort_keys=True, ensure_ascii=False)}"
