@@ -147,7 +147,8 @@ def data_model(connection: "Connection") -> str:
 def parameters() -> str:
     """Every parameter of a run with its default, what each preset sets, and its section of the form."""
     from toolformer_ops.airflow_tasks.forms import PROPERTIES, SECTION_OF, shown, usual_of
-    from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, RunChoices
+    from toolformer_ops.runs.choices import FINETUNING_FIELDS, RunChoices
+    from toolformer_ops.runs.presets import PRESETS
 
     presets = [preset for preset, values in PRESETS.items() if values]
     rows = [

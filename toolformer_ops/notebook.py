@@ -24,7 +24,7 @@ from toolformer_ops.on_a_file.annotator import choices_of, distinct_documents
 from toolformer_ops.on_a_file.explanation import call_in_text, explain_call
 from toolformer_ops.on_a_file.partial_file import PartialFile
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import ON_ONE_MACHINE
+from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.record_rules import Rejection

@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import ParamValidationError
 from toolformer_ops.airflow_tasks.forms import FORM, description_of
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
-from toolformer_ops.runs.choices import PRESETS, RunChoices
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.presets import PRESETS
 from toolformer_ops.runs.requests import require_annotation
 from toolformer_ops.tools.registry import PAPER_TOOLS
 

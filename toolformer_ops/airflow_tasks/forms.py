@@ -14,7 +14,8 @@ from pydantic_core import to_jsonable_python
 
 from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.config import Settings
-from toolformer_ops.runs.choices import FINETUNING_FIELDS, PRESETS, THRESHOLD_OF, RunChoices
+from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
+from toolformer_ops.runs.presets import PRESETS
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.runs.choices import PRESETS, RunChoices, SamplingChoices, typed_values
+from toolformer_ops.runs.choices import RunChoices, SamplingChoices, typed_values
+from toolformer_ops.runs.presets import PRESETS
 from toolformer_ops.tools.base import ToolSpec
 
 LEAST = {"corpus": "posts.jsonl", "model": "models/m"}

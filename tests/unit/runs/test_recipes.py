@@ -9,12 +9,12 @@ from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import (
     DECIDE_NOTHING,
     LORA,
-    PRESETS,
     FinetuningChoices,
     PlaceboChoices,
     ReleaseChoices,
     RunChoices,
 )
+from toolformer_ops.runs.presets import PRESETS
 from toolformer_ops.runs.recipes import Recipe, placebo_recipe, tool_recipes
 from toolformer_ops.stages.release import ToolsOfRun, release_definition
 from toolformer_ops.tools.base import ToolSpec

@@ -1,6 +1,6 @@
 """From what a user types to the choices of a run, checked before anything starts.
 
-The numbers of `make demo` and `make run` are those of the preset `small_model` (`runs/choices.py`), each with
+The numbers of `make demo` and `make run` are those of the preset `small_model` (`runs/presets.py`), each with
 its reason there. The method is the paper's; the numbers are smaller.
 
 `scoring_context_tokens` stays empty (the whole text), which is best here: the texts are short. Of the 133
@@ -18,7 +18,8 @@ from toolformer_ops.errors import CorpusError, ModelError, UsageError
 from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.runs.choices import ON_ONE_MACHINE, THRESHOLD_OF, RunChoices, values_in
+from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
+from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.local_paths import local_path
 from toolformer_ops.tools.registry import get_tool, tool_names, typed_tools

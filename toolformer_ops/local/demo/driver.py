@@ -30,7 +30,8 @@ from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_
 from toolformer_ops.local.demo.report import best_call, print_next_query, print_report, say
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
-from toolformer_ops.runs.choices import ON_ONE_MACHINE, RunChoices
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool
