@@ -337,6 +337,11 @@ class Settings(BaseSettings):
         return Path(self.wiki_index) if is_folder else self.state_dir / "wiki_index"
 
 
+def is_of_deployment(variable: str) -> bool:
+    """Whether an environment variable is of this deployment itself, or of Airflow: no tool and no endpoint may have it."""
+    return variable.startswith((ENV_PREFIX, "AIRFLOW"))
+
+
 def secret_of(name: str) -> str:
     """The secret of that name, from an environment variable or the state folder's file `environment`; else empty."""
     return os.environ.get(name) or dotenv_values(state_dir() / "environment").get(name) or ""

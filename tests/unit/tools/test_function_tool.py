@@ -173,6 +173,12 @@ def test_a_function_gets_its_secrets_but_no_setting(
     assert "the key is <FACTS_KEY>" in caplog.text
 
 
+@pytest.mark.parametrize("variable", ["TOOLFORMER_DATABASE_DSN", "AIRFLOW_CONN_WAREHOUSE"])
+def test_a_function_is_refused_a_secret_of_this_deployment(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(ToolError, match=rf"function\.secrets: {variable} is of this deployment itself"):
+        function_tool(tmp_path, "height", secrets=f'secrets = ["{variable}"]')
+
+
 def test_another_content_of_the_file_is_another_version(tmp_path: Path) -> None:
     path = function_tool(tmp_path, "height")
     first = tool_of_file(path).version(Settings(), "model")

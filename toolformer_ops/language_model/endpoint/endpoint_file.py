@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from toolformer_ops.config import ENV_PREFIX, Settings
+from toolformer_ops.config import Settings, is_of_deployment
 from toolformer_ops.errors import ConfigurationError, UsageError
 from toolformer_ops.storage.local_paths import read_beside
 
@@ -66,7 +66,7 @@ class Endpoint(BaseModel):
     @field_validator("key")
     @classmethod
     def _is_of_the_endpoint(cls, key: str) -> str:
-        if key and (not _VARIABLE.fullmatch(key) or key.startswith((ENV_PREFIX, "AIRFLOW"))):
+        if key and (not _VARIABLE.fullmatch(key) or is_of_deployment(key)):
             raise ValueError(
                 f"expected the name of a variable that is not of this deployment itself, found {key!r}"
             )

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, model_validator
 
-from toolformer_ops.config import ENV_PREFIX, secret_of
+from toolformer_ops.config import secret_of
 from toolformer_ops.errors import ToolError
-from toolformer_ops.tools.files.secret_values import secret_values
+from toolformer_ops.tools.files.secret_values import SecretNames, secret_values
 from toolformer_ops.tools.files.tool_file import FilePart, RecordedTable, ToolFile, short_hash
 
 ENGINES = {"sqlite": "SQLite", "postgresql": "Postgres"}
@@ -35,7 +35,7 @@ class DatabasePart(FilePart):
     url: str = ""
     """`sqlite:///shop.db`, relative to the file's folder, or
     `postgresql://reader:{SHOP_PASSWORD}@host/shop`."""
-    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    secrets: SecretNames = ()
     """Environment variables of the stage that `url` names as `{NAME}`."""
     connection: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
     """An Airflow Connection of a Postgres, whose address and password are used."""
@@ -53,9 +53,6 @@ class DatabasePart(FilePart):
             raise ValueError(
                 f"expected a `url` that begins with sqlite:/// or postgresql://, found {engine or 'none'!r}"
             )
-        own = [name for name in self.secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
-        if own:
-            raise ValueError(f"`secrets`: {', '.join(own)} is of this deployment itself. Name the tool's own")
         parts = urlsplit(self.url)
         if parts.password and not _PLACE.fullmatch(unquote(parts.password)):
             raise ValueError(

@@ -4,9 +4,23 @@ They are environment variables of the process that runs the tool, never text of 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from toolformer_ops.config import secret_of
+from pydantic import AfterValidator, Field
+
+from toolformer_ops.config import is_of_deployment, secret_of
 from toolformer_ops.errors import ToolError
+
+
+def _of_the_tool(names: tuple[str, ...]) -> tuple[str, ...]:
+    refused = [name for name in names if is_of_deployment(name)]
+    if refused:
+        raise ValueError(f"{', '.join(refused)} is of this deployment itself. Name the tool's own")
+    return names
+
+
+SecretNames = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_of_the_tool)]
+"""The names of a tool's secrets in its file; those of this deployment are refused."""
 
 
 def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:

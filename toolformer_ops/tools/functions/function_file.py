@@ -6,9 +6,9 @@ The file holds the arguments that the function had when the file was written (`[
 
 import json
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from toolformer_ops.config import ENV_PREFIX
+from toolformer_ops.tools.files.secret_values import SecretNames
 from toolformer_ops.tools.files.tool_file import (
     ArgumentsSchema,
     FilePart,
@@ -25,16 +25,8 @@ class FunctionPart(FilePart):
     """A file of Python, relative to the tool file's folder."""
     name: str
     """What the function is called there."""
-    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    secrets: SecretNames = ()
     """Environment variables of the stage that the function gets."""
-
-    @field_validator("secrets")
-    @classmethod
-    def _are_the_tools_own(cls, secrets: tuple[str, ...]) -> tuple[str, ...]:
-        own = [name for name in secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
-        if own:
-            raise ValueError(f"{', '.join(own)} is of this deployment itself. Name the tool's own")
-        return secrets
 
 
 class LimitsPart(FilePart):

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from toolformer_ops.config import ENV_PREFIX
 from toolformer_ops.tools.files.patterns import check_pattern
+from toolformer_ops.tools.files.secret_values import SecretNames
 from toolformer_ops.tools.files.tool_file import (
     ArgumentsSchema,
     FilePart,
@@ -39,7 +39,7 @@ class ServerPart(FilePart):
     """Sent with every request; `{NAME}` is the secret of that name."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the server's process."""
-    secrets: tuple[str, ...] = Field(default=(), strict=False)
+    secrets: SecretNames = ()
     """Environment variables of the stage that a started server gets, or that headers hold."""
     start_seconds: float = Field(default=30.0, gt=0, le=600, strict=False)
     """Longest start, until it has said which tools it has."""
@@ -56,9 +56,6 @@ class ServerPart(FilePart):
             raise ValueError(f"expected a `url` with http:// or https://, found {self.url!r}")
         if self.command and self.headers:
             raise ValueError("`headers` are for a `url`. Hand a secret to a started server by `secrets`")
-        own = [name for name in self.secrets if name.startswith(ENV_PREFIX) or name.startswith("AIRFLOW")]
-        if own:
-            raise ValueError(f"`secrets`: {', '.join(own)} is of this deployment itself. Name the tool's own")
         for header, value in self.headers.items():
             if unknown := set(SECRET.findall(value)) - set(self.secrets):
                 raise ValueError(
