@@ -81,6 +81,16 @@ class _Copies:
     """`hidden_shift` of the context."""
 
 
+@dataclass(frozen=True)
+class _OwnedStarts:
+    """The word starts of a text that one of its windows owns, each of them a possible position."""
+
+    text: int
+    """The number of the text among those that are read together."""
+    window: Window
+    tokens: list[int]
+
+
 class ContextBuilder:
     """Builds contexts, keeps the last texts', and finds positions in them."""
 
@@ -183,26 +193,26 @@ class ContextBuilder:
     ) -> list[list[CallPosition]]:
         """For each text, every word start from token 1 on with its probability, in the order of the text."""
         # 1. The word starts that each window owns.
-        owned: list[tuple[int, Window, list[int]]] = []  # index of the text, window, tokens
-        for index, text in enumerate(texts):
+        owned: list[_OwnedStarts] = []
+        for number, text in enumerate(texts):
             for window in self.windows(prompt, text):
                 first = max(1, window.owned_start)
                 if tokens := [token for token in text.word_starts if first <= token < window.owned_end]:
-                    owned.append((index, window, tokens))
+                    owned.append(_OwnedStarts(number, window, tokens))
         # 2. Their probabilities, pass by pass.
         positions: list[list[CallPosition]] = [[] for _ in texts]
-        left, done = iter(owned), 0
-        for contexts in self.contexts(prompt, [(texts[index], window) for index, window, _ in owned]):
-            together = list(zip(contexts, left, strict=False))
+        done = 0
+        for contexts in self.contexts(prompt, [(texts[starts.text], starts.window) for starts in owned]):
+            together = owned[done : done + len(contexts)]
             word_starts = []
-            for context, (_, window, tokens) in together:
-                word_starts.append((context, [token - window.start for token in tokens]))
+            for context, starts in zip(contexts, together, strict=True):
+                word_starts.append((context, [token - starts.window.start for token in starts.tokens]))
             probabilities = iter(self._marker_probabilities(word_starts))
-            for _, (index, _, tokens) in together:
-                starts = texts[index].starts
-                positions[index] += [
-                    CallPosition(token, starts[token], next(probabilities)) for token in tokens
-                ]
+            for starts in together:
+                start_chars = texts[starts.text].starts
+                for token in starts.tokens:
+                    position = CallPosition(token, start_chars[token], next(probabilities))
+                    positions[starts.text].append(position)
             done += len(together)
             if len(owned) > len(texts):
                 self._model.pulse("windows read for positions", done, len(owned))
