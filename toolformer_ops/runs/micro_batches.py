@@ -3,8 +3,8 @@
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a
 model does not wait for Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows
 (`ledger.py`) are one transaction, committed in order. A stage that is killed loses the micro-batch that it
-computed and the one that was being written, a stage that is told to end (SIGTERM) the first alone; run again,
-it starts at the first document without a ledger row. A green task proves nothing: the ledger does.
+computed and what was being written, a stage that is told to end (SIGTERM) the first alone; run again, it
+starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
 A stage may work in rounds of some minutes, so that the stages behind it need not wait for all of its shard
 (`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a
