@@ -5,8 +5,8 @@ create function what_became_of_the_candidates(run text default '')
         tool text, outcome text, reason text, release_outcome text, calls bigint, texts bigint)
     language sql stable
 as $$
-    select tool, outcome, reason, release_outcome, count(*) as calls, count(distinct document_id) as texts
-    from candidates_of(run)
+    select tool, outcome, reason, release_outcome, count(*) as calls, count(distinct document_uuid) as texts
+    from outcomes_of(run)
     group by tool, outcome, reason, release_outcome
     order by tool, calls desc, outcome, reason, release_outcome
 $$;

@@ -16,7 +16,9 @@ begin
             from kept_calls_of(run) kept
             join annotation_runs asking on asking.run_id = kept.run_id
             where kept.releasable
-              and not (requires_following(asking.parameters) and lacks_result(kept.result, kept.text_after))
+              and not (requires_following(asking.parameters) and lacks_result(kept.result, (
+                  -- Not kept.text_after, for which all texts would be read.
+                  select substr(held.text, kept.position_char + 1, 120) from documents held where held.document_id = kept.variant_uuid)))
             order by kept.document_uuid, kept.position_char, kept.loss_reduction desc, kept.call_uuid;
     end if;
 end

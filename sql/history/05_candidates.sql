@@ -68,3 +68,6 @@ select run_id, tool, document_id, call_id, text_before, call_text, result, text_
 from placed;
 
 create macro candidates_of(run := '') as table select * from candidates where run_id = run_or_newest(run);
+
+create macro outcomes_of(run := '') as table
+    select tool, outcome, reason, release_outcome, document_uuid, variant_uuid, call_uuid from candidates where run_id = run_or_newest(run);

@@ -26,6 +26,18 @@ select coalesce(
 from annotation_runs run
 where run.run_id = :run_id
 
+-- name: compare
+-- The texts of two runs that are compared, or of one, with how many calls each has, in the temporary table compared_texts.
+drop table if exists compared_texts;
+create temporary table compared_texts on commit drop as
+select run.run_id, call.document_id, count(*) as calls
+from (select distinct run_id from unnest(cast(:run_ids as text[])) named (run_id)) run
+left join lateral (
+    select other.run_id from unnest(cast(:run_ids as text[])) other (run_id) where other.run_id <> run.run_id limit 1
+) other on true
+cross join lateral calls_to_compare(run.run_id, other.run_id) call
+group by run.run_id, call.document_id
+
 -- name: runs
 -- Two runs that are compared, the earlier one first, with what they released; where neither made a release, with what they keep.
 select run.run_id, run.state, run.problem, run.schedule, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit,
@@ -35,10 +47,9 @@ from annotation_runs run
 left join run_releases made on made.run_id = run.run_id
 left join dataset_releases release on release.release_id = made.release_id
 left join lateral (
-    select count(*) as calls, count(distinct document_id) as texts
-    from unnest(cast(:run_ids as text[])) other (run_id)
-    cross join lateral calls_to_compare(run.run_id, other.run_id)
-    where other.run_id <> run.run_id
+    select cast(sum(held.calls) as bigint) as calls, count(*) as texts
+    from compared_texts held
+    where held.run_id = run.run_id
 ) kept on release.release_id is null
 where run.run_id = any (cast(:run_ids as text[]))
 order by run.started_at, run.run_id
@@ -52,10 +63,10 @@ select * from release_changes_between(:run_id, cast(:before_run_id as text))
 -- name: texts
 -- Texts of the calls of two runs: those that only the newer one has, those that only the older one has, and those of both with other calls.
 with now as (
-    select distinct document_id from calls_to_compare(:run_id, cast(:before_run_id as text))
+    select document_id from compared_texts where run_id = :run_id
 ),
 before as (
-    select distinct document_id from calls_to_compare(cast(:before_run_id as text), :run_id)
+    select document_id from compared_texts where run_id = cast(:before_run_id as text)
 ),
 touched as (
     select distinct document_id from compared_calls

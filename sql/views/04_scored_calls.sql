@@ -1,4 +1,4 @@
-create function scored_calls_of(run text default '')
+create function scored_calls_of(run text default '', only_kept boolean default false)
     returns table (
         run_id text, tool text, document_id text, call_id text, text_before text, call_text text,
         result text, text_after text, loss_without_call double precision,
@@ -19,47 +19,68 @@ begin atomic
     join run_tools rt on chosen is null or rt.run_id = chosen
     cross join lateral (
         -- Postgres plans a subquery with a `with` separately. The recipes are constants in it, so that only their partitions are read; a
-        -- direct join with run_tools would read all of them. The run's thresholds are no columns of the subquery: Postgres would compare
-        -- losses with them inside of it, take few calls to be kept, and read all that are for each candidate.
-        with scored as (
-            select *
-            from call_losses
-            where scoring_recipe_id = rt.scoring_recipe_id and reason is null
-              and (own_recipes is null or scoring_recipe_id = any (own_recipes))
+        -- direct join with run_tools would read all of them. The run's thresholds are compared outside of the inner one, by a `case` with
+        -- a subquery, which Postgres leaves where it is written: inside it would take few calls to be kept, and read all that are for
+        -- each candidate. What is computed from its columns is computed for the calls alone that are asked for.
+        with call as (
+            with scored as (
+                select *
+                from call_losses
+                where scoring_recipe_id = rt.scoring_recipe_id and reason is null
+                  and (own_recipes is null or scoring_recipe_id = any (own_recipes))
+            )
+            select member.document_id, scored.document_id as variant_id, scored.call_id, candidate.call_text, scored.result,
+                   scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
+                   candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph,
+                   candidate.call_input, candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
+                   scored.loss_without_call_full_context, scored.number_format, document.text, document.url, document.document_date
+            from scored
+            join candidate_calls candidate
+                on candidate.sampling_recipe_id = rt.sampling_recipe_id
+               and (own_recipes is null or candidate.sampling_recipe_id = any (own_recipes))
+               and candidate.document_id = scored.document_id and candidate.call_id = scored.call_id
+            join run_tool_documents member
+                on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
+            -- The variant, if the tool reads url and date. Each row has one: a left join, which Postgres leaves out where no column of it is
+            -- asked for.
+            left join documents document on document.document_id = scored.document_id
         )
-        select cast(member.document_id as text) as document_id, cast(scored.call_id as text) as call_id,
-               substr(document.text, greatest(candidate.position_char - 120, 0) + 1, least(candidate.position_char, 120)) as text_before,
-               candidate.call_text, scored.result, substr(document.text, candidate.position_char + 1, 120) as text_after,
-               scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
+        select cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id,
+               substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
+               call.call_text, call.result, substr(call.text, call.position_char + 1, 120) as text_after,
+               call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
                -- Three subqueries: one that a query does not ask for is not computed.
                (select avg(placebo.reduction)
                 from placebo_losses placebo
                 where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
-                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id and placebo.information is not null) as placebo_reduction,
+                  and placebo.document_id = call.variant_id and placebo.call_id = call.call_id and placebo.information is not null) as placebo_reduction,
                (select avg(placebo.information)
                 from placebo_losses placebo
                 where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
-                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id) as information,
+                  and placebo.document_id = call.variant_id and placebo.call_id = call.call_id) as information,
                (select count(placebo.information)
                 from placebo_losses placebo
                 where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
-                  and placebo.document_id = scored.document_id and placebo.call_id = scored.call_id) as placebos,
+                  and placebo.document_id = call.variant_id and placebo.call_id = call.call_id) as placebos,
                (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
-               candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
-               candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
-               scored.loss_without_call_full_context, scored.number_format, document.url, document.document_date,
-               cast(scored.document_id as text) as variant_id,
+               call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input, call.effective_input,
+               call.sample_count, call.input_only_after, call.result_rank, call.loss_without_call_full_context, call.number_format,
+               call.url, call.document_date, cast(call.variant_id as text) as variant_id,
                rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
-               result_follows(scored.result, substr(document.text, candidate.position_char + 1, 120)) as result_follows,
-               member.document_id as document_uuid, scored.document_id as variant_uuid, scored.call_id as call_uuid
-        from scored
-        join candidate_calls candidate
-            on candidate.sampling_recipe_id = rt.sampling_recipe_id and (own_recipes is null or candidate.sampling_recipe_id = any (own_recipes))
-           and candidate.document_id = scored.document_id and candidate.call_id = scored.call_id
-        join run_tool_documents member
-            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
-        -- The variant, if the tool reads url and date. Each row has one: a left join, which Postgres leaves out where no column of it is asked for.
-        left join documents document on document.document_id = scored.document_id
+               result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows,
+               call.document_id as document_uuid, call.variant_id as variant_uuid, call.call_id as call_uuid
+        from call
+        where not only_kept
+           or case
+                  when is_kept(null, call.loss_reduction, rt.keep_threshold) is not true then false  -- no scored call has a reason against it
+                  when rt.tau_information is null then true
+                  else (
+                      select avg(placebo.information)
+                      from placebo_losses placebo
+                      where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
+                        and placebo.document_id = call.variant_id and placebo.call_id = call.call_id
+                  ) >= rt.tau_information
+              end
     ) call
     where run is null or is_planned_for(run, chosen, own_recipes);
 end;

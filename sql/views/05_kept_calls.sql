@@ -14,9 +14,7 @@ create function kept_calls_of(run text default '')
     language sql stable parallel safe
 begin atomic
     select s.*, not s.input_only_after as releasable
-    from scored_calls_of(run) s
-    where is_kept(null, s.loss_reduction, s.keep_threshold)  -- no scored call has a reason against it
-      and (s.tau_information is null or s.information >= s.tau_information);
+    from scored_calls_of(run, only_kept => true) s;
 end;
 comment on function kept_calls_of is 'The view kept_calls about one run, as scored_calls_of.';
 

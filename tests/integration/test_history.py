@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
-from tests.integration.test_numbers import changed_tool, night
+from tests.integration.test_numbers import changed_tool, finish, night
 from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import engine_of, run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
@@ -245,6 +245,61 @@ def test_all_views_agree_on_random_nights_with_forgetting(
     retention.drop_written(settings, NO_NEXT_NIGHT)
     history.write(settings)
     assert {view: of_history(settings, view) for view in VIEWS} == before
+
+
+OUTCOMES = "tool, outcome, reason, release_outcome, document_uuid, variant_uuid, call_uuid"
+REASONS_OF_RELEASES = {
+    "released",
+    "input_only_after",
+    "result_does_not_follow",
+    "better_call_at_position",
+    "no_release",
+    "not_in_release",
+    "above_max_examples",
+}
+
+
+def three_nights_with_other_releases(nights: Nights) -> None:
+    """Over one corpus: few examples a tool and one tool lacking; results that follow; no release."""
+    nights.ingest(*(Record(f"text {n} 1", f"https://x.org/{n}", f"r{n}") for n in range(60)))
+    for run_id, parameters in (
+        ("few", {"max_examples_per_tool": 6}),
+        ("following", {"require_following": True}),
+        ("none", {}),
+    ):
+        nights.start(run_id, *TOOLS, corpus="c", model="m", **parameters)
+        nights.work(run_id, *TOOLS, killed=0.1)
+        if run_id == "few":
+            nights.release(run_id, lacking=("QA",), max_examples=6)
+        elif run_id == "following":
+            nights.release(run_id)
+        finish(nights, run_id, *TOOLS)
+
+
+def test_outcomes_of_a_run_are_those_of_its_candidates(nights: Nights, settings: Settings) -> None:
+    three_nights_with_other_releases(nights)
+    reasons = set()
+    for run_id in ("few", "following", "none"):
+        candidates = sorted_rows(run_sql(settings, f"select {OUTCOMES} from candidates_of('{run_id}')"))
+        assert sorted_rows(run_sql(settings, f"select * from outcomes_of('{run_id}')")) == candidates
+        reasons |= {row[3] for row in candidates}
+    assert reasons == REASONS_OF_RELEASES | {None}
+
+
+def test_outcomes_of_a_run_are_the_same_in_the_history(nights: Nights, settings: Settings) -> None:
+    three_nights_with_other_releases(nights)
+    history.write(settings)
+    for run_id in ("few", "following", "none"):
+        question = f"select * from outcomes_of('{run_id}')"
+        assert sorted_rows(ask(settings, question).rows) == sorted_rows(run_sql(settings, question))
+
+
+def test_outcomes_of_all_runs_are_those_of_each(nights: Nights, settings: Settings) -> None:
+    three_nights_with_other_releases(nights)
+    of_each = itertools.chain.from_iterable(
+        run_sql(settings, f"select * from outcomes_of('{run_id}')") for run_id in ("few", "following", "none")
+    )
+    assert sorted_rows(run_sql(settings, "select * from outcomes_of(null)")) == sorted_rows(list(of_each))
 
 
 def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, settings: Settings) -> None:

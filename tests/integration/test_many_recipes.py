@@ -75,6 +75,7 @@ def recipes_locked(connection: Connection) -> set[str]:
         "select * from scored_calls_of('run-1')",
         "select * from kept_calls_of('run-1')",
         "select * from candidates_of('run-1')",
+        "select * from outcomes_of('run-1')",
         "select count(*) from retrieved_of('run-1')",
         "select run_id, (select max(loss_reduction) from kept_calls_of('run-1')) from annotation_runs",
         "select run.run_id, kept.call_id from annotation_runs run left join kept_calls_of('run-1') kept using (run_id)",

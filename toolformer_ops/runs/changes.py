@@ -149,6 +149,7 @@ def find_changes(connection: Connection, run_id: str, other: str | None = None) 
         ids.append(named[0].run_id)
     if other is None and (before_id := previous_run(connection, ids[0])) is not None:
         ids.insert(0, before_id)
+    database.execute(connection, queries.changes.compare, run_ids=ids)
     rows = database.fetch_all(connection, queries.changes.runs, run_ids=ids)
     runs = [ComparedRun(**{**row._asdict(), "lacking_tools": tuple(row.lacking_tools)}) for row in rows]
     if other is None:  # the stored previous run may have been started in the same instant
