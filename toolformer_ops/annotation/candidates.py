@@ -206,12 +206,12 @@ def candidates_at(
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()
     lost: Counter[tuple[str, str]] = Counter()  # reason, text
-    for sample in samples:
+    for sample, times in Counter(samples).items():  # many are equal: each is read once
         read = read_call(tool, sample, document.text)
         if isinstance(read, str):
-            lost[read, sample.text] += 1
+            lost[read, sample.text] += times
         else:
-            calls[read] += 1
+            calls[read] += times
     before, after = document.text[: position.char], document.text[position.char :]
     candidates: list[Candidate] = []
     for call, sample_count in calls.items():

@@ -144,12 +144,24 @@ class PlaceboDraw:
         place = hashlib.sha256(
             call.document_id.bytes + call_without_result(call.call).encode("utf-8")
         ).digest()
-        order = np.argsort(_mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big"))), kind="stable")
+        keys = _mixed(self._keys ^ np.uint64(int.from_bytes(place[:8], "big")))
+        possible = min(count, len(self._text_numbers) - (call.scored.result in self._text_numbers))
+        # Most often all placebos are at the front of the order: it is sorted no further than they reach.
+        near = _FIRST_LOOK
+        while True:
+            drawn = self._first_of_others(_smallest(keys, near), call)[:count]
+            if len(drawn) >= possible or near >= len(keys):
+                return [self._results[index] for index in drawn]
+            near *= 4
+
+    def _first_of_others(self, order: np.ndarray, call: JudgedCall) -> np.ndarray:
+        """The first call with each result in an order of the pool, without the call's own result and document."""
         is_of_another = self._documents[order] != self._document_numbers.get(call.document_id, -1)
         is_another = self._texts[order] != self._text_numbers.get(call.scored.result, -1)
-        others = order[is_of_another & is_another]
-        _, firsts = np.unique(self._texts[others], return_index=True)  # of each text the first in this order
-        return [self._results[index] for index in others[np.sort(firsts)[:count]]]
+        others: np.ndarray = order[is_of_another & is_another]
+        _, firsts = np.unique(self._texts[others], return_index=True)
+        first_of_each: np.ndarray = others[np.sort(firsts)]
+        return first_of_each
 
 
 def score_placebos(
@@ -237,6 +249,8 @@ def run_keeps(
 
 
 _64_BITS = 2**64 - 1
+_FIRST_LOOK = 16
+"""So many pooled calls are put in order at first: most often the placebos of a call are among them."""
 
 
 def _numbered(items: Sequence[Any]) -> tuple[dict[Any, int], np.ndarray]:
@@ -252,6 +266,14 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+def _smallest(keys: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` smallest keys in their order, with all that equal the last; all if there are fewer."""
+    if count >= len(keys):
+        return np.argsort(keys, kind="stable")
+    places = np.flatnonzero(keys <= np.partition(keys, count - 1)[count - 1])
+    return places[np.argsort(keys[places], kind="stable")]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -304,6 +304,20 @@ def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_tha
     assert drawn(replace(DRAWING, call_id=content_uuid("another"), token=9), pool) == found
 
 
+@pytest.mark.parametrize("texts", [1, 2, 3, 40, 900])  # of 900 pooled calls
+def test_a_short_draw_from_a_large_pool_is_the_start_of_a_long_one(texts: int) -> None:
+    pool = [
+        PooledResult(number, content_uuid("pooled", str(number)), content_uuid("document", str(number % 300)), str(number % texts))
+        for number in range(900)
+    ]  # fmt: skip
+    draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=pool))
+    for name in range(40):
+        call = judged_call(str(name), result=str(name))
+        whole = draw.of_call(call, len(pool))
+        assert len(whole) == texts - (name < texts)
+        assert draw.of_call(call, 4) == whole[:4]
+
+
 def test_each_call_has_an_order_of_its_pool() -> None:
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     orders = {tuple(one.source for one in draw.of_call(judged_call(str(name)), 3)) for name in range(40)}
