@@ -6,11 +6,10 @@ inside Postgres, S3 and the GPU (`runs/self_check.py`).
 """
 
 import asyncio
-import itertools
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -103,15 +102,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     yield _asked("rights", _rights, client, namespace)
     yield _asked("namespace", _namespace, client, namespace)
     yield _asked("Secret", _secret, client, namespace, settings.kubernetes_secret)
-    volumes = list(
-        itertools.chain.from_iterable(manifest["spec"]["volumes"] for manifest in manifests.values())
-    )
-    claims = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in volumes
-        if volume.get("persistentVolumeClaim")
-    }
-    for claim in sorted(claims):
+    for claim in sorted(_claims_of(manifests.values())):
         yield _asked(f"claim {claim}", _claim, client, namespace, claim)
     for template, manifest in manifests.items():
         yield _asked(f"nodes for {template}", _nodes, client, manifest)
@@ -136,6 +127,16 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
 
 # The looks at the API: each returns what exists, and raises ConfigurationError for what is missing, with
 # the remedy
+
+
+def _claims_of(manifests: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names of the persistent volume claims that pods ask for."""
+    claims = set()
+    for manifest in manifests:
+        for volume in manifest["spec"]["volumes"]:
+            if claim := volume.get("persistentVolumeClaim"):
+                claims.add(str(claim["claimName"]))
+    return claims
 
 
 def _asked(subject: str, look: Callable[..., str], *arguments: Any) -> Finding:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import tenacity
 from airflow.models.xcom import XCOM_RETURN_KEY
@@ -439,17 +439,8 @@ def end_pods_of_run(settings: Settings, *, dag_id: str, run_id: str) -> None:
         for pod in client.list_namespaced_pod(settings.kubernetes_namespace, label_selector=STAGE_PODS).items:
             ours = labels.items() <= pod.metadata.labels.items()
             if has_ended(pod):
-                ended_at = max(
-                    (
-                        status.state.terminated.finished_at
-                        for status in pod.status.container_statuses or ()
-                        if status.state and status.state.terminated and status.state.terminated.finished_at
-                    ),
-                    default=pod.metadata.creation_timestamp,
-                )
-                if (ours and pod.status.phase == PodPhase.SUCCEEDED) or ended_at < datetime.now(
-                    UTC
-                ) - KEEP_ENDED:
+                is_old = _ended_at(pod) < datetime.now(UTC) - KEEP_ENDED
+                if is_old or (ours and pod.status.phase == PodPhase.SUCCEEDED):
                     delete_pod(client, pod)
             elif ours:
                 logger.warning("the pod %s outlived its task: ending it", pod.metadata.name)
@@ -467,3 +458,13 @@ def delete_pod(client: CoreV1Api, pod: k8s.V1Pod, *, grace_seconds: int | None =
     except ApiException as error:
         if error.status != 404:
             raise
+
+
+def _ended_at(pod: k8s.V1Pod) -> datetime:
+    """When the last container of a pod ended; when the pod was created, if none says."""
+    times: list[datetime] = []
+    for status in pod.status.container_statuses or ():
+        terminated = status.state and status.state.terminated
+        if terminated and terminated.finished_at:
+            times.append(terminated.finished_at)
+    return max(times) if times else cast(datetime, pod.metadata.creation_timestamp)

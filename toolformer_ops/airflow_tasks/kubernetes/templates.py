@@ -186,11 +186,11 @@ def gpus_of(container: Mapping[str, Any]) -> int:
 
 def gpu_count(amounts: Mapping[str, Any]) -> int:
     """How many GPUs (whole ones, or parts as of MIG) of any vendor are among these resources."""
-    return sum(
-        int(parse_quantity(amount))
-        for name, amount in amounts.items()
-        if name.endswith("/gpu") or name.startswith("nvidia.com/mig-")
-    )
+    count = 0
+    for name, amount in amounts.items():
+        if name.endswith("/gpu") or name.startswith("nvidia.com/mig-"):
+            count += int(parse_quantity(amount))
+    return count
 
 
 def part_of(manifest: Mapping[str, Any], *names: str) -> Any:
@@ -238,12 +238,13 @@ def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
 
     `null` leaves a user or group to the cluster; any other field that is null gets its default.
     """
-    chosen = {name: value for name, value in said.items() if value is not None or name in LEFT_TO_THE_CLUSTER}
-    return {
-        name: value
-        for name, value in {**copy.deepcopy(dict(defaults)), **chosen}.items()
-        if value is not None
-    }
+    filled = copy.deepcopy(dict(defaults))
+    for name, value in said.items():
+        if value is not None:
+            filled[name] = value
+        elif name in LEFT_TO_THE_CLUSTER:
+            filled.pop(name, None)
+    return filled
 
 
 # Reading and checking a template

@@ -225,11 +225,13 @@ class PostgresQueries:
                 rows = []
             described = tuple((column or "", kind or "") for column, kind in listed)
             tables.append(Table(name, described, tuple(map(tuple, rows))))
-        may = [
-            *(["is a superuser"] if is_superuser == "t" else []),
-            *(["may read files of the server, or run programs there"] if reads_files == "t" else []),
-            *([f"may write to {', '.join(self._writable[:5])}"] if self._writable else []),
-        ]
+        may = []
+        if is_superuser == "t":
+            may.append("is a superuser")
+        if reads_files == "t":
+            may.append("may read files of the server, or run programs there")
+        if self._writable:
+            may.append(f"may write to {', '.join(self._writable[:5])}")
         warnings = [
             f"the role {role} {what}. Queries only read, whatever it may; make a role that may do no more: "
             "docs/sql_tool.md#a-role-that-only-reads."
@@ -337,8 +339,9 @@ def _value(value: Any) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        parts = [
-            f"{part[0]}: {_value(part[1])}" if isinstance(part, tuple) else _value(part) for part in value
-        ]
-        return ", ".join(part or "" for part in parts)
+        parts = []
+        for part in value:
+            text = f"{part[0]}: {_value(part[1])}" if isinstance(part, tuple) else _value(part)
+            parts.append(text or "")
+        return ", ".join(parts)
     return value if value is None else str(value)
