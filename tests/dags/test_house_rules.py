@@ -29,6 +29,7 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "kubernetes",
+    "toolformer_ops.on_a_file.checking",
 )
 POOLS_FILE = REPOSITORY / "toolformer_ops" / "airflow_tasks" / "pools.json"
 

@@ -16,6 +16,7 @@ from toolformer_ops.airflow_tasks import first_look
 from toolformer_ops.airflow_tasks import requests as checks
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
+from toolformer_ops.on_a_file import checking
 from toolformer_ops.runs import requests
 from toolformer_ops.storage.publication import ObjectStore
 
@@ -213,7 +214,7 @@ def test_a_look_that_takes_too_long_lets_the_stage_start(
 ) -> None:
     answered = threading.Event()
     monkeypatch.setattr(first_look, "LONGEST_SECONDS", 0.0)
-    monkeypatch.setattr(first_look, "observations", lambda *_, **__: iter([answered.wait()]))
+    monkeypatch.setattr(checking, "observations", lambda *_, **__: iter([answered.wait()]))
     check(local_dags[ANNOTATE], {"corpus": posts, "model": "hub/m@1"})
     answered.set()
     assert notes == []

@@ -9,14 +9,17 @@ Without a model in memory, so without a time.
 
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from airflow.sdk import Context
 
 from toolformer_ops.airflow_tasks.run_notes import set_note
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.checking import FORM, CorpusLook, Observation, observations
 from toolformer_ops.runs.choices import RunChoices
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.checking import Observation
 
 LOOK = "look"
 """Key of the XCom with what a person should mind."""
@@ -30,6 +33,9 @@ def look_first(context: Context, settings: Settings, choices: RunChoices) -> Non
     Raises:
         UsageError: no record has a text under the name that was chosen, though another field has.
     """
+    # What reads a corpus is not imported where a DAG is only parsed.
+    from toolformer_ops.on_a_file.checking import FORM, CorpusLook, observations
+
     look = CorpusLook(FORM)
     lines: list[Observation] = []
 
@@ -51,7 +57,7 @@ def look_first(context: Context, settings: Settings, choices: RunChoices) -> Non
     context["ti"].xcom_push(key=LOOK, value=[str(line) for line in seen if line.state != "ok"])
 
 
-def note_of(lines: Sequence[Observation]) -> str:
+def note_of(lines: "Sequence[Observation]") -> str:
     """The note of a run that has not started yet: a line each, what a person should mind first."""
     ordered = sorted(lines, key=lambda line: line.state == "ok")
     return "\n".join(["Before the run starts, a look at it shows:", *map(str, ordered)])
