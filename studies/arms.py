@@ -3,9 +3,9 @@
 Each differs from the one above it, or from the one that it names, in one thing.
 
     paper               of a text's calls that the paper's rule keeps the one that saves most
-    paper_nearest       of these the one that stands nearest to the number or name that it foretells
-    foretold_and_paper  the same, if it foretells one: its result holds the next number or name of the text
-    foretold            the same, and no model is asked for losses
+    paper_nearest       of these the one nearest to the number or name that it foretells
+    foretold_and_paper  as `paper_nearest`, of calls that foretell: the result holds the text's next number or name
+    foretold            as `foretold_and_paper`, without the keep rule, so that no model computes losses
     right_call          a call whose result holds the answer of its sentence, at a place by chance
     any_call            any call that has a result, by chance
     lacy                a call before a number or name that the model does not expect, whatever the call gives
@@ -19,8 +19,8 @@ Each differs from the one above it, or from the one that it names, in one thing.
 `lacy` is after LaCy (arXiv 2602.12005), which lets a small model delegate tokens that it does not expect and that
 its grammar marks as facts: here a number, a date or a name behind the place, and a loss of `LACY_NATS`.
 
-An arm has one call a text. No arm has a call whose input stands in the text only after it: who writes the
-text could not know it. All arms have equally many texts. Chance is seeded by the study's seed and the text.
+An arm has one call a text. No arm has a call whose input is in the text only after it, since the input could
+not be known where the call is written. All arms have equally many texts. Chance is seeded by the study's seed and the text.
 """
 
 import logging
@@ -56,7 +56,7 @@ ScoredCall = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """A keep rule over the stored log probabilities; as it stands, the paper's."""
+    """A keep rule over the stored log probabilities; with its defaults it is the paper's."""
 
     weights: Sequence[float] = TOKEN_WEIGHTS
     tau: float | None = None
@@ -66,7 +66,7 @@ class Rule:
     against_placebo: bool = False
     """L- is also at most the loss with the result of another text's call."""
     in_place: bool = False
-    """The call stands in its place in the text; the losses are then those of the paper's weights."""
+    """Losses are those with the call at its position in the text, by the paper's weights."""
 
     def reduction(self, call: ScoredCall, prefix: str = "with_result") -> float | None:
         """L- minus L+ in nats, with the call's own result or `with_placebo`; None if there is no such loss."""
@@ -130,7 +130,7 @@ class Arm:
 
 
 def releasable(record: Record) -> list[ScoredCall]:
-    """The calls of a text whose input can be known where they stand."""
+    """The calls of a text whose input can be known where they are written."""
     return [call for call in record["calls"] if not call["input_only_after"]]
 
 
@@ -146,7 +146,7 @@ def foretold_place(call: ScoredCall, text: str) -> int | None:
 
 
 def foretells(call: ScoredCall, text: str) -> bool:
-    """Whether the next number or name of the text behind the call stands in its result, and not in the text before it."""
+    """Whether the next number or name of the text behind the call is in its result, and not in the text before it."""
     return foretold_place(call, text) is not None
 
 

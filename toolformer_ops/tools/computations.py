@@ -1,4 +1,4 @@
-"""Computations in a text: a number that follows from two others that stand shortly before it.
+"""Computations in a text: a number that follows from two others shortly before it.
 
 What the Calculator's filter looks for by its rule `sharp` (`tools/calculator.py`). The paper's rule takes
 every number for an operand, so that the list numbers 1, 2 and 3, a date or a clock make a sum, and knows no
@@ -34,10 +34,11 @@ WINDOW_TOKENS = 100
 OPERANDS_BEFORE = 8
 """Operands before a number of which two may give it."""
 OPERANDS_BEFORE_PERCENT = 3
-"""How many operands may stand before a percentage: its result has few digits, so that more pairs meet it by
+"""How many operands before a percentage may give it: it has few digits, so that more pairs meet it by
 chance."""
 UNSURE_TOGETHER = 2
-"""So many numbers that may follow by chance are no chance, if they are half of the numbers among them."""
+"""So many numbers, each of which may follow by chance, are taken for a computation together, if they are half of
+the numbers between the first and the last of them."""
 NEAREST_TOKENS = 25
 NEAR_TOKENS = 40
 WORDS_TOKENS = 60
@@ -45,7 +46,7 @@ WORDS_TOKENS = 60
 WINDOWS_REMEMBERED = 2**12
 HUNDRED = 100 * UNIT
 SMALL = 10 * UNIT
-"""Numbers below this meet in every text."""
+"""Below this, some numbers of every text follow from others by chance."""
 _QUOTIENTS: Mapping[tuple[Kind, Kind], Kind] = MappingProxyType(
     {("plain", "plain"): "plain", ("money", "plain"): "money", ("money", "money"): "plain"}
 )
@@ -67,7 +68,7 @@ _CUE = re.compile(
     r"|apiece|spen[dt]s?|paid|pays?|costs?|earn(?:s|ed)?|sold|another|extra|multipl\w+|divid\w+|so|then|means|makes?|needs?|uses?)\b",
     re.IGNORECASE,
 )
-"""Words of people who compute, and of others."""
+"""Words that people use when they compute, though not then alone."""
 _FACTOR = re.compile(
     r"\b(?:times|each|every|per|apiece|twice|thrice|double[ds]?|triple[ds]?|half|halves|third|quarter|multipl\w+|divid\w+|split|average)\b",
     re.IGNORECASE,
@@ -227,16 +228,13 @@ def _follows_as_product(first: Value, second: Value, result: Value) -> How | Non
 
 
 class _Words:
-    """Where a text's sentences end, and where words stand that say that something is computed.
-
-    Each is looked up once.
-    """
+    """Where a text's sentences end, and where words of computing occur; each pattern is searched once."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._places: dict[re.Pattern[str], list[int]] = {}
 
-    def stand(self, words: re.Pattern[str], start: int, end: int) -> bool:
+    def occur(self, words: re.Pattern[str], start: int, end: int) -> bool:
         """Whether a match of a pattern begins between two characters."""
         return self._next(words, start) < end
 
@@ -262,7 +260,7 @@ class _Words:
 
 
 class _Surroundings:
-    """What is around a number that follows from others, and what it says of whether that is chance."""
+    """What is around a number that follows from others: it says whether that is chance."""
 
     def __init__(self, words: _Words, numbers: list[Operand], index: int) -> None:
         self._words = words
@@ -273,10 +271,10 @@ class _Surroundings:
     def _says(self, *patterns: re.Pattern[str]) -> bool:
         """Whether the sentence of the result holds words of one of the patterns."""
         sentence = self._words.sentence_of(self._result)
-        return any(self._words.stand(pattern, *sentence) for pattern in patterns)
+        return any(self._words.occur(pattern, *sentence) for pattern in patterns)
 
     def mean(self, computation: Computation) -> bool:
-        """Whether the numbers alone, or with the words around them, are no chance."""
+        """Whether the numbers, alone or with the words around them, show that they were computed."""
         if self._crosses_cells(computation):
             return False
         if computation.how in ("share", "change"):
@@ -307,29 +305,29 @@ class _Surroundings:
         return self._says(_FACTOR)
 
     def _mean_percentage(self, computation: Computation) -> bool:
-        """Whether a percentage's relation is no chance: its numbers have many digits, or stand together."""
+        """Whether a percentage's relation is no chance: its numbers have many digits, or are near each other."""
         first, second, result = computation.first, computation.second, computation.result
         tokens = result.token - first.token
         digits = _digits(first, second, result)
         if min(digits[:2]) >= 2 and digits[2] >= 3 and tokens <= NEAR_TOKENS:
             return True
-        crosses_line = self._words.stand(_LINE_END, second.end_char, result.start_char)
+        crosses_line = self._words.occur(_LINE_END, second.end_char, result.start_char)
         if first.token < self._earliest_of_percentage or tokens > WORDS_TOKENS or crosses_line:
             return False
         return self._says(_CHANGE) if computation.how == "change" else self._is_in_sentence(second)
 
     def allow(self, computation: Computation) -> bool:
-        """Whether a relation that may be chance is none if others of its kind stand around it."""
+        """Whether a relation that may be chance counts if there are others of its kind around it."""
         is_of_numbers = computation.how in ("sum", "product") and _are_distinct(computation)
         return is_of_numbers and not self._crosses_cells(computation)
 
     def _crosses_cells(self, computation: Computation) -> bool:
         """Whether a border of a table's cell is among the numbers."""
-        return self._words.stand(_CELL, computation.first.end_char, computation.result.start_char)
+        return self._words.occur(_CELL, computation.first.end_char, computation.result.start_char)
 
     def _is_in_sentence(self, number: Operand) -> bool:
         """Whether no sentence ends between a number and the result."""
-        return not self._words.stand(_SENTENCE_END, number.end_char, self._result.start_char)
+        return not self._words.occur(_SENTENCE_END, number.end_char, self._result.start_char)
 
 
 def _numbers_of(computation: Computation) -> tuple[Operand, Operand, Operand]:
@@ -369,7 +367,7 @@ def sums_several(text: str, numbers: list[Operand]) -> bool:
                 break
             total += number.value.millionths
             is_result = is_result or (count >= 3 and total in (amount, count * amount))
-        if is_result and result.value.kind != "year" and words.stand(_TOTAL, *words.sentence_of(result)):
+        if is_result and result.value.kind != "year" and words.occur(_TOTAL, *words.sentence_of(result)):
             return True
     return False
 
