@@ -5,6 +5,7 @@ That what a killed stage leaves has the rows of an undisturbed one is tried in `
 
 import contextlib
 import signal
+from dataclasses import dataclass
 
 import psutil
 import pytest
@@ -25,61 +26,122 @@ SUMS = 120
 text."""
 
 
-def test_a_run_does_each_text_once_though_airflow_with_its_stages_is_killed(
-    services: Settings, airflow: AirflowClient, model: str
-) -> None:
-    def done(stage: str) -> int:
-        of_run = "select 1 from run_tool_documents member join stage_ledger ledger on ledger.document_id = variant_id "
-        return len(rows(services, of_run + "where run_id = :run and stage = :stage", stage=stage, run=RUN))
+@dataclass(frozen=True)
+class KilledRun:
+    """What became of a run whose Airflow and two of whose stages were killed."""
 
-    write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
-    run_stages_as(services, airflow, "local")
-    numbers = range(100, 100 + SUMS)
-    texts = (
-        f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left." for n in numbers
-    )
-    conf = {
-        "corpus": put_lines(services, "corpora/sums.jsonl", texts),
-        "model": model,
-        "tools": ["Calculator"],
-    }
-    airflow.trigger(
-        ANNOTATE, RUN, conf | SAMPLING | {"keep_thresholds": {"Calculator": 0.0}, "finetune": False}
-    )
+    killed_parts: int
+    """Parts of Airflow that were killed."""
+    done_when_killed: dict[str, int]
+    """Texts that each killed stage had committed when it had ended."""
+    state: str | None
+    failed_tasks: list[str]
+    tries_of_shard: int
+    done: dict[str, int]
+    """Rows of the ledger at the end, by stage."""
+    suspected: list[tuple[object, ...]]
+    """Micro-batches that a killed process left, at the end."""
 
-    # 1. All parts of Airflow at once, and what they have started.
-    until("a filter", lambda: done("filter"), seconds=0.05)
-    reports = Supervisor(StatePaths(services.state_dir)).reports()
+
+def done(settings: Settings, stage: str) -> int:
+    """Texts that a stage of the run has committed."""
+    of_run = (
+        "select 1 from run_tool_documents member join stage_ledger ledger on ledger.document_id = variant_id "
+    )
+    return len(rows(settings, of_run + "where run_id = :run and stage = :stage", stage=stage, run=RUN))
+
+
+def kill_airflow(settings: Settings) -> int:
+    """Kill all parts of Airflow at once, and what they have started; returns how many parts that were."""
     parts = [
         psutil.Process(report.process_id)
-        for report in reports
+        for report in Supervisor(StatePaths(settings.state_dir)).reports()
         if report.name.removeprefix("airflow-") in PARTS
     ]
-    assert len(parts) == len(PARTS)
     for process in [process for part in parts for process in (part, *part.children(recursive=True))]:
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended with the one before
             process.kill()
+    return len(parts)
 
-    # 2. The shard, in two of its stages, once each has committed something.
-    for stage, by in (("sample", signal.SIGKILL), ("score", signal.SIGTERM)):
 
-        def shard_at_work(stage: str = stage) -> psutil.Process | None:
-            return stage_process("annotate", RUN) if done(stage) else None
+def end_shard(settings: Settings, stage: str, by: signal.Signals) -> int:
+    """End the process of the shard once this stage has committed something; returns how many texts it committed."""
 
-        shard = until(f"{stage} at work", shard_at_work, seconds=0.05)
-        shard.send_signal(by)
-        shard.wait(30)
-        assert 0 < done(stage) < SUMS
+    def shard_at_work() -> psutil.Process | None:
+        return stage_process("annotate", RUN) if done(settings, stage) else None
 
-    # 3. The run ends well.
+    shard = until(f"{stage} at work", shard_at_work, seconds=0.05)
+    shard.send_signal(by)
+    shard.wait(30)
+    return done(settings, stage)
+
+
+@pytest.fixture(scope="module")
+def killed_run(services: Settings, airflow: AirflowClient, model: str) -> KilledRun:
+    write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
+    run_stages_as(services, airflow, "local")
+    texts = (
+        f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left."
+        for n in range(100, 100 + SUMS)
+    )
+    conf = SAMPLING | {
+        "corpus": put_lines(services, "corpora/sums.jsonl", texts),
+        "model": model,
+        "tools": ["Calculator"],
+        "keep_thresholds": {"Calculator": 0.0},
+        "finetune": False,
+    }
+    airflow.trigger(ANNOTATE, RUN, conf)
+    # 1. Airflow, and what it has started.
+    until("a filter", lambda: done(services, "filter"), seconds=0.05)
+    killed_parts = kill_airflow(services)
+    # 2. The shard, in two of its stages.
+    done_when_killed = {
+        "sample": end_shard(services, "sample", signal.SIGKILL),
+        "score": end_shard(services, "score", signal.SIGTERM),
+    }
+
+    # 3. The end of the run.
     def is_over() -> bool:
         with contextlib.suppress(AirflowNotReadyError):  # the API server is not there
             return airflow.run_state(ANNOTATE, RUN) in ENDED_STATES
         return False
 
     until("the end of the run", is_over)
-    assert airflow.run_state(ANNOTATE, RUN) == "success", airflow.tasks(ANNOTATE, RUN, "failed")
     tries = {task.name: task.try_number for task in airflow.tasks(ANNOTATE, RUN, "success")}
-    assert tries["Calculator.annotate [0]"] >= 3
-    assert [done(stage) for stage in ("filter", "sample", "score")] == [SUMS] * 3
-    assert rows(services, "select * from micro_batch_tries") == []  # no text is suspected any more
+    return KilledRun(
+        killed_parts=killed_parts,
+        done_when_killed=done_when_killed,
+        state=airflow.run_state(ANNOTATE, RUN),
+        failed_tasks=[task.name for task in airflow.tasks(ANNOTATE, RUN, "failed")],
+        tries_of_shard=tries.get("Calculator.annotate [0]", 0),
+        done={stage: done(services, stage) for stage in ("filter", "sample", "score")},
+        suspected=rows(services, "select * from micro_batch_tries"),
+    )
+
+
+def test_all_parts_of_airflow_were_killed(killed_run: KilledRun) -> None:
+    assert killed_run.killed_parts == len(PARTS)
+
+
+def test_stages_were_killed_amid_their_work(killed_run: KilledRun) -> None:
+    assert {stage: 0 < texts < SUMS for stage, texts in killed_run.done_when_killed.items()} == {
+        "sample": True,
+        "score": True,
+    }
+
+
+def test_the_run_succeeds_though_airflow_with_its_stages_is_killed(killed_run: KilledRun) -> None:
+    assert (killed_run.state, killed_run.failed_tasks) == ("success", [])
+
+
+def test_a_shard_that_is_killed_is_tried_again(killed_run: KilledRun) -> None:
+    assert killed_run.tries_of_shard >= 3
+
+
+def test_each_stage_does_each_text_once(killed_run: KilledRun) -> None:
+    assert killed_run.done == {"filter": SUMS, "sample": SUMS, "score": SUMS}
+
+
+def test_no_text_is_suspected_of_the_kills_any_more(killed_run: KilledRun) -> None:
+    assert killed_run.suspected == []
