@@ -9,6 +9,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -245,24 +246,31 @@ def made(
         yield state, name
 
 
-@pytest.fixture
-def state(
-    made: tuple[State, str], postgres_server: RunningPostgres, use_model: UseModel, tmp_path: Path
-) -> Iterator[State]:
-    """A copy of the database; the bucket and the corpus are put back."""
+@contextmanager
+def copied_state(made: tuple[State, str], server: RunningPostgres, folder: Path) -> Iterator[State]:
+    """The state with a copy of its database; afterwards the bucket and the corpus are put back."""
     original, template = made
-    use_model(MODEL)
     files = {path: path.read_bytes() for path in Path(original.corpus).iterdir()}
-    (tmp_path / "state").mkdir(exist_ok=True)
-    with copied_database(postgres_server, template) as name:
+    (folder / "state").mkdir(exist_ok=True)
+    with copied_database(server, template) as name:
         places = {
-            "database_dsn": SecretStr(postgres_server.address.dsn(name)),
-            "state_dir": tmp_path / "state",
+            "database_dsn": SecretStr(server.address.dsn(name)),
+            "state_dir": folder / "state",
         }
         yield dataclasses.replace(original, settings=original.settings.model_copy(update=places))
     original.bucket.restore()
     for path, content in files.items():
         path.write_bytes(content)
+
+
+@pytest.fixture
+def state(
+    made: tuple[State, str], postgres_server: RunningPostgres, use_model: UseModel, tmp_path: Path
+) -> Iterator[State]:
+    """A copy of the database; the bucket and the corpus are put back."""
+    use_model(MODEL)
+    with copied_state(made, postgres_server, tmp_path) as state:
+        yield state
 
 
 def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_something(state: State) -> None:
@@ -591,35 +599,87 @@ def tables(state: State) -> dict[str, Counter[str]]:
     return found | {"objects": Counter(f"{key} {content!r}" for key, content in contents(state).items())}
 
 
-@pytest.mark.parametrize("together", ROUNDS, ids=[next(iter(together)) for together in ROUNDS])
-def test_exactly_the_damages_are_found_for_repairs_that_leave_what_is_sound(
-    state: State, together: dict[str, tuple[Damage, str]]
-) -> None:
-    for name in together:
-        state.damage(name)
-    expected = sorted(finding for _, findings in together.values() for finding in findings.split(", "))
-    several = {finding.removesuffix("+") for finding in expected if finding.endswith("+")}
-    before = tables(state)
-    outcome = state.audit()
-    found = state.found(outcome)
-    assert [one for one in found if one not in several] == [one for one in expected if not one.endswith("+")]
-    assert set(found) >= several
-    with pytest.raises(NoResultError, match=f"found {len(found)} places"):
-        require_sound(outcome)
-    # What --repair takes away belongs to what was found; the marks of finished work are made again by the
-    # next run.
-    repaired = state.audit(sample=100, repairs=True)
-    assert set(state.found(repaired)) >= {finding.removesuffix("+") for finding in expected}
-    places = [row.place for row in state.findings(repaired) if row.is_repaired]
-    damaged = [
-        word.removeprefix("s3://").partition("/")[2] or word for place in places for word in place.split(" ")
-    ]
-    after = tables(state)
-    for table, left in after.items():
-        gone = before[table] - left
-        if table not in ("finished_work", "corpus_files"):
-            assert all(any(place in row for place in damaged) for row in gone), (table, gone)
-    assert places or after == before
+@dataclass(frozen=True)
+class Round:
+    """Damages that were done to one state together, and what an audit and then a repair make of them."""
+
+    expected: list[str]
+    """Kind and table of each finding (+: many)."""
+    found: list[str]
+    refusal: str
+    """What the audit ends with."""
+    found_by_repair: list[str]
+    repaired: list[str]
+    """Where something was repaired, an object by its key."""
+    before: dict[str, Counter[str]]
+    after: dict[str, Counter[str]]
+    """All rows and objects before the audit and after the repair."""
+
+    @property
+    def several(self) -> set[str]:
+        """The findings that are expected many times."""
+        return {finding.removesuffix("+") for finding in self.expected if finding.endswith("+")}
+
+
+@pytest.fixture(scope="module", params=ROUNDS, ids=[next(iter(together)) for together in ROUNDS])
+def audited_round(
+    request: pytest.FixtureRequest,
+    made: tuple[State, str],
+    postgres_server: RunningPostgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Round:
+    together: dict[str, tuple[Damage, str]] = request.param
+    folder = tmp_path_factory.mktemp("round")
+    with pytest.MonkeyPatch.context() as patch, copied_state(made, postgres_server, folder) as state:
+        loaded_by_stages(patch)(MODEL)
+        for name in together:
+            state.damage(name)
+        before = tables(state)
+        outcome = state.audit()
+        with pytest.raises(NoResultError) as refusal:
+            require_sound(outcome)
+        found = state.found(outcome)
+        repair = state.audit(sample=100, repairs=True)
+        places = [row.place for row in state.findings(repair) if row.is_repaired]
+        words = [word for place in places for word in place.split(" ")]
+        return Round(
+            expected=sorted(finding for _, findings in together.values() for finding in findings.split(", ")),
+            found=found,
+            refusal=str(refusal.value),
+            found_by_repair=state.found(repair),
+            repaired=[word.removeprefix("s3://").partition("/")[2] or word for word in words],
+            before=before,
+            after=tables(state),
+        )
+
+
+def test_exactly_the_damages_are_found(audited_round: Round) -> None:
+    several = audited_round.several
+    once = [finding for finding in audited_round.expected if not finding.endswith("+")]
+    assert [finding for finding in audited_round.found if finding not in several] == once
+    assert set(audited_round.found) >= several
+
+
+def test_an_audit_of_a_damaged_state_ends_without_a_result(audited_round: Round) -> None:
+    assert f"found {len(audited_round.found)} places" in audited_round.refusal
+
+
+def test_a_repair_finds_what_an_audit_finds(audited_round: Round) -> None:
+    expected = {finding.removesuffix("+") for finding in audited_round.expected}
+    assert set(audited_round.found_by_repair) >= expected
+
+
+def test_a_repair_takes_nothing_away_that_was_sound(audited_round: Round) -> None:
+    """But marks of finished work, which the next run makes again."""
+    sound = []
+    for table in audited_round.after.keys() - {"finished_work", "corpus_files"}:
+        gone = audited_round.before[table] - audited_round.after[table]
+        sound += [row for row in gone if not any(place in row for place in audited_round.repaired)]
+    assert sound == []
+
+
+def test_a_repair_of_nothing_changes_nothing(audited_round: Round) -> None:
+    assert audited_round.repaired or audited_round.after == audited_round.before
 
 
 FORGED_CALLS: dict[str, tuple[dict[str, object], str]] = {
