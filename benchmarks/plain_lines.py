@@ -177,7 +177,9 @@ OF_PACKAGE = (
 OF_TESTS = (
     Figure("tests whose name holds _and_", tests_of_two_claims, aim=10, limit=0.5, per=HUNDRED_TESTS),
     Figure("tests that hold a loop", tests_with_a_loop, aim=15, limit=10.4, per=HUNDRED_TESTS),
-    Figure("tests with more than five asserts", tests_with_many_asserts, aim=10, limit=5.4, per=HUNDRED_TESTS),
+    Figure(
+        "tests with more than five asserts", tests_with_many_asserts, aim=10, limit=5.4, per=HUNDRED_TESTS
+    ),
 )
 
 
