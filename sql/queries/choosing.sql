@@ -138,6 +138,11 @@ join documents document on document.document_id = member.document_id
 join documents record on record.document_id = member.variant_id
 order by document.document_id
 
+-- name: read_pages_by_index
+-- Pages are read by key, from pages of tables that the choice has just read. At the usual price of a page Postgres would read whole partitions
+-- for each page of texts, up to some ten thousand texts.
+set local random_page_cost = 1.1
+
 -- name: calls_of_texts
 -- The calls of the release in texts with ids in (after, until]: the columns are the fields of release.format.ReleasedCall.
 select

@@ -213,6 +213,7 @@ def chosen_texts(connection: Connection, tools: Sequence[ReleaseTool]) -> Iterat
 
     `choose_calls` was called before, with the same tools.
     """
+    database.execute(connection, queries.choosing.read_pages_by_index)
     after = uuid.UUID(int=0)
     while page := database.fetch_all(connection, queries.choosing.texts, after=after, page_size=PAGE_TEXTS):
         until = page[-1].document_id
