@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from studies.answers import Line, read_answers
 from studies.arms import RULES
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
-from studies.judging import JudgedCalls
+from studies.judging import CALLS_AN_ARM, READINGS, JudgedCalls
 from studies.measuring import BEFORE
 from studies.plan import TOOLS, StudyPlan
 from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
@@ -389,12 +389,19 @@ def counts_table(study: StudyAnswers) -> str:
     return _table(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
 
 
+def _rate(judged: JudgedCalls, arm: str, reading: int) -> Rate:
+    counts = Counter(judged.verdicts(arm, reading))
+    return Rate(*(counts[verdict] for verdict in VERDICTS))
+
+
+def useful_shares(judged: JudgedCalls, arm: str) -> str:
+    """The shares of an arm's calls that the two readings call useful."""
+    return " and ".join(f"{_rate(judged, arm, reading).share:.2f}" for reading in READINGS)
+
+
 def judged_table(judged: JudgedCalls) -> str:
     """By arm: calls that were read, and the share that each reading calls useful, with Wilson's interval."""
-
-    def rate(arm: str, reading: int) -> Rate:
-        counts = Counter(judged.verdicts(arm, reading))
-        return Rate(*(counts[verdict] for verdict in VERDICTS))
+    rate = functools.partial(_rate, judged)
 
     def useful(arm: str, reading: int) -> str:
         rate_of_arm = rate(arm, reading)
@@ -466,7 +473,9 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         study=study,
         has=has,
         table=lambda name, kind: TABLES[kind](study(name)),
-        judged=judged,
+        texts=lambda name: len(study(name).seed_lines) * study(name).plan["texts"],
+        calls_an_arm=CALLS_AN_ARM,
+        useful=lambda name, arm: useful_shares(judged(name), arm),
         judged_table=lambda name: judged_table(judged(name)),
         kappa=lambda name: cohens_kappa(judged(name).pairs()),
     )

@@ -652,8 +652,8 @@ def made_answers(tmp_path: Path) -> StudyAnswers:
 
 
 def cells(table: str, rule: str) -> list[str]:
-    """The numbers of a rule's row."""
-    [row] = [line for line in table.splitlines() if line.startswith(f"| `{rule}`: ")]
+    """The numbers of a rule's row, of the first table that has one."""
+    row, *_ = [line for line in table.splitlines() if line.startswith(f"| `{rule}`: ")]
     return [cell.strip() for cell in row.strip("| ").split(" | ")[1:]]
 
 
