@@ -87,7 +87,7 @@ AIMS = {
     **dict.fromkeys(("undone: filter", "undone: sample", "undone: execute", "undone: score"), "0.1"),
 }
 """CPU seconds, by the name of a figure."""
-LAST_STEP = "rows and bytes"
+LAST_STEP = "end"
 HISTORY_VIEWS = ("scored_calls", "kept_calls", "candidates", "threshold_counts")
 SETTINGS = {
     "fsync": "off",
@@ -471,11 +471,16 @@ class Bench:
             with database.transaction(self.engine) as connection:
                 self.measure(f"undone: {stage}", functools.partial(work.undone, connection))
 
-    def questions(self) -> dict[str, str]:
-        """By name, every example of sql/examples about the finished run, and every view for all of its rows."""
+    def examples(self) -> dict[str, str]:
+        """By name, every example of sql/examples about the finished run."""
         questions = {}
         for path in sorted((database.SQL_DIR / "examples").glob("*.sql")):
             questions[f"example {path.stem}"] = f"select * from {schema.made_name(path.name)}('done')"  # noqa: S608
+        return questions
+
+    def views(self) -> dict[str, str]:
+        """By name, every view for all of its rows."""
+        questions = {}
         for path in sorted((database.SQL_DIR / "views").glob("*.sql")):
             view = path.stem.partition("_")[2]
             questions[f"view {view}"] = f"select count(shown) from (select * from {view} offset 0) as shown"  # noqa: S608
@@ -551,7 +556,11 @@ def measure_size(size: int, folder: Path, progress: Progress) -> None:
         _finished_run(bench, size)
         _questions(bench)
         _what_is_new(bench, size)
-        progress.step(LAST_STEP, bench.measure_sizes)
+        progress.step("rows and bytes", bench.measure_sizes)
+        # Last, since they read the rows of all runs, and nothing that a stage or a page asks takes as long.
+        for name, question in bench.views().items():
+            progress.step(name, functools.partial(bench.ask, name, question))
+        progress.step(LAST_STEP, lambda: None)
         engine.dispose()
 
 
@@ -584,7 +593,7 @@ def _finished_run(bench: Bench, size: int) -> None:
 
 
 def _questions(bench: Bench) -> None:
-    """What is undone, the pages' questions, the release, every example and view, and the same from the history."""
+    """What is undone, the pages' questions, the release, every example, and the same from the history."""
     step, settings = bench.progress.step, bench.settings
 
     def run_page() -> None:
@@ -602,7 +611,7 @@ def _questions(bench: Bench) -> None:
     step("undone documents", bench.undone)
     step("run page", run_page)
     step("release", publish)
-    for name, question in bench.questions().items():
+    for name, question in bench.examples().items():
         step(name, functools.partial(bench.ask, name, question))
     step("history", write_history)
     for view in HISTORY_VIEWS:
