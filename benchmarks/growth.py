@@ -21,9 +21,10 @@ from psycopg2.extensions import cursor as Cursor  # noqa: N812 - a class
 from pydantic import SecretStr
 from sqlalchemy import Engine, inspect, text
 
-from benchmarks.database import Bench, running_postgres, weightless, write_lines
+from benchmarks.database import Bench, running_postgres, write_lines
 from benchmarks.progress import Progress
 from benchmarks.report import table
+from benchmarks.weightless import weightless
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT
 from toolformer_ops.local import postgres
