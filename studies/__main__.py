@@ -19,6 +19,7 @@ from studies.hours import MEASURED_ON, model_parameters, study_hours
 from studies.judging import chosen_calls, read_verdicts, write_judged, write_sheets
 from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
 from studies.side_by_side import Seed, SideBySide
+from studies.stored_calls import place_stored_calls
 from studies.study import refuse_unreadable, run_seed, with_wiki_index
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import NoResultError, ToolformerError, UsageError, exit_code
@@ -82,6 +83,10 @@ def run(
             help="Annotate, and train nothing: the tables of rules need no more. The same command without it continues."
         ),
     ] = False,
+    annotated: Annotated[
+        Path | None,
+        typer.Option(help="Take calls from this NAME-calls.jsonl.bz2 of raw answers, and annotate nothing."),
+    ] = None,
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
 
@@ -118,6 +123,9 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     with_index = with_wiki_index(settings, out, plans)
     index = Path(with_index.wiki_index) if with_index is not settings else None
+    seeds_to_run = [Seed(plan, _folder(out, plan)) for plan in plans]
+    if annotated is not None:
+        place_stored_calls(with_index, annotated, [(item.plan, item.folder) for item in seeds_to_run])
     together = SideBySide(
         model=address,
         processes=processes,
@@ -126,7 +134,7 @@ def run(
         index=index,
         only_annotate=annotate,
     )
-    unfinished = together.run([Seed(plan, _folder(out, plan)) for plan in plans])
+    unfinished = together.run(seeds_to_run)
     for study in dict.fromkeys(plan.study for plan in plans):
         _print_answers(study, out, address)
     if unfinished:

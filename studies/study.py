@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from studies.arms import ChosenTexts, chosen_texts
-from studies.calls import Record, annotate, inform
+from studies.calls import Record, annotate, inform, informed_records
 from studies.devices import free_device
 from studies.measuring import BEFORE, measure, measured_as
 from studies.plan import StudyPlan
@@ -101,10 +101,12 @@ def refuse_unreadable(settings: Settings, folder: Path) -> None:
 
 def annotated_records(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> list[Record]:
     """The texts of a seed with every call, its losses and its sentence's answer."""
-    tool, choices = get_tool(plan.tool), plan.choices(model)
-    documents = [item.document for item in plan.training]
-    annotated = annotate(settings, tool, choices, documents, folder)
-    records = inform(settings, choices, annotated, folder)
+    records = informed_records(folder, plan.texts)
+    if records is None:
+        tool, choices = get_tool(plan.tool), plan.choices(model)
+        documents = [item.document for item in plan.training]
+        annotated = annotate(settings, tool, choices, documents, folder)
+        records = inform(settings, choices, annotated, folder)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
     return [{**record, "answer": answers[record["document_id"]]} for record in records]
 
