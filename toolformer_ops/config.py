@@ -101,6 +101,11 @@ class Settings(BaseSettings):
         description="Number format of the language model's weights; part of every recipe. If it is not said and the device is a "
         "GPU: bfloat16.",
     )
+    training_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description="Number format of the passes of a training; the weights that it changes are float32. auto: bfloat16 on a GPU "
+        "that has it, else float32. On a CPU with AVX512_BF16 or AMX, bfloat16 takes less time.",
+    )
     model_parallel: Literal["off", "layers"] = Field(
         default="off",
         description="How a language model that is too large for one GPU uses all that the process sees (device cuda). layers: "

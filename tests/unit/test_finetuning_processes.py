@@ -15,6 +15,7 @@ from toolformer_ops.errors import DeviceMemoryError, ModelError, ToolformerError
 from toolformer_ops.finetuning import base_model, processes, release_training
 from toolformer_ops.finetuning.base_model import (
     BaseModel,
+    computes_in_bfloat16,
     load_base_model,
     require_training_memory,
     weights_format,
@@ -301,3 +302,20 @@ def test_frozen_weights_have_the_format_in_which_passes_compute(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: has_bfloat16)
     assert weights_format(_settings(device), FinetuningChoices(finetune_method=method)) == dtype
+
+
+@pytest.mark.parametrize(
+    ("device", "training_dtype", "computes"),
+    [
+        ("cpu", "auto", False),
+        ("cpu", "bfloat16", True),
+        ("cuda", "auto", True),
+        ("cuda", "float32", False),
+    ],
+)
+def test_the_settings_say_whether_passes_compute_in_bfloat16(
+    device: str, training_dtype: str, computes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
+    settings = _settings(device).model_copy(update={"training_dtype": training_dtype})
+    assert computes_in_bfloat16(settings) == computes

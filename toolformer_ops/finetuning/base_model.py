@@ -47,7 +47,9 @@ class BaseModel:
 
 
 def computes_in_bfloat16(settings: Settings) -> bool:
-    """Whether forward passes compute in bfloat16: on GPUs that have it."""
+    """Whether forward passes compute in bfloat16: as the settings say, else on GPUs that have it."""
+    if settings.training_dtype != "auto":
+        return settings.training_dtype == "bfloat16"
     return settings.device != "cpu" and torch.cuda.is_bf16_supported()
 
 

@@ -1,0 +1,92 @@
+"""Seeds whose calls are in the repository are trained without being annotated again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studies.__main__ import ANSWERS
+from studies.answers import gather, read_answers, write_lines
+from studies.arms import chosen_texts
+from studies.plan import StudyPlan
+from studies.stored_calls import place_stored_calls, stored_records
+from studies.study import annotated_records
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.tools.registry import get_tool
+
+CALLS = ANSWERS / "calculator-calls.jsonl.bz2"
+PLAN = StudyPlan(arms=("paper", "foretold", "any_call", "paper_nearest", "right_call"))
+"""With the numbers by which the repository's seeds were annotated."""
+
+
+def lines_of_seed(file: Path, seed: int) -> list[dict[str, Any]]:
+    """The lines of raw answers of one seed."""
+    return [line for line in read_answers(file) if line.get("seed") == seed]
+
+
+def placed(folder: Path) -> Path:
+    """The folder of a seed with its calls out of the repository."""
+    PLAN.write(folder)
+    place_stored_calls(Settings(), CALLS, [(PLAN, folder)])
+    return folder
+
+
+def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path: Path) -> None:
+    placed(tmp_path / "calculator" / "seed-0")
+    _, gathered = gather(tmp_path / "calculator", tmp_path, "a model that is not read")
+    assert read_answers(gathered) == lines_of_seed(CALLS, 0)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(seed: int) -> None:
+    plan = replace(PLAN, seed=seed)
+    answers = {str(item.document.document_id): item.answer for item in plan.training}
+    records = [
+        {**record, "answer": answers[record["document_id"]]}
+        for record in stored_records(Settings(), plan, lines_of_seed(CALLS, seed))
+    ]
+    _, eligible = chosen_texts(plan.arms, records, get_tool(plan.tool), seed)
+    annotated, *_ = lines_of_seed(ANSWERS / "calculator.jsonl.bz2", seed)
+    changes = [abs(eligible[arm] - texts) for arm, texts in annotated["eligible_texts"].items()]
+    assert max(changes) <= 1
+
+
+def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "seed-0")
+    records = annotated_records(Settings(), "a model that is not there", PLAN, folder)
+    assert sum(len(record["calls"]) for record in records) == len(lines_of_seed(CALLS, 0))
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"texts": 64}, "texts 512 and not 64"),
+        ({"study": "calendar"}, "study 'calculator' and not 'calendar'"),
+        ({"seed": 10}, "expected calls of seed 10, found none"),
+        ({"arms": ("paper", "information")}, "found information"),
+    ],
+)
+def test_calls_that_do_not_fit_the_plan_are_refused(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        place_stored_calls(Settings(), CALLS, [(replace(PLAN, **changed), tmp_path)])
+
+
+def test_a_stored_call_without_a_result_is_refused(tmp_path: Path) -> None:
+    line, *_ = lines_of_seed(CALLS, 0)
+    write_lines(tmp_path / "calculator-calls.jsonl.bz2", [{**line, "call": "Calculator(no sum)"}])
+    write_lines(tmp_path / "calculator.jsonl.bz2", read_answers(ANSWERS / "calculator.jsonl.bz2")[:1])
+    with pytest.raises(UsageError, match=r"result of Calculator\(no sum\), found none"):
+        place_stored_calls(Settings(), tmp_path / "calculator-calls.jsonl.bz2", [(PLAN, tmp_path)])
+
+
+def test_calls_that_a_seed_has_stay_as_they_are(tmp_path: Path) -> None:
+    folder = placed(tmp_path / "seed-0")
+    first, *_ = (folder / "calls.jsonl").read_text().splitlines()
+    (folder / "calls.jsonl").write_text(json.dumps({**json.loads(first), "text": "another"}) + "\n")
+    place_stored_calls(Settings(), CALLS, [(PLAN, folder)])
+    assert json.loads((folder / "calls.jsonl").read_text())["text"] == "another"
