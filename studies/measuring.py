@@ -36,6 +36,7 @@ from toolformer_ops.tools.registry import get_tool
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel
     from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.perplexity import TextLoss
 
 BEFORE = "before"
 """The model before training."""
@@ -59,6 +60,37 @@ class ReadSentence:
     """The call with its result."""
     call_place: int | None = None
     """Where it stands, in characters of the text."""
+
+
+@dataclass(frozen=True)
+class ReadCall:
+    """A call that a model makes while it reads a sentence."""
+
+    sentence: int
+    """Its number."""
+    place: int
+    """Where the call is written, in characters of the sentence."""
+    call: str
+    """With its result and the space before it."""
+
+    def read_in(self, text: str) -> str:
+        """The text with the call in it."""
+        return f"{text[: self.place]}{self.call}{text[self.place :]}"
+
+    def nats_of_the_text(self, starts: Sequence[int], loss: "TextLoss") -> list[float]:
+        """The losses of those tokens of `read_in` that are the text's and not the call's; none if a token crosses a border.
+
+        `starts` says where its tokens begin, in characters; the loss may lack the first token's.
+        """
+        end = self.place + len(self.call)
+        if self.place not in starts or end not in starts:
+            return []
+        scored_starts = starts[len(starts) - loss.tokens :]
+        return [
+            nats
+            for start, nats in zip(scored_starts, loss.token_nats, strict=True)
+            if not self.place <= start < end
+        ]
 
 
 def measure(
@@ -130,24 +162,22 @@ def read_sentences(
         if likeliest is not None and likeliest.rank <= READING.call_start_rank:
             places.append((number, likeliest.position_char))
     prompts = [Prompt(texts[number][:place], sentences[number].date) for number, place in places]
-    # 2. The text with the call in it: what is before the call, the call alone, and all of it.
-    called: list[tuple[int, int, str]] = []
+    # 2. The text with the call in it.
+    called: list[ReadCall] = []
     for (number, place), written in zip(places, writing.write(prompts, READING), strict=True):
         if written.calls and written.calls[0].result is not None and written.text.startswith(CALL_START):
-            called.append((number, place, written.text[: written.calls[0].end_char]))
-    woven = []
-    for number, place, call in called:
-        before, behind = texts[number][:place], texts[number][place:]
-        woven += [before, f"{before}{call}", f"{before}{call}{behind}"]
-    losses = model.text_losses(woven)
-    # 3. The loss of the text is that of all of it, less that of the call.
-    for index, (number, place, call) in enumerate(called):
-        of_words, of_words_and_call, of_all = losses[3 * index : 3 * index + 3]
-        tokens = of_all.tokens - of_words_and_call.tokens + of_words.tokens
-        if tokens == read[number].tokens:  # else a token crosses the border
-            nats = of_all.nats - of_words_and_call.nats + of_words.nats
-            read[number] = replace(
-                read[number], nats_with_call=nats, read_call=call.strip(), call_place=place
+            called.append(ReadCall(number, place, written.text[: written.calls[0].end_char]))
+    losses = model.text_losses([call.read_in(texts[call.sentence]) for call in called])
+    # 3. The loss of the text is that of all tokens but the call's.
+    for call, loss in zip(called, losses, strict=True):
+        token_starts = model.tokenize(call.read_in(texts[call.sentence])).starts
+        nats = call.nats_of_the_text(token_starts, loss)
+        if len(nats) == read[call.sentence].tokens:  # else a token crosses a border of the call
+            read[call.sentence] = replace(
+                read[call.sentence],
+                nats_with_call=math.fsum(nats),
+                read_call=call.call.strip(),
+                call_place=call.place,
             )
     return read
 

@@ -22,7 +22,7 @@ from studies.answers import gather, read_answers, write_lines
 from studies.arms import RULES, Rule, chosen_texts
 from studies.evidence import StudyAnswers, counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
-from studies.measuring import read_sentences
+from studies.measuring import ReadCall, read_sentences
 from studies.plan import SentenceSource, StudyPlan
 from studies.real_texts import Posts, dated_paragraph, word_problem
 from studies.sentences import DATES, FACTS, SUMS, Sentence
@@ -36,6 +36,7 @@ from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.language_model.call_starts import ReadCallStart
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.language_model.perplexity import TextLoss
+from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.models import load_tokenization
 from toolformer_ops.tools.calendar import DAYS, write_day
@@ -453,7 +454,7 @@ def test_a_source_file_that_is_not_there_is_refused_with_where_it_comes_from(tmp
 
 
 class CallingModel:
-    """A model that makes one call, and whose losses are a tenth of a nat a character, less what the call saves."""
+    """A model of characters that makes one call; each costs a tenth of a nat, those behind the call half of it."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -462,9 +463,14 @@ class CallingModel:
     def text_losses(self, texts: list[str]) -> list[TextLoss]:
         losses = []
         for text in texts:
-            nats = 0.1 * len(text) - (2.0 if "-> 333] 333" in text else 0.0)
-            losses.append(TextLoss(nats=nats, tokens=len(text), utf8_bytes=len(text)))
+            before, call, behind = text.partition("-> 333]")
+            token_nats = [0.1] * len(before + call) + [0.05] * len(behind)
+            losses.append(TextLoss(tuple(token_nats), utf8_bytes=len(text)))
         return losses
+
+    def tokenize(self, text: str) -> TokenizedText:
+        characters = tuple(range(len(text)))
+        return TokenizedText(text, ids=characters, starts=characters, word_starts=())
 
     def call_starts(self, texts: list[str]) -> list[list[ReadCallStart]]:
         places = (TEXT.index(" has"), TEXT.index(" 333"))
@@ -489,7 +495,14 @@ def test_a_call_while_reading_counts_for_the_words_behind_it_alone() -> None:
     assert (read.call_place, read.read_call) == (TEXT.index(" 333"), "[Calculator(520 - 187) -> 333]")
     assert read.tokens == len(TEXT)
     assert read.nats == pytest.approx(0.1 * len(TEXT))
-    assert read.nats_with_call == pytest.approx(read.nats - 2.0)
+    assert read.nats_with_call == pytest.approx(read.nats - 0.05 * len(" 333 left."))
+
+
+def test_a_call_is_not_counted_where_a_token_crosses_its_border() -> None:
+    call = ReadCall(sentence=0, place=2, call=" [x]")
+    loss = TextLoss((1.0, 2.0, 4.0), utf8_bytes=8)
+    assert call.nats_of_the_text((0, 2, 6), loss) == [1.0, 4.0]
+    assert call.nats_of_the_text((0, 2, 5), loss) == []
 
 
 def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens() -> None:

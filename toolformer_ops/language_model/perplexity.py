@@ -26,12 +26,20 @@ from toolformer_ops.language_model.tokenization import Tokenization, TokenizedTe
 class TextLoss:
     """The loss of one text."""
 
-    nats: float
-    """Minus the sum of the natural log probabilities of its scored tokens; nats / tokens is the mean."""
-    tokens: int
-    """How many were scored."""
+    token_nats: tuple[float, ...]
+    """A number a scored token, in the order of the text: minus its natural log probability."""
     utf8_bytes: int
     """Bytes of the text that these tokens spell."""
+
+    @property
+    def nats(self) -> float:
+        """Their sum; nats / tokens is the mean."""
+        return sum(self.token_nats)
+
+    @property
+    def tokens(self) -> int:
+        """How many were scored."""
+        return len(self.token_nats)
 
 
 def text_losses(
@@ -48,7 +56,7 @@ def text_losses(
         while scored_from < end:
             windows.append((index, max(0, end - room), scored_from, end))
             scored_from, end = end, min(end + max(1, room // 2), len(text))
-    nats = [0.0] * len(texts)
+    nats: list[list[float]] = [[] for _ in texts]
     at_once = model.sizes.loss_windows
     for batch in (windows[at : at + at_once] for at in range(0, len(windows), at_once)):
         # 2. Hidden states. The last token of a window is predicted and not put in.
@@ -73,9 +81,9 @@ def text_losses(
                 rest = log_probs.logsumexp(dim=-1)  # log of what the others have together
                 scaled = torch.tensor(starts, device=log_probs.device) & (wanted != marker)
                 values += torch.where(scaled, chosen - rest, chosen).tolist()
-            nats[index] -= sum(values)
+            nats[index] += [-value for value in values]
     losses = []
-    for loss, text in zip(nats, texts, strict=True):
+    for token_nats, text in zip(nats, texts, strict=True):
         scored = text.char_span(first, len(text))
-        losses.append(TextLoss(loss, max(0, len(text) - first), len(scored.encode())))
+        losses.append(TextLoss(tuple(token_nats), len(scored.encode())))
     return losses

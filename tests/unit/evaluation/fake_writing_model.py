@@ -21,7 +21,7 @@ class FakeEngine:
         return text
 
     def text_losses(self, texts: Sequence[str]) -> list[TextLoss]:
-        return [TextLoss(float(len(text)), len(text), 2 * len(text)) for text in texts]
+        return [TextLoss((1.0,) * len(text), 2 * len(text)) for text in texts]
 
 
 class FakeWritingModel:
