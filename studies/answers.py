@@ -3,7 +3,8 @@
 `NAME.jsonl.bz2` has lines of four kinds, by their `line`:
 
     plan      the numbers of the study, the model, and which seeds it has
-    seed      of a seed: texts and steps by arm, texts that each arm could have had, seconds
+    seed      of a seed: texts and steps by arm, texts that each arm could have had and that it has with the call of the
+              first arm, seconds
     arm       of a seed and arm: the perplexity of plain text, tokens that the training read, seconds
     answer    of a seed, arm and sentence: what was written, whether it is right, losses while reading
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from studies.answers import Line, read_answers
-from studies.arms import RULES
+from studies.arms import ARMS, RULES
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, READINGS, JudgedCalls
 from studies.measuring import BEFORE
@@ -74,6 +74,14 @@ class StudyAnswers:
     def arm_mean(self, arm: str, name: str) -> float:
         """The mean over seeds of a number of the arm's lines, such as its perplexity."""
         return _mean(self._arm_lines[arm][seed][name] for seed in self.seeds(arm))
+
+    def texts(self, arm: str) -> int:
+        """How many texts the arm was trained on, in all seeds together."""
+        return sum(self.seed_lines[seed]["texts"].get(arm, 0) for seed in self.seeds(arm))
+
+    def texts_in_common(self, arm: str) -> int:
+        """How many of these have the very call that they have in the first arm, at the same place."""
+        return sum(self.seed_lines[seed]["texts_of_the_first_arm"].get(arm, 0) for seed in self.seeds(arm))
 
     def answers(self, arm: str, seed: int, kind: str = "") -> list[Line]:
         """The answers of an arm in a seed, of a kind of sentences if it is named."""
@@ -279,9 +287,15 @@ def arms_table(study: StudyAnswers) -> str:
             return ""
         return _signed(interval(study.right_less(arm, COMPARED_WITH)))
 
+    def in_common(arm: str) -> str:
+        has_calls = arm != BEFORE and not ARMS[arm].without_calls
+        return f"{study.texts_in_common(arm) / study.texts(arm):.2f}" if has_calls else ""
+
     columns = [
         Column("trained on", str),
         Column("seeds", lambda arm: str(len(study.seeds(arm)))),
+        Column("texts a seed", lambda arm: "" if arm == BEFORE else f"{study.texts(arm) / len(study.seeds(arm)):.0f}"),
+        Column("share with the call of the first arm", in_common),
         Column("right (95 %)", lambda arm: str(study.right(arm))),
         Column("less `paper` (Student)", lambda arm: less(arm, lambda found: found.student)),
         Column("(bootstrap)", lambda arm: less(arm, lambda found: found.bootstrap).partition(" ")[2]),

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from studies.arms import ChosenTexts, chosen_texts
+from studies.arms import ChosenTexts, chosen_texts, texts_in_common
 from studies.calls import Record, annotate, inform, informed_records
 from studies.devices import free_device
 from studies.measuring import BEFORE, measure, measured_as
@@ -65,7 +65,15 @@ def run_seed(
     chosen, eligible = chosen_texts(plan.arms, records, get_tool(plan.tool), plan.seed)
     steps = arm_steps(settings, model, plan, chosen)
     texts = {arm: len(of_arm) for arm, of_arm in chosen.items()}
-    summary = {"eligible_texts": eligible, "texts": texts, "steps": steps, "annotation_seconds": seconds}
+    first_arm = next(iter(chosen.values()))
+    in_common = {arm: texts_in_common(of_arm, first_arm) for arm, of_arm in chosen.items()}
+    summary = {
+        "eligible_texts": eligible,
+        "texts": texts,
+        "texts_of_the_first_arm": in_common,
+        "steps": steps,
+        "annotation_seconds": seconds,
+    }
     replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     logger.info("seed %d: %d texts an arm of %s", plan.seed, min(texts.values()), eligible)
     # 3. Each arm in turn: train it, measure it, and let its weights go.

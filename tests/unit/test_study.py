@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import operator
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,7 +20,7 @@ from benchmarks.reference import PlainReference
 from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
-from studies.arms import RULES, Rule, chosen_texts
+from studies.arms import ARMS, RULES, Rule, chosen_texts, texts_in_common
 from studies.evidence import StudyAnswers, counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
@@ -167,6 +168,18 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
     [(record, call)] = chosen["information"]
     released = released_text("Calculator", record, call)
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
+
+
+@pytest.mark.parametrize(
+    ("arm", "texts"), [("paper", 3), ("without_calls", 3), ("foretold", 2), ("elsewhere", 0)]
+)
+def test_texts_in_common_have_the_same_call_at_the_same_place(arm: str, texts: int) -> None:
+    chosen = {}
+    draw = random.Random(0)  # noqa: S311
+    for name in ("paper", arm):
+        calls_of_texts = [(record, ARMS[name].chooses(record, CALCULATOR, draw)) for record in RECORDS]
+        chosen[name] = [(record, call) for record, call in calls_of_texts if call is not None]
+    assert texts_in_common(chosen[arm], chosen["paper"]) == texts
 
 
 def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog: pytest.LogCaptureFixture) -> None:
