@@ -1,11 +1,10 @@
 """`python -m benchmarks.database`: CPU seconds of the database's work at a size, against the aims of docs/database.md.
 
-Makes a Postgres in a folder, ingests a corpus of generated sentences, and writes the rows of a
-finished run over it by
-SQL: the Calculator has four calls in every document, the other four tools in every twentieth. Then it
-measures, in CPU seconds of this process and of all Postgres processes together. Sampling and scoring are a
-model without weights, tools answer a fixed text, and releases go nowhere: what is measured is the database's
-work and this project's code around it.
+Makes a Postgres in a folder, ingests a corpus of generated sentences, and writes the rows of a finished run
+over it by SQL: the Calculator has four calls in every document, the other four tools in every twentieth.
+Then it measures, in CPU seconds of this process and of all Postgres processes together. Sampling and scoring
+are a model without weights, tools answer a fixed text, and releases go nowhere: what is measured is the
+database's work and this project's code around it.
 
 Everything is a step of `measure_size`. A call that was killed is continued behind the last step that ended.
 """

@@ -1,13 +1,13 @@
 """A stand-in for a GPU: tensors that say they are on `cuda:0`, hold their data in main memory, and count what a GPU would do.
 
 A CPU forgives what a GPU does not: tensors of two devices in one operation, numbers that the host reads in
-the midst of a pass. A
-`Twin` refuses the first as CUDA does and counts the second, so the engine's path on a GPU runs, and is
-counted, without one:
+the midst of a pass. A `Twin` refuses the first as CUDA does and counts the second, so the engine's path on
+a GPU runs, and is counted, without one:
 
-    launches   operations but views and allocations; a kernel of attention over sequences of any lengths is
-    one, `varlen_attn` copies     from the host to the device, an index on the CPU that CUDA accepts among
-    them reads      from the device to the host, each of which waits for all launches before it
+    launches   operations but views and allocations; a kernel of attention over sequences of any lengths,
+               `varlen_attn`, is one
+    copies     from the host to the device, an index on the CPU that CUDA accepts among them
+    reads      from the device to the host, each of which waits for all launches before it
 
 `torch.nn.attention.varlen` has kernels for a GPU alone. Its stand-in first asks for what the kernel of torch
 2.13 asks for (flash attention 2, `flash_api.cpp`), then computes in float32 and rounds the result once.

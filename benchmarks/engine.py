@@ -1,10 +1,9 @@
 """Works A and B: reference and engine side by side in one process, CPU seconds of one thread by stage, medians of several runs.
 
 In each run the variants take turns, so that a busy minute of the machine falls on all of them. The reference
-is in float32 and runs
-once: it costs more than everything else together. Losses are asked for the same calls everywhere: those that
-the reference sampled. A tool's prompt is computed once a process and stays out of the times, as do loading
-and one text before the first.
+is in float32 and runs once: it costs more than everything else together. Losses are asked for the same calls
+everywhere: those that the reference sampled. A tool's prompt is computed once a process and stays out of the
+times, as do loading and one text before the first.
 
 A sampled call may differ from the reference's where a draw is so close to the border between two tokens that
 rounding decides it.

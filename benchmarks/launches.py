@@ -114,8 +114,7 @@ def measure_launches(
     """The median step of each architecture, work and number of texts; `rows` and `reads` are the most of a step.
 
     `a_layer` are the operations that one layer more adds to a step, `outside` those of a step that do not
-    depend on the number of
-    layers: embeddings, masks, the choice of the next tokens.
+    depend on the number of layers: embeddings, masks, the choice of the next tokens.
     """
     found = []
     settings = Settings(_env_file=None, compile="auto" if compiles else "off")  # type: ignore[call-arg]

@@ -38,8 +38,7 @@ which come nearest, and which thresholds would keep how many.
 1. Open the log of the first failed task; its last line says what was expected, what was found, and the
    remedy.
 2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass,
-   with rows named in
-   `quality_results`; neither is retried. Everything else was, as often as docs/operations.md says ("What a
+   with rows named in `quality_results`; neither is retried. Everything else was, as often as docs/operations.md says ("What a
    red task says").
 3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again. A
    run that is cleared keeps its parameters: for another corpus or another number trigger a new one.

@@ -1,9 +1,8 @@
 """What a seed of a study computes once and all its arms share: every call of every text, with its losses token by token.
 
-    annotate   the factory's method on the texts: all calls that have a result, with their losses
-    (`annotated.jsonl`) inform     of the calls that the paper's rule keeps, how much less their own result
-    loses than other calls' results in its
-               place; of every call, the log probabilities of the ten tokens behind it (`calls.jsonl`)
+    annotate   the factory's method on the texts: all calls that have a result, with their losses (`annotated.jsonl`)
+    inform     how much less a call's own result loses than other calls' results in its place, if the paper's rule
+               keeps the call; of every call, the log probabilities of the ten tokens behind it (`calls.jsonl`)
 
 Both continue where they were killed. Nothing is pruned, so that every rule can choose among all calls.
 """
@@ -72,13 +71,11 @@ def inform(
 ) -> list[Record]:
     """Return the records with what is known of each call besides its losses.
 
-    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has
-    another result log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to
-    ten tokens behind the call, in order;
-                  the placebo is the result of a call of another text (None if there is none)
-    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it;
-    None if the
-                  vocabulary has a token across the border
+    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has another result
+    log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to ten tokens behind the
+                  call, in order; the placebo is the result of a call of another text (None if there is none)
+    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it; None if
+                  the vocabulary has a token across the border
     """
     from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
     from toolformer_ops.on_a_file.annotator import judged_call_of

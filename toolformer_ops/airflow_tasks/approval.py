@@ -7,8 +7,7 @@ has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
 `approval_hours` counts as a no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What
-exists stays: `finetune_release` trains on the release of such a run.
-Owns `approvals`.
+exists stays: `finetune_release` trains on the release of such a run. Owns `approvals`.
 """
 
 import datetime

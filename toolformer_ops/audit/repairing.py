@@ -2,9 +2,8 @@
 
 `planned` says what would be done; `repair` does it. Objects come first, since a release is made from rows,
 and a document's damaged rows are deleted last. Nothing is mended from what is damaged itself, or was not
-looked
-at: a release waits for its rows, rows for text and recipes. Stored numbers are never mended by themselves: a
-person accepts what the rows give.
+looked at: a release waits for its rows, rows for text and recipes. Stored numbers are never mended by
+themselves: a person accepts what the rows give.
 """
 
 import logging

@@ -66,8 +66,7 @@ def push(
     """Put a release or model into a repository of the Hugging Face Hub, and print its page and revision; private by default.
 
     All files become visible at once. A push that broke off continues when it is started again. The token is
-    that of HF_TOKEN or of
-    `hf auth login`; another hub is named by HF_ENDPOINT.
+    that of HF_TOKEN or of `hf auth login`; another hub is named by HF_ENDPOINT.
 
     Example: toolformer-ops push 0123456789abcdef my-team/sums-with-calls --license cc-by-sa-4.0
     """

@@ -1,9 +1,8 @@
 """`toolformer-ops stage NAME`: the contract between a DAG and the work.
 
 A run's parameters are in Postgres, so that the arguments are ids only. Logs go to stderr. `start-run`,
-`start-finetuning`,
-`tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the last line of stdout,
-for the DAG.
+`start-finetuning`, `tools-to-do`, `plan`, `release`, `finetune` and `finish-run` print one JSON value on the
+last line of stdout, for the DAG.
 """
 
 import functools

@@ -172,8 +172,7 @@ class WritingModel:
 
         Returns:
             (batch, tokens) ids of prompts and continuations, results of calls included, padded at the right;
-            with
-            `return_dict_in_generate` also the texts and calls.
+            with `return_dict_in_generate` also the texts and calls.
 
         Raises:
             UsageError: something is asked for that is not greedy decoding.

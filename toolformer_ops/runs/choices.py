@@ -2,10 +2,9 @@
 
 One frozen model for each set of choices. The choices of a run, `RunChoices`, inherit from all of them, so
 that they stay one flat object for the trigger form of the DAG `annotate_corpus` (generated from it),
-Airflow's API, the commands and the column
-`annotation_runs.parameters`; `RunChoices.part` returns one set. A stage's recipe hashes all fields of its set
-(`runs/recipes.py`,
-`finetuning/recipe.py`) but those in `DECIDE_NOTHING`, so that no choice can be forgotten there.
+Airflow's API, the commands and the column `annotation_runs.parameters`; `RunChoices.part` returns one set. A
+stage's recipe hashes all fields of its set (`runs/recipes.py`, `finetuning/recipe.py`) but those in
+`DECIDE_NOTHING`, so that no choice can be forgotten there.
 """
 
 import json

@@ -10,12 +10,11 @@ A tool has one cost for all of its calls. So the right side is one number for ea
 as the run's keep threshold, and the keep rule in SQL stays `is_kept`.
 
 A price is what the tool says (`ToolSpec.price`, the table `[cost]` of its file). Seconds are given by the run
-(`call_seconds`), or
-measured: the median of a tool's executions. Two measurements differ, and equal input must give equal rows. So
-seconds are fixed when the first run asks for them, to two significant digits, and stored for the tool's
-version; every later run takes what is stored. A run that is started again keeps the row that it has, and a
-release's id holds the costs of its tools. Another database may measure other seconds: `call_seconds` makes
-them equal. If nothing of the tool was executed yet, the run is refused with that remedy.
+(`call_seconds`), or measured: the median of a tool's executions. Two measurements differ, and equal input
+must give equal rows. So seconds are fixed when the first run asks for them, to two significant digits, and
+stored for the tool's version; every later run takes what is stored. A run that is started again keeps the row
+that it has, and a release's id holds the costs of its tools. Another database may measure other seconds:
+`call_seconds` makes them equal. If nothing of the tool was executed yet, the run is refused with that remedy.
 """
 
 import logging
@@ -58,8 +57,7 @@ def costs_of_run(settings: Settings, choices: RunChoices, versions: Mapping[str,
     `versions` are those of the run's tools.
 
     Seconds that were not given are those stored for the tool's version. If there are none, they are measured
-    and
-    stored: the median over this version's executions, or over those of the version before.
+    and stored: the median over this version's executions, or over those of the version before.
 
     Raises:
         UsageError: a tool has executed nothing yet, and the run does not give its seconds.

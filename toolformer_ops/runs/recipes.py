@@ -71,8 +71,7 @@ def placebo_recipe(
     """The recipe of a tool's placebos, whose pool of results is known once all of its calls are scored.
 
     `pool_hash` is that of the calls and results that are drawn from, in their order. The parent decides all
-    else: text, losses,
-    `prune_below`.
+    else: text, losses, `prune_below`.
     """
     return Recipe(
         stage="placebo",

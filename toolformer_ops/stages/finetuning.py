@@ -7,9 +7,8 @@ without their calls. `finetune` puts the trained files on S3 with a draft of the
 reads as a model; `publish` writes the manifest and then the row. So the two may run on different machines,
 and either may be killed and run again: training continues from its last checkpoint, in the state folder or on
 S3. A model whose files are not all on S3 any more is trained again, and published anew unless the training
-makes the very bytes that are missing.
-Every text of the release is trained on (`choosing.choose_calls` bounds them). Training itself is in
-`finetuning/`.
+makes the very bytes that are missing. Every text of the release is trained on (`choosing.choose_calls` bounds
+them). Training itself is in `finetuning/`.
 """
 
 import json

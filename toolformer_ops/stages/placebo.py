@@ -2,9 +2,8 @@
 
 A separate stage behind scoring, since the results that it draws from are known when all calls are scored
 (`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The
-room
-`annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and changes
-nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
+room `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and
+changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
 `runs/placebo_rates.py` do.
 """
 

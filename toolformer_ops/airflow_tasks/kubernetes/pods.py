@@ -14,8 +14,7 @@ ended (Airflow 3.3.2 with deferred tasks: apache/airflow#67287, #72716), finds i
 status.
 
 A pod does not outlive its task: a task that ends before its pod deletes it, a retry takes over the pod of an
-earlier try,
-`finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
+earlier try, `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
 import asyncio
