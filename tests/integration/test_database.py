@@ -26,7 +26,7 @@ from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
-from toolformer_ops.config import Settings
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnreachableError
 from toolformer_ops.local import postgres
 from toolformer_ops.runs import self_check
@@ -119,6 +119,17 @@ def test_every_table_or_view_says_what_its_columns_hold(settings: Settings) -> N
           and (col_description(c.oid, a.attnum) is null or obj_description(c.oid, 'pg_class') is null)
     """
     assert run_sql(settings, silent) == []
+
+
+def test_every_file_that_a_comment_names_is_there(engine: Engine) -> None:
+    comments = run_sql(
+        engine,
+        "select d.description from pg_description d join pg_class c on c.oid = d.objoid "
+        "where c.relnamespace = current_schema()::regnamespace",
+    )
+    named = {name for (comment,) in comments for name in re.findall(r"[a-z_/]+/[a-z_]+\.py", comment)}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (REPOSITORY / "toolformer_ops" / name).exists()] == []
 
 
 def test_new_migrations_are_applied_once(engine: Engine, sql_folder: Path) -> None:
