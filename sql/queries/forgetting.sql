@@ -58,11 +58,12 @@ select 'rejected_documents', count(*)
 from rejected_documents
 where corpus_id = :corpus_id and detail is not null
 
--- name: running_runs
--- Unfinished runs over this corpus, or that use one of the texts: in their corpus at their version, their placebos' pool or their release.
+-- name: runs_of_texts
+-- Runs over this corpus, or that use one of the texts: in their corpus at their version, their placebos' pool or their release. Of these the
+-- run of this id, or without one all that are unfinished.
 select run.run_id
 from annotation_runs run
-where run.state = 'running'
+where case when :run_id = '' then run.state = 'running' else run.run_id = :run_id end
   and (run.corpus_id = :corpus_id
        or exists (
            select
@@ -114,6 +115,11 @@ from (
     limit :texts
     for update skip locked
 ) pending
+
+-- name: pending_texts
+-- Take all texts whose rows are still to be deleted.
+insert into texts_to_forget (document_id, text_id)
+select document_id, document_id from forgotten_documents where removed_at is null
 
 -- name: add_variants
 -- With a text all of its variants, and with a variant its text; and this text with the calls of a release, over which a run with chains went.

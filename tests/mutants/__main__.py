@@ -78,7 +78,10 @@ TESTS = {
         "tests/integration/test_ingestion.py",
         "tests/integration/test_corpus_versions.py",
     ),
-    "storage/forgetting.py": ("tests/integration/test_forgetting.py",),
+    "storage/forgetting.py": (
+        "tests/integration/test_forgetting.py",
+        "tests/integration/test_forgetting_beside_runs.py",
+    ),
     "storage/publication.py": (
         "tests/integration/test_object_store.py",
         "tests/integration/test_checkpoints_on_s3.py",

@@ -36,6 +36,7 @@ from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
+from toolformer_ops.storage.forgetting import require_whole_texts
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
@@ -149,6 +150,7 @@ def start_run(
             asks for nats for each second, and it is not known what a call of a tool takes.
         ConfigurationError: the run exists with other choices or recipes, or belongs to another DAG run.
         ObjectStoreError: with `chains`, S3 does not answer.
+        InfrastructureError: one of its texts is being forgotten.
     """
     definition = RunDefinition.of(settings, choices)
     corpus_id = corpus_id_of(definition.corpus_uri)
@@ -186,6 +188,8 @@ def start_run(
                 keep_threshold=definition.thresholds[name],
                 reads_record=tool.spec.reads_record,
             )
+        # 3. No text may be on its way out.
+        require_whole_texts(connection, run_id)
     logger.info(
         "run %s: %s over %s with %s",
         run_id,
@@ -365,6 +369,7 @@ def start_finetuning(
         ModelError: the model that the release was made with is not there.
         ConfigurationError: it is another one by now, or the run exists with other choices or another release,
         or belongs to another DAG run.
+        InfrastructureError: a text of the release is being forgotten.
     """
     from toolformer_ops.language_model.models import model_identity
 
@@ -402,6 +407,7 @@ def start_finetuning(
         database.execute(
             connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
         )
+        require_whole_texts(connection, run_id)
     logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
     return choices
 

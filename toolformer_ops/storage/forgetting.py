@@ -22,7 +22,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_TRANSACTION = 500
 QUOTED_CHARACTERS = 24
 """What was found in a refused record quotes a text where so many characters in a row are the same."""
+
+TEXTS_IN_USE = "texts in use"
+"""The lock of a transaction that marks texts which no run uses, or registers a run."""
 
 TRAININGS = "finetuning"
 """The folder in the state folder where each training that has not ended has a folder, named after its
@@ -110,7 +113,7 @@ def forget(
 
     Raises:
         UsageError: a document, the corpus or a record is not there, or an unfinished run uses one of the
-        texts.
+        texts, or was started over the corpus meanwhile.
         ObjectStoreError: the rows are deleted, and files of the history still hold the texts; the next call
         continues.
     """
@@ -132,13 +135,7 @@ def forget(
                 )
             return forgotten
         # 2. No run may be at work on them. Mark them.
-        running = database.fetch_all(connection, queries.forgetting.running_runs, corpus_id=corpus_id or "")
-        if running:
-            raise UsageError(
-                "expected texts that no unfinished run uses, found "
-                f"{', '.join(row.run_id for row in running)}. Wait for its end; a run that was given up ends "
-                "by `toolformer-ops stage finish-run --run RUN --state failed`."
-            )
+        _require_no_run(connection, corpus_id)
         if corpus_id or document_ids or record_ids:
             database.execute(connection, queries.forgetting.mark, reason=reason)
         if corpus_id:
@@ -187,9 +184,51 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
     with database.transaction(engine) as connection:
         _count(forgotten, database.fetch_all(connection, queries.forgetting.results))
         if corpus_id:
+            database.execute(connection, queries.forgetting.texts_table)
+            _require_no_run(connection, corpus_id)
             _count(
                 forgotten, database.fetch_all(connection, queries.forgetting.memberships, corpus_id=corpus_id)
             )
+
+
+def _require_no_run(connection: Connection, corpus_id: str | None) -> None:
+    """Refuse to forget the texts of texts_to_forget, or the corpus, while a run uses them.
+
+    Until the transaction ends no run is registered.
+
+    Raises:
+        UsageError: names the runs.
+    """
+    database.execute(connection, queries.locks.name, name=TEXTS_IN_USE)
+    runs = database.fetch_all(
+        connection, queries.forgetting.runs_of_texts, corpus_id=corpus_id or "", run_id=""
+    )
+    if runs:
+        raise UsageError(
+            "expected texts that no unfinished run uses, found "
+            f"{', '.join(row.run_id for row in runs)}. Wait for its end; a run that was given up ends "
+            "by `toolformer-ops stage finish-run --run RUN --state failed`."
+        )
+
+
+def require_whole_texts(connection: Connection, run_id: str) -> None:
+    """Refuse a run, registered in this transaction, if a text that it uses is being forgotten.
+
+    It is the last step of the transaction: until its end no text is marked.
+
+    Raises:
+        InfrastructureError: one of its texts is marked, and not yet deleted.
+    """
+    database.execute(connection, queries.locks.name, name=TEXTS_IN_USE)
+    database.execute(connection, queries.forgetting.texts_table)
+    if not database.execute(connection, queries.forgetting.pending_texts):
+        return
+    database.execute(connection, queries.forgetting.add_variants)
+    if database.fetch_all(connection, queries.forgetting.runs_of_texts, corpus_id="", run_id=run_id):
+        raise InfrastructureError(
+            f"run {run_id}: expected texts that stay, found some that are being forgotten. Start it again "
+            "when `toolformer-ops forget` has ended; run without an option it continues what was interrupted."
+        )
 
 
 def withdraw(settings: Settings, kind: Kind, publication_id: str, *, dry_run: bool = False) -> list[str]:
