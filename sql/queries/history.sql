@@ -184,8 +184,10 @@ order by run_id, tool, stage
 select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files order by file_key
 
 -- name: add_file
+-- Nothing, if there is one of these bytes: two files without rows, such as those of damaged documents, are one.
 insert into history_files (file_key, table_name, owner_id, state, sha256, size_bytes, rows, version)
 values (:file_key, :table_name, :owner_id, 'writing', :sha256, :size_bytes, :rows, :version)
+on conflict (file_key) do nothing
 
 -- name: set_state
 update history_files set state = :state where file_key = any(cast(:file_keys as text[]))

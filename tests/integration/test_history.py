@@ -196,12 +196,14 @@ def corpus(settings: Settings, written_corpus: WrittenCorpus) -> Corpus:
 
 
 @contextmanager
-def without_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def without_s3(monkeypatch: pytest.MonkeyPatch, operation: str = "put") -> Iterator[None]:
+    """S3 that does not answer to one operation."""
+
     def refuse(*_: object) -> None:
         raise ObjectStoreUnreachableError("S3 does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "put", refuse)
+        patch.setattr(Objects, operation, refuse)
         yield
 
 
@@ -551,6 +553,17 @@ def test_forgetting_goes_on_where_s3_was_away(
     assert objects_with(settings, "Elm Street") == []
 
 
+def test_forgetting_goes_on_after_a_file_that_s3_did_not_take(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with without_s3(monkeypatch, "put_if_absent"), pytest.raises(ObjectStoreUnreachableError):
+        forget(settings, [corpus.secret.document_id])
+    assert objects_with(settings, "Elm Street") != []
+    forget(settings)
+    assert objects_with(settings, "Elm Street") == []
+    assert differing_views(settings) == []
+
+
 def test_texts_whose_rows_retention_dropped_are_taken_out_of_the_history(
     corpus: Corpus, settings: Settings
 ) -> None:
@@ -582,6 +595,14 @@ def test_a_file_that_a_killed_process_left_is_deleted(corpus: Corpus, settings: 
     history.write(settings)
     assert not objects.exists(key)
     assert run_sql(settings, "select count(*) from history_files where state <> 'whole'") == [(0,)]
+
+
+def test_two_files_with_the_same_bytes_are_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "DOCUMENTS_PER_FILE", 1)
+    Corpus(settings)
+    run_sql(settings, "delete from call_losses")
+    assert history.write(settings).runs == ["run-1"]
+    assert [file.rows for file in files(settings, "call_losses")] == [0]
 
 
 @pytest.mark.parametrize(

@@ -261,16 +261,18 @@ class _Writer:
 
     def mend(self) -> int:
         """Delete what a killed process left, and write stale files anew; returns how many those were."""
+        self._delete_leaving()  # first: a file that was not sent may have the key of a new one
         stale = self._files("stale")
         for row in stale:
             self._write_without_leaving_rows(row)
-        if self._files("leaving", "writing"):
-            self._delete_leaving()
+        self._delete_leaving()
         return len(stale)
 
     def _delete_leaving(self) -> None:
-        """Delete files that do not count; the manifest goes without them first."""
+        """Delete files that do not count, if there are any; the manifest goes without them first."""
         rows = self._files("leaving", "writing")
+        if not rows:
+            return
         if any(row.state == "leaving" for row in rows):
             self._put_manifest()
         for row in rows:
@@ -450,8 +452,7 @@ class _Writer:
         for table in CATALOG_TABLES:
             self._write_catalog(table)
         self._put_manifest()
-        if self._files("leaving", "writing"):
-            self._delete_leaving()
+        self._delete_leaving()
         remove_from_cache(self._settings, [_of_row(row) for row in self._files("whole", "stale")])
 
     def _write_catalog(self, table: str) -> None:
@@ -511,8 +512,13 @@ class _Writer:
         )
 
     def _send(self, file: HistoryFile, path: Path, version: int | None) -> None:
-        """Register a file and send it; it does not count yet."""
-        database.execute(self._engine, queries.history.add_file, **dataclasses.asdict(file), version=version)
+        """Register a file and send it; it does not count yet.
+
+        A file that is registered already has been sent, with the same bytes: `mend` has deleted all others.
+        """
+        columns = dataclasses.asdict(file)
+        if not database.execute(self._engine, queries.history.add_file, **columns, version=version):
+            return
         self._objects.delete(file.file_key)  # a damaged one of this name would stay
         self._objects.put_if_absent(file.file_key, path)
         self._written.files += 1
