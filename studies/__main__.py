@@ -96,7 +96,11 @@ def run(
     Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/models/calculator-study
     """
     until = None if minutes is None else time.time() + 60 * minutes
+    settings = study_settings(load_settings())
+    refuse_unreadable(settings, out)
+    address = model or str(prepare_demo_model(settings.state_dir))
     numbers = StudyPlan(
+        model=Path(address).name if Path(address).exists() else address,
         texts=texts,
         test=test,
         steps=steps,
@@ -111,9 +115,6 @@ def run(
     for study in names.lower().split(","):
         plan = _plan_of_study(study, files, numbers)
         plans += [replace(plan, seed=number) for number in range(first_seed, first_seed + seeds)]
-    settings = study_settings(load_settings())
-    refuse_unreadable(settings, out)
-    address = model or str(prepare_demo_model(settings.state_dir))
     if settings.device != "cpu":
         parameters = model_parameters(settings, address)
         logger.info(
@@ -124,6 +125,8 @@ def run(
     with_index = with_wiki_index(settings, out, plans)
     index = Path(with_index.wiki_index) if with_index is not settings else None
     seeds_to_run = [Seed(plan, _folder(out, plan)) for plan in plans]
+    for item in seeds_to_run:
+        item.plan.write(item.folder)  # refuses a folder of another plan before anything is written
     if annotated is not None:
         place_stored_calls(with_index, annotated, [(item.plan, item.folder) for item in seeds_to_run])
     together = SideBySide(
@@ -136,7 +139,7 @@ def run(
     )
     unfinished = together.run(seeds_to_run)
     for study in dict.fromkeys(plan.study for plan in plans):
-        _print_answers(study, out, address)
+        _print_answers(study, out)
     if unfinished:
         names_left = "; ".join(seed.name for seed in unfinished)
         logger.error(
@@ -223,11 +226,10 @@ def _plan_of_study(study: str, files: Mapping[str, Path | None], numbers: StudyP
     )
 
 
-def _print_answers(study: str, out: Path, address: str) -> None:
+def _print_answers(study: str, out: Path) -> None:
     """Gather the raw answers of a study's seeds, and print their tables; a study without any is passed over."""
-    model_name = Path(address).name if Path(address).exists() else address
     try:
-        answers, calls = gather(out / study, out / "answers", model_name)
+        answers, calls = gather(out / study, out / "answers")
     except NoResultError as error:
         logger.warning("%s", error)
         return

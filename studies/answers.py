@@ -4,7 +4,7 @@
 
     plan      the numbers of the study, the model, and which seeds it has
     seed      of a seed: texts and steps by arm, texts that each arm could have had and that it has with the call of the
-              first arm, seconds
+              first arm, seconds of the annotation (null if its calls came out of raw answers)
     arm       of a seed and arm: the perplexity of plain text, tokens that the training read, seconds
     answer    of a seed, arm and sentence: what was written, whether it is right, losses while reading
 
@@ -14,18 +14,18 @@ behind it: what the rules of `arms.RULES` are tried on. The same answers are the
 
 import bz2
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from studies.arms import foretells, is_right, releasable
+from studies.arms import ScoredCall, foretells, is_right, releasable
 from studies.calls import CALLS, Record
 from studies.following import result_follows
 from studies.measuring import BEFORE
-from studies.plan import PLAN, StudyPlan
-from studies.study import SUMMARY
+from studies.plan import PLAN, SUMMARY, StudyPlan
 from toolformer_ops.errors import NoResultError, UsageError
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 Line = dict[str, Any]
@@ -34,13 +34,14 @@ DIGITS = 2
 """Of a log probability, behind the point: hundredths of a nat, which change shares of a rule by less than 0.01."""
 
 
-def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
+def gather(folder: Path, out: Path) -> tuple[Path, Path]:
     """Write the answers of a study's folder, as far as its seeds are, into the folder `out`.
 
     Returns the file of the answers and that of the calls.
 
     Raises:
         NoResultError: no seed has an answer yet.
+        UsageError: seeds have plans that differ in more than seed and arms.
     """
     seeds = sorted(folder.glob("seed-*"), key=lambda path: int(path.name.removeprefix("seed-")))
     seeds = [seed for seed in seeds if (seed / CALLS).exists()]
@@ -49,10 +50,7 @@ def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
             f"{folder}: expected folders of seeds with answers, found none. Run the study first."
         )
     plans = [StudyPlan.read(seed / PLAN) for seed in seeds]
-    numbers = asdict(plans[0])
-    numbers.pop("seed")
-    numbers["file"] = Path(numbers["file"]).name
-    lines: list[Line] = [{"line": "plan", "model": model, "seeds": [plan.seed for plan in plans], **numbers}]
+    lines: list[Line] = [_plan_line(folder, plans)]
     calls: list[Line] = []
     for plan, seed in zip(plans, seeds, strict=True):
         lines += _seed_lines(plan, seed)
@@ -63,6 +61,27 @@ def gather(folder: Path, out: Path, model: str) -> tuple[Path, Path]:
     write_lines(answers_file, lines)
     write_lines(calls_file, calls)
     return answers_file, calls_file
+
+
+def _plan_line(folder: Path, plans: Sequence[StudyPlan]) -> Line:
+    """The numbers that all seeds have in common, their seeds, and every arm that one of them has.
+
+    Raises:
+        UsageError: they differ in another number.
+    """
+    first = asdict(plans[0])
+    arms: dict[str, None] = {}
+    for plan in plans:
+        arms.update(dict.fromkeys(plan.arms))
+        differing = [name for name, value in asdict(plan).items() if value != first[name]]
+        if others := sorted(set(differing) - {"seed", "arms"}):
+            raise UsageError(
+                f"{folder}: expected seeds of one plan, found seed {plan.seed} with another {', '.join(others)}. "
+                "Run it with the numbers of the others, or into another --out."
+            )
+    seeds = [plan.seed for plan in plans]
+    numbers = {name: value for name, value in first.items() if name not in ("seed", "file", "arms")}
+    return {"line": "plan", "seeds": seeds, **numbers, "file": Path(plans[0].file).name, "arms": list(arms)}
 
 
 def write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -112,18 +131,21 @@ def _call_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
         if not line.endswith("\n"):
             continue  # of a process that was killed while it wrote
         record: Record = json.loads(line)
-        text = record["text"]
+        text, answer = record["text"], answers[record["document_id"]]
         for call in releasable(record):
-            log_p = {}
-            for name, values in call["log_p"].items():
-                log_p[name] = None if values is None else [round(value, DIGITS) for value in values]
-            yield {
-                "seed": plan.seed,
-                "text": number,
-                "place": call["position_char"],
-                "call": call["call"],
-                "foretells": foretells(call, text),
-                "follows": result_follows(call["result"], text[call["position_char"] :]),
-                "right": is_right(call, answers[record["document_id"]], tool),
-                "log_p": log_p,
-            }
+            yield {"seed": plan.seed, "text": number, **call_fields(text, call, answer, tool)}
+
+
+def call_fields(text: str, call: ScoredCall, answer: str, tool: Tool) -> Line:
+    """What raw answers say of a call in its text."""
+    log_p = {}
+    for name, values in call["log_p"].items():
+        log_p[name] = None if values is None else [round(value, DIGITS) for value in values]
+    return {
+        "place": call["position_char"],
+        "call": call["call"],
+        "foretells": foretells(call, text),
+        "follows": result_follows(call["result"], text[call["position_char"] :]),
+        "right": is_right(call, answer, tool),
+        "log_p": log_p,
+    }

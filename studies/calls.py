@@ -126,7 +126,7 @@ def informed_records(folder: Path, texts: int) -> list[Record] | None:
     """Return the records that `inform` wrote, if the folder has those of all texts; None if it does not."""
     file = folder / CALLS
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-    if len(lines) < texts or not lines[-1].endswith("\n"):
+    if len(lines) != texts or not lines[-1].endswith("\n"):
         return None
     return [json.loads(line) for line in lines]
 

@@ -133,9 +133,9 @@ class StudyAnswers:
         second = [[_nats(line, with_calls=False) for line in self.answers(other, seed)] for seed in seeds]
         return paired_difference(first, second)
 
-    def share(self, arm: str, name: str) -> float:
-        """The share of sentences that have something: `called`, or `read_call`."""
-        return _mean(bool(line[name]) for seed in self.seeds(arm) for line in self.answers(arm, seed))
+    def share(self, arm: str, has: Callable[[Line], bool]) -> float:
+        """The share of an arm's sentences that have something."""
+        return _mean(has(line) for seed in self.seeds(arm) for line in self.answers(arm, seed))
 
     def kinds(self) -> list[str]:
         """The kinds of sentences that have an answer."""
@@ -265,6 +265,16 @@ def _nats(line: Line, *, with_calls: bool) -> float:
     return float(called if with_calls and called is not None else line["nats"])
 
 
+def is_called(line: Line) -> bool:
+    """Whether the model called the tool behind the prompt; the Calendar's call has an empty input."""
+    return line["called"] is not None
+
+
+def has_read_call(line: Line) -> bool:
+    """Whether the model made a call while it read the sentence."""
+    return bool(line["read_call"])
+
+
 def _mean(values: Iterable[float]) -> float:
     numbers = list(values)
     return math.fsum(numbers) / len(numbers)
@@ -299,7 +309,7 @@ def arms_table(study: StudyAnswers) -> str:
         Column("right (95 %)", lambda arm: str(study.right(arm))),
         Column("less `paper` (Student)", lambda arm: less(arm, lambda found: found.student)),
         Column("(bootstrap)", lambda arm: less(arm, lambda found: found.bootstrap).partition(" ")[2]),
-        Column("calls", lambda arm: f"{study.share(arm, 'called'):.2f}"),
+        Column("calls", lambda arm: f"{study.share(arm, is_called):.2f}"),
         *(
             Column(kind, functools.partial(lambda arm, kind: "{} of {}".format(*study.right_of_kind(arm, kind)), kind=kind))
             for kind in (study.kinds() if len(study.kinds()) > 1 else [])
@@ -314,13 +324,13 @@ def reading_table(study: StudyAnswers) -> str:
     """By arm: the loss of fresh sentences without calls and with those that the model makes as it reads."""
 
     def calling(arm: str, cell: Callable[[str], str]) -> str:
-        return cell(arm) if study.share(arm, "read_call") else ""
+        return cell(arm) if study.share(arm, has_read_call) else ""
 
     columns = [
         Column("trained on", str),
         Column("nats a token, no calls", lambda arm: f"{study.loss(arm).mean:.4f}"),
         Column("with calls", lambda arm: calling(arm, lambda arm: f"{study.loss(arm, with_calls=True).mean:.4f}")),
-        Column("texts with a call", lambda arm: calling(arm, lambda arm: f"{study.share(arm, 'read_call'):.2f}")),
+        Column("texts with a call", lambda arm: calling(arm, lambda arm: f"{study.share(arm, has_read_call):.2f}")),
         Column(
             "nats that calls save a text (Student)",
             lambda arm: calling(arm, lambda arm: _signed(study.saved_by_calls(arm).student)),
@@ -359,8 +369,16 @@ DIFFERENCES: Mapping[str, str] = {
 
 
 def _same_as_paper(threshold: float) -> set[str]:
-    """The rules that differ from the paper's in nothing for a tool of this threshold, or not in their losses alone."""
-    return {name for name, rule in RULES.items() if rule.in_place or rule.tau == threshold}
+    """The rules whose threshold is the tool's own."""
+    return {name for name, rule in RULES.items() if rule.tau == threshold}
+
+
+def _has_by_chance(rule: str, name: str) -> bool:
+    """Whether it is known what a rule would keep with another text's result.
+
+    Not of a rule without a loss. A rule with another's result in L- would need a third result to compare that with.
+    """
+    return rule not in WITHOUT_A_MODEL and (name, rule) != ("of_all_by_chance", "against_placebo")
 
 
 def rules_table(study: StudyAnswers) -> str:
@@ -368,7 +386,7 @@ def rules_table(study: StudyAnswers) -> str:
     threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
 
     def by_chance(rule: str, name: str) -> str:
-        return "" if rule in WITHOUT_A_MODEL else str(study.rule(rule).share(name))
+        return str(study.rule(rule).share(name)) if _has_by_chance(rule, name) else ""
 
     columns = [
         Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
@@ -390,7 +408,7 @@ def counts_table(study: StudyAnswers) -> str:
         return str(study.rule(rule).total(name))
 
     def by_chance(rule: str, name: str) -> str:
-        return "" if rule in WITHOUT_A_MODEL else counts(rule, name)
+        return counts(rule, name) if _has_by_chance(rule, name) else ""
 
     columns = [
         Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
@@ -489,6 +507,10 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         table=lambda name, kind: TABLES[kind](study(name)),
         texts=lambda name: len(study(name).seed_lines) * study(name).plan["texts"],
         calls_an_arm=CALLS_AN_ARM,
+        common_seeds=lambda arm, other: len(
+            {*study("calculator").seeds(arm)} & {*study("calculator").seeds(other)}
+        ),
+        in_common=lambda arm: study("calculator").texts_in_common(arm) / study("calculator").texts(arm),
         useful=lambda name, arm: useful_shares(judged(name), arm),
         judged_table=lambda name: judged_table(judged(name)),
         kappa=lambda name: cohens_kappa(judged(name).pairs()),

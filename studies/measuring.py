@@ -10,11 +10,9 @@ call nor the result counts as text, so that the loss with a call is one of the s
 as in section 4.3: the probability of " [" goes to the other tokens.
 """
 
-import functools
 import itertools
 import json
 import math
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,10 +23,10 @@ from studies.arms import ARMS
 from studies.devices import load_to_write
 from studies.plan import StudyPlan
 from studies.sentences import Sentence
+from studies.wikipedia import plain_texts
 from toolformer_ops.call_syntax import ARROW, CALL_START
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
 from toolformer_ops.records import SampledContinuation
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
@@ -238,12 +236,3 @@ def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[
             "cpu_seconds": round(seconds, 2),
         }
     return found
-
-
-@functools.cache
-def plain_texts() -> list[str]:
-    """Summaries of the demo's Wikipedia, in which no arm is trained: how well a model still reads plain text."""
-    with tempfile.TemporaryDirectory() as folder:
-        records = Path(folder) / "kilt.jsonl"
-        write_kilt_records(records)
-        return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]

@@ -19,6 +19,8 @@ from toolformer_ops.runs.choices import RunChoices
 
 MAIN_ARMS = tuple(name for name in ARMS if name not in RULES or name == "paper")[:10]
 PLAN = "plan.json"
+SUMMARY = "seed.json"
+"""File of a seed with the texts and steps of its arms."""
 
 
 class SentenceSource(Protocol):
@@ -60,7 +62,8 @@ class Annotation:
 ANNOTATIONS: Mapping[str, Annotation] = {
     "calculator": Annotation(512),
     "calendar": Annotation(512),
-    "wikisearch": Annotation(512),
+    # Of 84 atomic numbers and 42 years that Wikipedia states the test needs some, too.
+    "wikisearch": Annotation(160),
     # A small model proposes few right calls for real texts: more texts and more places.
     "gsm8k": Annotation(1024, max_positions=4, samples_per_position=4),
     # Of 1,318 paragraphs of digital.gov's training half; a call of the Calendar has no input to sample.
@@ -93,6 +96,8 @@ class StudyPlan:
     """What is trained: all weights, or adapters."""
     proposals: bool = False
     """Whether the trained models also propose calls (`measuring.proposed_calls`)."""
+    model: str = ""
+    """Name of the model that annotates and is trained."""
 
     def __post_init__(self) -> None:
         for name, values, known in (

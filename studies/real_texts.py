@@ -102,8 +102,13 @@ class Posts:
         return distinct(iter(in_order(self._paragraphs(of_tests=False), seed)), count, set())
 
     def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """Of the other posts: half of them state a fact of their day, half do not."""
-        paragraphs = in_order(self._paragraphs(of_tests=True), seed)
+        """Of the other posts: half of them state a fact of their day, half do not.
+
+        A paragraph that a post of training has, too, is left out.
+        """
+        trained = {item.fact for item in self._paragraphs(of_tests=False)}
+        of_other_posts = [item for item in self._paragraphs(of_tests=True) if item.fact not in trained]
+        paragraphs = in_order(of_other_posts, seed)
         stating = [item for item in paragraphs if item.answer]
         others = [item for item in paragraphs if not item.answer]
         half = distinct(iter(stating), count - count // 2, set())

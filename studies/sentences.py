@@ -18,13 +18,11 @@ import random
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from studies.wikipedia import searched_records
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.answers import first_number_is_right
-from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.records import Document
 from toolformer_ops.tools.calendar import DAYS, MONTHS
 
@@ -231,18 +229,14 @@ def _written(day: datetime.date) -> str:
 
 @functools.cache
 def stated_facts() -> dict[str, list[tuple[str, str]]]:
-    """By kind, title and answer of each summary of the demo's Wikipedia that states it first, in the order of the wheel."""
+    """By kind, title and answer of each summary that is searched and states it first, in the order of the wheel."""
     found: dict[str, list[tuple[str, str]]] = {kind: [] for kind in _STATED}
-    with TemporaryDirectory() as folder:
-        records = Path(folder) / "kilt.jsonl"
-        write_kilt_records(records)
-        for line in records.read_text(encoding="utf-8").splitlines():
-            record = json.loads(line)
-            title = record["wikipedia_title"].partition(" (")[0]
-            for kind, states in _STATED.items():
-                stated = states.search(record["text"][1][:400])
-                if stated and stated[1] not in title:
-                    found[kind].append((title, stated[1]))
+    for record in searched_records():
+        title = record["wikipedia_title"].partition(" (")[0]
+        for kind, states in _STATED.items():
+            stated = states.search(record["text"][1][:400])
+            if stated and stated[1] not in title:
+                found[kind].append((title, stated[1]))
     return found
 
 

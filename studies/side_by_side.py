@@ -5,15 +5,16 @@ come first; no arm begins after the time, and a process that is still there `PAT
 it did is kept, and the next call continues it.
 """
 
+import json
 import logging
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from studies.plan import StudyPlan
+from studies.plan import SUMMARY, StudyPlan
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ class Seed:
     folder: Path
     process: "subprocess.Popen[bytes] | None" = None
     began: float = 0.0
-    ended: bool = False
 
     @property
     def name(self) -> str:
@@ -40,9 +40,16 @@ class Seed:
         return f"{self.plan.study}, seed {self.plan.seed}"
 
     @property
-    def arms(self) -> int:
-        """How many arms are measured."""
-        return len(list(self.folder.glob("arm-*.json")))
+    def arms(self) -> set[str]:
+        """The arms that are measured, the model before training among them."""
+        return {file.stem.removeprefix("arm-") for file in self.folder.glob("arm-*.json")}
+
+    @property
+    def lacking_arms(self) -> set[str]:
+        """The arms that the seed has texts for and that are not measured."""
+        summary = self.folder / SUMMARY
+        texts = json.loads(summary.read_text(encoding="utf-8"))["texts"] if summary.exists() else {}
+        return set(texts) - self.arms
 
 
 @dataclass
@@ -60,13 +67,11 @@ class SideBySide:
     """Folder of Wikipedia's index, for seeds that need it."""
     only_annotate: bool = False
     """Whether no arm is trained."""
-    seeds: list[Seed] = field(default_factory=list)
 
     def run(self, seeds: Sequence[Seed]) -> list[Seed]:
-        """Run them all; returns those that failed or did not begin."""
+        """Run them all; returns those that failed, lack an arm or did not begin."""
         for seed in seeds:
             seed.plan.write(seed.folder)  # refuses a folder of another plan before anything begins
-        self.seeds = list(seeds)
         waiting, running = list(seeds), list[Seed]()
         failed: list[Seed] = []
         while waiting or running:
@@ -110,12 +115,12 @@ class SideBySide:
         logger.info("%s begins", seed.name)
 
     def _end(self, seed: Seed) -> list[Seed]:
-        """Say how a seed's process ended; returns it if it failed."""
+        """Say how a seed's process ended; returns it if it failed or lacks an arm."""
         status = seed.process.returncode if seed.process is not None else 0
         seconds = time.monotonic() - seed.began
-        logger.info("%s: exit %d after %.0f s with %d arms", seed.name, status, seconds, seed.arms)
+        logger.info("%s: exit %d after %.0f s with %d arms", seed.name, status, seconds, len(seed.arms))
         if not status:
-            return []
+            return [seed] if seed.lacking_arms and not self.only_annotate else []
         lines = (seed.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         for line in lines[-LAST_LINES:]:
             logger.warning("%s: %s", seed.name, line)

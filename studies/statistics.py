@@ -64,6 +64,10 @@ class Share:
     parts: "tuple[Counts, ...]"
     wholes: "tuple[Counts, ...]"
 
+    def in_seeds(self, seeds: Sequence[int]) -> "Share":
+        """The same of some of the seeds, by their index."""
+        return Share(tuple(self.parts[seed] for seed in seeds), tuple(self.wholes[seed] for seed in seeds))
+
     @property
     def by_seed(self) -> "Numbers":
         """The share in each seed; nan where it is of no call."""
@@ -129,18 +133,25 @@ def paired_difference(first: Sequence[Sequence[float]], second: Sequence[Sequenc
 def share(of: Share, less: Share | None = None) -> Estimate:
     """A share, mean over seeds, or its difference from another one of the same texts.
 
-    A seed without a call to have a share of says nothing.
+    Only seeds count in which each share is of at least one call.
     """
     import numpy as np
 
-    by_seed, resampled = of.by_seed, of.resampled
+    # 1. The seeds that have all shares.
+    has_calls = ~np.isnan(of.by_seed)
     if less is not None:
-        by_seed, resampled = by_seed - less.by_seed, resampled - less.resampled
-    by_seed, resampled = by_seed[~np.isnan(by_seed)], resampled[~np.isnan(resampled)]
-    if not len(by_seed):
+        has_calls &= ~np.isnan(less.by_seed)
+    seeds = np.flatnonzero(has_calls).tolist()
+    if not seeds:
         nothing = Interval(math.nan, math.nan, math.nan)
         return Estimate(nothing, nothing)
-    low, high = np.percentile(resampled, [2.5, 97.5])
+    # 2. The share in each, and in each resample; a resample in which a share is of no call says nothing.
+    of = of.in_seeds(seeds)
+    by_seed, resampled = of.by_seed, of.resampled
+    if less is not None:
+        less = less.in_seeds(seeds)
+        by_seed, resampled = by_seed - less.by_seed, resampled - less.resampled
+    low, high = np.percentile(resampled[~np.isnan(resampled)], [2.5, 97.5])
     return Estimate(student(by_seed.tolist()), Interval(float(by_seed.mean()), float(low), float(high)))
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from studies.answers import Line, read_answers
+from studies.answers import Line, call_fields, read_answers
 from studies.calls import CALLS, PREFIXES, Record
 from studies.plan import StudyPlan
 from toolformer_ops.annotation.scoring import choose_result, own_text_of
@@ -35,8 +35,9 @@ logger = logging.getLogger(__name__)
 
 ARMS_WITHOUT_STORED_CALLS = ("information", "information_masked", "in_place")
 """Arms that choose by what the file does not have."""
-ANNOTATION_NUMBERS = ("study", "texts", "max_positions", "samples_per_position")
+ANNOTATION_NUMBERS = ("study", "model", "texts", "max_positions", "samples_per_position")
 """Fields of a plan that decide which texts are annotated, and how."""
+CALLS_ENDING = "-calls.jsonl.bz2"
 NO_OUTPUT = ToolOutput.none("not_answerable")
 """Of a call which the document cannot answer."""
 
@@ -48,6 +49,10 @@ def place_stored_calls(settings: Settings, file: Path, seeds: Sequence[tuple[Stu
         UsageError: the file is not there, is of another study or annotated other texts, it lacks one of the seeds, or an arm
             chooses by what it does not have.
     """
+    if not file.name.endswith(CALLS_ENDING):
+        raise UsageError(
+            f"{file}: expected a file of calls, NAME{CALLS_ENDING}, found another name. Name that file."
+        )
     calls_of_seed: dict[int, list[Line]] = defaultdict(list)
     for call in read_answers(file):
         calls_of_seed[call["seed"]].append(call)
@@ -62,7 +67,11 @@ def place_stored_calls(settings: Settings, file: Path, seeds: Sequence[tuple[Stu
 
 
 def stored_records(settings: Settings, plan: StudyPlan, calls: Iterable[Line]) -> list[Record]:
-    """The texts of a seed with the calls of its lines, as `calls.inform` returns them."""
+    """The texts of a seed with the calls of its lines, as `calls.inform` returns them.
+
+    Raises:
+        UsageError: a call has no result, or its text is not the one in which it was annotated.
+    """
     tool = get_tool(plan.tool)
     documents = [item.document for item in plan.training]
     records: list[Record] = [
@@ -72,8 +81,18 @@ def stored_records(settings: Settings, plan: StudyPlan, calls: Iterable[Line]) -
     lines = list(calls)
     results = _results(settings, tool, [(line, documents[line["text"]]) for line in lines])
     for line, result in zip(lines, results, strict=True):
-        document_id = records[line["text"]]["document_id"]
-        records[line["text"]]["calls"].append(_stored_call(document_id, line, result))
+        record, answer = records[line["text"]], plan.training[line["text"]].answer
+        call = _stored_call(record["document_id"], line, result)
+        if line != {
+            "seed": plan.seed,
+            "text": line["text"],
+            **call_fields(record["text"], call, answer, tool),
+        }:
+            raise UsageError(
+                f"seed {plan.seed}: expected {line['call']} in text {line['text']} as it was annotated, found another text. "
+                "Give the file from which the texts came, or annotate without --annotated."
+            )
+        record["calls"].append(call)
     return records
 
 
@@ -128,7 +147,7 @@ def _refuse_unlike(file: Path, plan: StudyPlan, seeds: Iterable[int]) -> None:
     Raises:
         UsageError: it is one.
     """
-    answers = file.with_name(file.name.replace("-calls", ""))
+    answers = file.with_name(file.name.removesuffix(CALLS_ENDING) + ".jsonl.bz2")
     stored = next(line for line in read_answers(answers) if line["line"] == "plan")
     wanted = {name: value for name, value in asdict(plan).items() if name in ANNOTATION_NUMBERS}
     differing = [

@@ -13,25 +13,23 @@ a study that was killed continues there. Does not replace a run through Airflow:
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from studies.arms import ChosenTexts, chosen_texts, texts_in_common
 from studies.calls import Record, annotate, inform, informed_records
 from studies.devices import free_device
 from studies.measuring import BEFORE, measure, measured_as
-from studies.plan import StudyPlan
-from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train
+from studies.plan import SUMMARY, StudyPlan
+from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train, training_seconds
+from studies.wikipedia import write_searched_records
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.local.demo.corpus import write_kilt_records
 from toolformer_ops.storage.local_paths import refusal
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
-
-SUMMARY = "seed.json"
 
 
 def run_seed(
@@ -55,17 +53,16 @@ def run_seed(
     refuse_unreadable(settings, folder)
     plan.write(folder)
     # 1. Every call, once for all arms.
-    started = time.monotonic()
-    records = annotated_records(settings, model, plan, folder)
+    records, seconds = annotated_records(settings, model, plan, folder)
     free_device(settings)
-    seconds = round(time.monotonic() - started, 1)
     if only_annotate:
         return []
     # 2. What each arm is trained on, for how many steps.
     chosen, eligible = chosen_texts(plan.arms, records, get_tool(plan.tool), plan.seed)
     steps = arm_steps(settings, model, plan, chosen)
     texts = {arm: len(of_arm) for arm, of_arm in chosen.items()}
-    first_arm = next(iter(chosen.values()))
+    _refuse_other_numbers(folder, texts, steps)
+    first_arm = chosen.get(plan.arms[0], [])
     in_common = {arm: texts_in_common(of_arm, first_arm) for arm, of_arm in chosen.items()}
     summary = {
         "eligible_texts": eligible,
@@ -107,16 +104,45 @@ def refuse_unreadable(settings: Settings, folder: Path) -> None:
         )
 
 
-def annotated_records(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> list[Record]:
-    """The texts of a seed with every call, its losses and its sentence's answer."""
+def annotated_records(
+    settings: Settings, model: str, plan: StudyPlan, folder: Path
+) -> tuple[list[Record], float | None]:
+    """The texts of a seed with every call, its losses and its sentence's answer; and the seconds that it took.
+
+    The seconds are those of the process that ended the annotation; None if the folder had all calls and no seconds.
+    """
+    summary = folder / SUMMARY
+    seconds = (
+        json.loads(summary.read_text(encoding="utf-8"))["annotation_seconds"] if summary.exists() else None
+    )
     records = informed_records(folder, plan.texts)
     if records is None:
+        started = time.monotonic()
         tool, choices = get_tool(plan.tool), plan.choices(model)
         documents = [item.document for item in plan.training]
         annotated = annotate(settings, tool, choices, documents, folder)
         records = inform(settings, choices, annotated, folder)
+        seconds = round(time.monotonic() - started, 1)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
-    return [{**record, "answer": answers[record["document_id"]]} for record in records]
+    return [{**record, "answer": answers[record["document_id"]]} for record in records], seconds
+
+
+def _refuse_other_numbers(folder: Path, texts: Mapping[str, int], steps: Mapping[str, int]) -> None:
+    """Refuse arms with which those that are measured would have other texts or steps: an arm with few texts shortens all.
+
+    Raises:
+        UsageError: they are such arms.
+    """
+    for arm in texts:
+        done = folder / f"arm-{arm}.json"
+        if not done.exists():
+            continue
+        measured = json.loads(done.read_text(encoding="utf-8"))
+        if (measured["texts"], measured["steps"]) != (texts[arm], steps[arm]):
+            raise UsageError(
+                f"{folder}: expected arms that leave {arm} its {measured['texts']} texts and {measured['steps']} steps, found "
+                f"ones with which it has {texts[arm]} and {steps[arm]}. Give the arms with which it began, or another --out."
+            )
 
 
 def _train_and_measure(
@@ -128,21 +154,24 @@ def _train_and_measure(
     steps: int,
     folder: Path,
 ) -> None:
-    if (folder / f"arm-{arm}.json").exists():
+    done = folder / f"arm-{arm}.json"
+    if done.exists():
+        trained = json.loads(done.read_text(encoding="utf-8")).get("training")
+        if trained is not None:  # a process that was killed behind the measurement left its weights
+            let_go(folder / trained, arm)
         return
-    started = time.monotonic()
     place = train(settings, model, plan, arm, texts, steps, folder)
     free_device(settings)
-    seconds = round(time.monotonic() - started, 1)
     other = measured_arm(place)
     if other is not None:
         measured_as(folder, arm, other)
         return
     training = {
+        "training": place.name,
         "texts": len(texts),
         "steps": steps,
         "tokens_seen": tokens_seen(place),
-        "training_seconds": seconds,
+        "training_seconds": training_seconds(place),
     }
     measure(settings, str(place / "model"), plan, arm, folder, training)
     let_go(place, arm)
@@ -156,6 +185,6 @@ def with_wiki_index(settings: Settings, folder: Path, plans: Sequence[StudyPlan]
 
     records = folder / "kilt.jsonl"
     if not records.exists():
-        write_kilt_records(records)
+        write_searched_records(records)
     build(lambda: records.open("rb"), records.as_uri(), folder / "wiki_index", settings.search_threads)
     return settings.model_copy(update={"wiki_index": str(folder / "wiki_index")})

@@ -105,6 +105,12 @@ def tokens_seen(training: Path) -> int:
     return int(json.loads(lines[-1])["tokens"])
 
 
+def training_seconds(training: Path) -> float:
+    """Seconds that a training has taken, those before a kill included."""
+    trained = json.loads((training / "model" / "finetuning.json").read_text(encoding="utf-8"))
+    return float(trained["training_seconds"])
+
+
 def measured_arm(training: Path) -> str | None:
     """The arm as which this model has been measured, None if it has not."""
     mark = training / "measured_as"

@@ -18,7 +18,9 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.registry import get_tool
 
 CALLS = ANSWERS / "calculator-calls.jsonl.bz2"
-PLAN = StudyPlan(arms=("paper", "foretold", "any_call", "paper_nearest", "right_call"))
+PLAN = StudyPlan(
+    arms=("paper", "foretold", "any_call", "paper_nearest", "right_call"), model="SmolLM2-135M-Instruct"
+)
 """With the numbers by which the repository's seeds were annotated."""
 
 
@@ -36,12 +38,17 @@ def placed(folder: Path) -> Path:
 
 def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path: Path) -> None:
     placed(tmp_path / "calculator" / "seed-0")
-    _, gathered = gather(tmp_path / "calculator", tmp_path, "a model that is not read")
+    _, gathered = gather(tmp_path / "calculator", tmp_path)
     assert read_answers(gathered) == lines_of_seed(CALLS, 0)
 
 
-@pytest.mark.parametrize("seed", [0, 7])
-def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "annotated"), [(0, (158, 157, 501, 158, 173)), (7, (138, 140, 501, 138, 165))]
+)
+def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(
+    seed: int, annotated: tuple[int, ...]
+) -> None:
+    """`annotated` are the texts that the arms had where their calls were annotated."""
     plan = replace(PLAN, seed=seed)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
     records = [
@@ -49,14 +56,13 @@ def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(seed: int
         for record in stored_records(Settings(), plan, lines_of_seed(CALLS, seed))
     ]
     _, eligible = chosen_texts(plan.arms, records, get_tool(plan.tool), seed)
-    annotated, *_ = lines_of_seed(ANSWERS / "calculator.jsonl.bz2", seed)
-    changes = [abs(eligible[arm] - texts) for arm, texts in annotated["eligible_texts"].items()]
+    changes = [abs(eligible[arm] - texts) for arm, texts in zip(plan.arms, annotated, strict=True)]
     assert max(changes) <= 1
 
 
 def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path: Path) -> None:
     folder = placed(tmp_path / "seed-0")
-    records = annotated_records(Settings(), "a model that is not there", PLAN, folder)
+    records, _ = annotated_records(Settings(), "a model that is not there", PLAN, folder)
     assert sum(len(record["calls"]) for record in records) == len(lines_of_seed(CALLS, 0))
 
 
@@ -64,6 +70,7 @@ def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path: Path) -> None
     ("changed", "reason"),
     [
         ({"texts": 64}, "texts 512 and not 64"),
+        ({"model": "another"}, "model 'SmolLM2-135M-Instruct' and not 'another'"),
         ({"study": "calendar"}, "study 'calculator' and not 'calendar'"),
         ({"seed": 10}, "expected calls of seed 10, found none"),
         ({"arms": ("paper", "information")}, "found information"),
@@ -82,6 +89,19 @@ def test_a_stored_call_without_a_result_is_refused(tmp_path: Path) -> None:
     write_lines(tmp_path / "calculator.jsonl.bz2", read_answers(ANSWERS / "calculator.jsonl.bz2")[:1])
     with pytest.raises(UsageError, match=r"result of Calculator\(no sum\), found none"):
         place_stored_calls(Settings(), tmp_path / "calculator-calls.jsonl.bz2", [(PLAN, tmp_path)])
+
+
+def test_a_stored_call_of_another_text_is_refused() -> None:
+    lines = lines_of_seed(CALLS, 0)
+    foretelling = next(line for line in lines if line["foretells"])
+    moved = {**foretelling, "text": foretelling["text"] + 1}
+    with pytest.raises(UsageError, match="as it was annotated, found another text"):
+        stored_records(Settings(), PLAN, [moved])
+
+
+def test_a_file_of_answers_is_refused_as_one_of_calls(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected a file of calls, NAME-calls\.jsonl\.bz2"):
+        place_stored_calls(Settings(), ANSWERS / "calculator.jsonl.bz2", [(PLAN, tmp_path)])
 
 
 def test_calls_that_a_seed_has_stay_as_they_are(tmp_path: Path) -> None:

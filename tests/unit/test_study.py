@@ -21,16 +21,17 @@ from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
 from studies.arms import ARMS, RULES, Rule, chosen_texts, texts_in_common
-from studies.evidence import StudyAnswers, counts_table, page_of, rules_table, tables
+from studies.evidence import StudyAnswers, counts_table, is_called, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
-from studies.plan import SentenceSource, StudyPlan
+from studies.plan import ANNOTATIONS, MADE, SentenceSource, StudyPlan
 from studies.real_texts import Posts, dated_paragraph, word_problem
 from studies.sentences import DATES, FACTS, SUMS, Sentence
 from studies.side_by_side import Seed, SideBySide
-from studies.statistics import paired_difference, student
+from studies.statistics import Share, paired_difference, share, student
 from studies.study import refuse_unreadable, run_seed
 from studies.training import arm_steps, released_text
+from studies.wikipedia import plain_texts, searched_records
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import NoResultError, UsageError
@@ -72,9 +73,10 @@ def test_a_seed_draws_the_same_sentences(source: SentenceSource) -> None:
     assert source.training(40, 0) == trained[:40] != source.training(40, 1)
 
 
-@pytest.mark.parametrize("source", [SUMS, DATES, FACTS])
-def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates(source: SentenceSource) -> None:
-    trained = source.training(200, 0)
+@pytest.mark.parametrize("study_name", MADE)
+def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates(study_name: str) -> None:
+    source = MADE[study_name]
+    trained = source.training(ANNOTATIONS[study_name].texts, 0)
     fresh = source.fresh(100, 0, trained)
     assert len({item.fact for item in fresh}) == len(fresh) == 100
     assert not {item.fact for item in trained} & {item.fact for item in fresh}
@@ -342,6 +344,14 @@ def test_the_bootstrap_of_one_seed_is_that_of_scipy() -> None:
     assert (found.bootstrap.low, found.bootstrap.high) == pytest.approx((judge.low, judge.high), abs=0.02)
 
 
+def test_a_difference_counts_the_seeds_alone_that_have_both_shares() -> None:
+    halves = Share(parts=(np.array([1.0, 0.0]), np.array([1.0, 1.0])), wholes=(np.ones(2), np.ones(2)))
+    in_one_seed = Share(parts=(np.array([1.0, 0.0]), np.zeros(2)), wholes=(np.ones(2), np.zeros(2)))
+    difference = share(halves, in_one_seed)
+    assert difference.student.mean == 0.0
+    assert (difference.bootstrap.low, difference.bootstrap.high) == (0.0, 0.0)
+
+
 def test_a_difference_of_two_seeds_that_disagree_has_wide_intervals() -> None:
     apart = paired_difference([[1.0] * 500, [0.0] * 500], [[0.0] * 500] * 2)
     assert (apart.bootstrap.low, apart.bootstrap.high) == (0.0, 1.0)
@@ -395,7 +405,7 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     monkeypatch.setattr(study, "measure", measure)
     for folder in (disturbed, undisturbed):
         assert run_seed(settings, model, PLAN, folder) == ["before", *ARMS_OF_THE_TEST]
-        gather(folder.parent, folder.parent, "tiny")
+        gather(folder.parent, folder.parent)
     assert comparable(tmp_path / "disturbed" / "calendar.jsonl.bz2") == comparable(
         tmp_path / "undisturbed" / "calendar.jsonl.bz2"
     )
@@ -405,12 +415,44 @@ def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path: Path, tiny_
     folder = prepared_folder(tmp_path / "study" / "seed-0")
     plan = replace(PLAN, arms=("paper", "information"), proposals=False)
     run_seed(Settings(), str(tiny_gpt2_dir), plan, folder)
-    answers, calls_file = gather(folder.parent, tmp_path, "tiny")
+    answers, calls_file = gather(folder.parent, tmp_path)
     arms = {line["arm"]: line for line in read_answers(answers) if line["line"] == "arm"}
     assert arms["information"] == {**arms["paper"], "arm": "information", "same_model_as": "paper"}
     assert not list(folder.glob("training-*/model"))
     first_cells = [line.split(" | ")[0] for line in tables(answers, calls_file).splitlines()]
     assert first_cells.count("| information") == 2
+
+
+def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+    folder = prepared_folder(tmp_path / "seed-0")
+    plan = replace(PLAN, arms=("paper",))
+    plan.write(folder)
+    (folder / "arm-paper.json").write_text(json.dumps({"arm": "paper", "texts": 12, "steps": 2}))
+    with pytest.raises(UsageError, match="leave paper its 12 texts and 2 steps"):
+        run_seed(Settings(), str(tiny_gpt2_dir), plan, folder, until=0.0)
+
+
+def test_seeds_of_two_plans_are_not_gathered(tmp_path: Path) -> None:
+    for seed, steps in ((0, 2), (1, 3)):
+        folder = prepared_folder(tmp_path / "calendar" / f"seed-{seed}")
+        replace(PLAN, seed=seed, steps=steps).write(folder)
+    with pytest.raises(UsageError, match="found seed 1 with another steps"):
+        gather(tmp_path / "calendar", tmp_path)
+
+
+def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path: Path) -> None:
+    seed = Seed(PLAN, tmp_path)
+    (tmp_path / "seed.json").write_text(json.dumps({"texts": {"paper": 16, "information": 16}}))
+    (tmp_path / "arm-before.json").write_text("{}")
+    (tmp_path / "arm-paper.json").write_text("{}")
+    assert seed.lacking_arms == {"information"}
+
+
+def test_the_calendars_call_without_an_input_is_a_call() -> None:
+    answers = [{"line": "answer", "arm": "paper", "seed": 0, "called": called} for called in ("", None)]
+    arm = {"line": "arm", "arm": "paper", "seed": 0}
+    study_answers = StudyAnswers([{"line": "plan", "arms": ["paper"]}, arm, *answers], [])
+    assert study_answers.share("paper", is_called) == 0.5
 
 
 def test_no_arm_begins_after_the_time(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
@@ -575,12 +617,28 @@ def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path: Path) -> N
     assert [bool(item.answer) for item in fresh] == [True] * 10 + [False] * 10
 
 
+def test_a_paragraph_of_two_posts_is_in_no_test_if_one_of_them_is_trained(tmp_path: Path) -> None:
+    file = tmp_path / "posts.jsonl"
+    paragraph = "Today " + " ".join(["word"] * 20)
+    lines = [
+        json.dumps({"id": number, "text": paragraph, "date": "2015-05-04"}) + "\n" for number in range(20)
+    ]
+    file.write_text("".join(lines))
+    with pytest.raises(UsageError, match="expected 1 sentences of different facts, found 0"):
+        Posts(file).fresh(1, 0, [])
+
+
+def test_plain_text_is_not_searched() -> None:
+    searched = {part.strip() for record in searched_records() for part in record["text"]}
+    assert not searched & set(plain_texts())
+
+
 def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_path: Path) -> None:
     folder = prepared_folder(tmp_path / "calendar" / "seed-0")
     PLAN.write(folder)
     with (folder / calls.CALLS).open("a") as file:
         file.write('{"document_id": "0b9f')
-    _, calls_file = gather(folder.parent, tmp_path / "answers", "tiny")
+    _, calls_file = gather(folder.parent, tmp_path / "answers")
     assert len(read_answers(calls_file)) == 16
 
 

@@ -107,8 +107,8 @@ def test_verdicts_that_are_not_there_are_refused_with_where_they_belong(annotate
 @pytest.mark.parametrize(
     ("verdicts", "reason"),
     [
-        ({"paper": "good"}, "expected useful, useless, wrong, skip"),
-        ({}, "expected one verdict for each call"),
+        (["good"], "expected useful, useless, wrong, skip"),
+        ([], "expected one verdict for each call"),
     ],
 )
 def test_verdicts_that_fit_no_sheet_are_refused(annotated: Path, verdicts: list[str], reason: str) -> None:
