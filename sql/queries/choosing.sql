@@ -14,12 +14,12 @@ from (
 ) found
 
 -- name: choice_table
--- first_texts: the first texts of each tool with a kept call, in the order of variant_id, the id under which the tool's rows are.
+-- first_texts: the first texts of each tool with a kept call, in the order of their ids; variant_id is the id under which the tool's rows are.
 -- releasable_calls: the kept calls of all tools in these texts that could be released: those whose input is not only after them.
 set local work_mem = '64MB';
 set local jit = off;
 drop table if exists first_texts, texts_to_choose_from, releasable_calls;
-create temporary table first_texts (tool text, reads_record boolean, variant_id uuid) on commit drop;
+create temporary table first_texts (tool text, reads_record boolean, document_id uuid, variant_id uuid) on commit drop;
 create temporary table releasable_calls (
     document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
     execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, follows boolean, left_out text
@@ -29,13 +29,30 @@ create temporary table releasable_calls (
 -- The first texts of one tool with a kept call, :texts at most. Only losses are read, in the order of their index; whether a text
 -- is of the run, and what else a call must fulfil, is asked of those that are found.
 insert into first_texts
-select :tool, :reads_record, loss.document_id
+select :tool, false, loss.document_id, loss.document_id
 from call_losses loss
 where loss.scoring_recipe_id = :scoring_recipe_id
   and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
       :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
 group by loss.document_id
 order by loss.document_id
+limit cast(:texts as bigint)
+
+-- name: first_records
+-- As first_texts, of a tool that reads url and date. The rows of a variant have the place of its text, so that it does not matter which
+-- record of a text was ingested first.
+insert into first_texts
+select :tool, true, coalesce(variant.variant_of, kept.document_id), kept.document_id
+from (
+    select loss.document_id
+    from call_losses loss
+    where loss.scoring_recipe_id = :scoring_recipe_id
+      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
+          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+    group by loss.document_id
+) kept
+left join documents variant on variant.document_id = kept.document_id and variant.variant_of is not null
+order by 3, 4
 limit cast(:texts as bigint)
 
 -- name: texts_to_choose_from
@@ -69,14 +86,14 @@ where loss.scoring_recipe_id = :scoring_recipe_id
 -- Which of releasable_calls a release holds: their column left_out stays null. The others leave for one of three reasons:
 --   result_does_not_follow    the text does not go on with its result, and the release requires that each does
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
---   above_max_examples        its tool has max_examples texts already, taken in the order of the hashes of what it reads (null: no limit)
+--   above_max_examples        its tool has max_examples texts already, taken in the order of their ids (null: no limit)
 with placed as (
-    select ctid as row_id, tool, variant_id, follows,
+    select ctid as row_id, tool, document_id, follows,
            row_number() over (partition by document_id, position_char, follows order by loss_reduction desc, call_id) = 1 as is_best
     from releasable_calls
 ),
 numbered as (
-    select *, dense_rank() over (partition by tool, is_best and follows order by variant_id) as example
+    select *, dense_rank() over (partition by tool, is_best and follows order by document_id) as example
     from placed
 )
 update releasable_calls call
@@ -90,9 +107,9 @@ where numbered.row_id = call.ctid and (not numbered.follows or not numbered.is_b
 -- For each tool: how many of its calls in first_texts the release holds, and leaves out for each reason; and in how many of the tool's own
 -- first texts it has the best call at some place.
 with reached as (
-    select distinct on (tool) tool, variant_id as last_text
+    select distinct on (tool) tool, document_id as last_text
     from first_texts
-    order by tool, variant_id desc
+    order by tool, document_id desc
 )
 select
     reached.tool,
@@ -101,7 +118,7 @@ select
     count(*) filter (where call.left_out = 'better_call_at_position') as better_call_at_position,
     count(*) filter (where call.left_out = 'above_max_examples') as above_max_examples,
     count(distinct call.document_id) filter (
-        where call.variant_id <= reached.last_text and coalesce(call.left_out, 'above_max_examples') = 'above_max_examples') as best_texts
+        where call.document_id <= reached.last_text and coalesce(call.left_out, 'above_max_examples') = 'above_max_examples') as best_texts
 from reached
 join releasable_calls call on call.tool = reached.tool
 group by reached.tool

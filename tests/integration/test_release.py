@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -196,6 +197,27 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
                 last[tool] += 1
                 expected.add((document_id, tool, calls))
     assert released == expected
+
+
+@pytest.mark.parametrize("max_examples", [1, 3])
+@pytest.mark.parametrize("seen_before", [(), (0, 2, 4, 6), range(8)], ids=["no text", "half", "every text"])
+def test_texts_are_released_in_the_same_order_whichever_record_of_them_was_ingested_first(
+    settings: Settings, max_examples: int, seen_before: Collection[int]
+) -> None:
+    run = AnnotatedRun(settings, {"Calendar": 1.0}, max_examples_per_tool=max_examples)
+    texts = []
+    for number in range(8):
+        text = run.add_text(f"{number}: {DATE}", f"https://example.org/2023/01/0{number + 1}/")
+        records = [text]
+        if number in seen_before:  # the run reads a variant; a call of the first record is kept, too
+            records.append(run.correct_url(text, f"https://example.org/2023/02/0{number + 1}/"))
+        for record in records:
+            run.add_call("Calendar", record, " Friday", "", "Today is Friday, January 6, 2023.", saves=2.0)
+        run.complete("Calendar", documents=records)
+        texts.append(text.document_id)
+    release(settings, run.run_id)
+    released = run.rows("select document_id from release_calls order by 1")
+    assert [row.document_id for row in released] == sorted(texts)[:max_examples]
 
 
 def test_neither_incomplete_nor_failed_tools_are_released(settings: Settings, tmp_path: Path) -> None:

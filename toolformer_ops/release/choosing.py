@@ -174,9 +174,8 @@ def _choose(
     texts_read = {}
     for arguments in tool_arguments:
         tool = arguments["tool"]
-        texts_read[tool] = database.execute(
-            connection, queries.choosing.first_texts, **arguments, texts=texts[tool]
-        )
+        first = queries.choosing.first_records if arguments["reads_record"] else queries.choosing.first_texts
+        texts_read[tool] = database.execute(connection, first, **arguments, texts=texts[tool])
     database.execute(connection, queries.choosing.texts_to_choose_from, members=members)
     for arguments in tool_arguments:
         database.execute(connection, queries.choosing.kept_calls, **arguments)
