@@ -1,11 +1,13 @@
 """The history on S3: what it holds is what Postgres shows, and stays true when texts are forgotten or files go."""
 
 import copy
+import dataclasses
 import itertools
 import json
 import re
+import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -542,6 +544,101 @@ def test_a_forgotten_text_is_in_no_copy_on_this_machine(corpus: Corpus, settings
     assert any("Elm Street" in str(pq.read_table(path).to_pylist()) for path in copies.glob("*.parquet"))
     forget(settings, [corpus.secret.document_id])
     assert not any("Elm Street" in str(pq.read_table(path).to_pylist()) for path in copies.glob("*.parquet"))
+
+
+def texts_of_copies(settings: Settings) -> str:
+    """All rows of the copies of the history in the cache of a machine."""
+    paths = sorted((settings.cache_folder / "history").rglob("*.parquet"))
+    return str([pq.read_table(path).to_pylist() for path in paths])
+
+
+def during_download(monkeypatch: pytest.MonkeyPatch, table: str, act: Callable[[], object]) -> None:
+    """Act once: when a file of the table has come from S3, and before its copy has its name."""
+    fetch, acts = Objects.sha256, [act]
+
+    def fetched(objects: Objects, key: str, copy: Path | None = None) -> str:
+        content = fetch(objects, key, copy)
+        if f"/{table}/" in key and acts:
+            acts.pop()()
+        return content
+
+    monkeypatch.setattr(Objects, "sha256", fetched)
+
+
+def test_another_machine_removes_its_copies_of_a_forgotten_text_when_it_asks_next(
+    corpus: Corpus, settings: Settings, tmp_path: Path
+) -> None:
+    other = settings.model_copy(update={"cache_dir": tmp_path / "other"})
+    ask(other, "select * from candidates")
+    forget(settings, [corpus.secret.document_id])
+    assert "Elm Street" in texts_of_copies(other)
+    ask(other, "select tool from run_tools")
+    assert "Elm Street" not in texts_of_copies(other)
+
+
+def test_copies_that_the_manifest_names_are_fetched_once(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = of_history(settings, "candidates")
+    ask(settings, "select tool from run_tools")
+    monkeypatch.setattr(Objects, "sha256", None)
+    assert of_history(settings, "candidates") == before
+
+
+def test_files_with_the_same_bytes_are_fetched_once(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = Objects(settings)
+    [file] = files(settings, "run_tools")
+    other = dataclasses.replace(file, file_key="history/run_tools/other/same.parquet")
+    objects.put(other.file_key, objects.get(file.file_key), "application/octet-stream")
+    objects.put(MANIFEST_KEY, manifest_bytes([file, other]), "application/json")
+    fetched, fetch = [], Objects.sha256
+
+    def recorded(objects: Objects, key: str, copy: Path | None = None) -> str:
+        fetched.append(key)
+        return fetch(objects, key, copy)
+
+    monkeypatch.setattr(Objects, "sha256", recorded)
+    assert len(ask(settings, "select * from run_tools").rows) == 2
+    assert len(fetched) == 1
+
+
+def test_a_query_that_fetches_while_a_text_is_forgotten_leaves_no_copy_of_it(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during_download(monkeypatch, "candidate_calls", lambda: forget(settings, [corpus.secret.document_id]))
+    assert len(ask(settings, "select * from scored_calls").rows) == 1
+    assert "Elm Street" not in texts_of_copies(settings)
+
+
+def test_a_file_that_is_being_fetched_is_not_removed(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during_download(
+        monkeypatch,
+        "candidate_calls",
+        lambda: history_queries.remove_from_cache(settings, read_manifest(Objects(settings))),
+    )
+    assert len(ask(settings, "select * from scored_calls").rows) == 3
+
+
+def test_a_query_whose_folder_is_removed_meanwhile_says_so(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = settings.cache_folder / "history"
+    during_download(monkeypatch, "candidate_calls", lambda: shutil.rmtree(folder))
+    with pytest.raises(HistoryError, match=r"expected .* as it was fetched, found none: .* Ask again\."):
+        ask(settings, "select * from scored_calls")
+
+
+@pytest.mark.parametrize("name", ["part-killed/old.parquet", "tmpkilled.part"])
+def test_a_download_of_a_killed_process_is_removed(corpus: Corpus, settings: Settings, name: str) -> None:
+    left = settings.cache_folder / "history" / name
+    left.parent.mkdir(parents=True)
+    left.write_text("a text")
+    ask(settings, "select tool from run_tools")
+    assert not left.exists()
 
 
 def test_forgetting_goes_on_where_s3_was_away(

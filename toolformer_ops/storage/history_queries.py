@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import SHIPPED, Settings
@@ -36,12 +35,15 @@ from toolformer_ops.storage.history_files import (
     read_manifest,
 )
 from toolformer_ops.storage.objects import PARTS_AT_ONCE, Objects
+from toolformer_ops.storage.temporary_folders import remove_left, temporary_folder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from sqlalchemy import Engine
 
 GIB = 2**30
+MANIFESTS_TRIED = 5
+"""Manifests in a row that may be replaced while a query fetches their files."""
 EXAMPLES = (
     "02_how_many_calls_are_kept",
     "04_where_do_calls_get_lost",
@@ -89,8 +91,8 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         InfrastructureError: S3 does not answer, or there is no room for the files.
     """
     duckdb = _duckdb()
-    with opened(settings, tables_of(query), run) as connection:
-        try:
+    try:
+        with opened(settings, tables_of(query), run) as connection:
             statements = connection.extract_statements(query)
             kinds = [statement.type for statement in statements]
             if len(kinds) != 1 or kinds[0] not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
@@ -101,20 +103,20 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
             connection.execute(statements[0])
             columns = tuple(column[0] for column in connection.description)
             return Answer(columns, connection.fetchall())
-        except duckdb.OutOfMemoryException as error:
-            raise UsageError(
-                f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that "
-                "needs more: raise TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
-            ) from error
-        except duckdb.CatalogException as error:
-            raise UnknownNameError(f"the history: {_first_line(error)}") from error
-        except duckdb.IOException as error:
-            raise HistoryError(
-                "expected the files of the history as they were fetched, found other ones: "
-                f"{_first_line(error)} Ask again."
-            ) from error
-        except duckdb.Error as error:
-            raise UsageError(f"the history: {_first_line(error)}") from error
+    except duckdb.OutOfMemoryException as error:
+        raise UsageError(
+            f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that "
+            "needs more: raise TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
+        ) from error
+    except duckdb.CatalogException as error:
+        raise UnknownNameError(f"the history: {_first_line(error)}") from error
+    except duckdb.IOException as error:
+        raise HistoryError(
+            "expected the files of the history as they were fetched, found other ones: "
+            f"{_first_line(error)} Ask again."
+        ) from error
+    except duckdb.Error as error:
+        raise UsageError(f"the history: {_first_line(error)}") from error
 
 
 def as_text(answer: Answer) -> str:
@@ -144,8 +146,7 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
 
     Raises as `ask`.
     """
-    files = [file for file in _manifest(settings) if file.table_name in tables]
-    paths = _fetch(settings, files)
+    paths = _copies(settings, tables)
     connection = _duckdb().connect(
         config={
             "memory_limit": f"{settings.history_memory_gib}GiB",
@@ -160,7 +161,7 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
     with contextlib.closing(connection):
         # 1. The tables, the views, and the questions.
         for table in TABLES:
-            table_paths = [str(paths[file]) for file in files if file.table_name == table]
+            table_paths = [str(path) for file, path in paths.items() if file.table_name == table]
             if table_paths:
                 connection.read_parquet(table_paths).create_view(table)
             else:
@@ -220,11 +221,23 @@ def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
 
 
 def remove_from_cache(settings: Settings, files: Iterable[HistoryFile]) -> None:
-    """Remove the copies on this machine that are of none of these files: what they hold may be forgotten."""
+    """Remove the copies on this machine that are of none of these files: what they hold may be forgotten.
+
+    So is what killed processes had fetched by then; what living ones fetch stays.
+
+    Raises:
+        ConfigurationError: the folder cannot be written to.
+    """
     names = {file.name for file in files}
-    for path in _cache_folder(settings).glob("*"):
-        if path.name not in names:
-            path.unlink(missing_ok=True)
+    folder = _cache_folder(settings)
+    try:
+        remove_left(folder)
+        # An earlier version fetched into files with such names.
+        for path in (*folder.glob("*.parquet"), *folder.glob("*.part")):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _no_folder(folder, error) from error
 
 
 def empty_table(table: str) -> str:
@@ -266,32 +279,69 @@ def _manifest(settings: Settings) -> list[HistoryFile]:
     return read_manifest(Objects(settings))
 
 
-def _fetch(settings: Settings, files: Sequence[HistoryFile]) -> dict[HistoryFile, Path]:
-    """The local copy of each file, whole; those that are there are not read from S3 again.
+def _copies(settings: Settings, tables: Collection[str]) -> dict[HistoryFile, Path]:
+    """The local copies of all files of these tables; no other file of an earlier manifest has one then.
+
+    The manifest may be replaced while its files are fetched: one may be gone from S3, and another come into
+    the cache after `forget` has removed it there. So it is read again when files were fetched.
 
     Raises:
         HistoryError: a file is not there, or has other bytes than the manifest names.
         InfrastructureError: there is no room for them.
     """
     folder = _cache_folder(settings)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(
-            f"expected a folder for the history at {folder}, found {error}. Set TOOLFORMER_CACHE_DIR to one "
-            "that can be written to."
-        ) from error
-    missing = [file for file in files if not _is_whole(settings, folder / file.name, file)]
-    size = sum(file.size_bytes for file in missing)
-    if (free := shutil.disk_usage(folder).free) < size:
-        raise InfrastructureError(
-            f"expected {size / GIB:.3f} GiB of room in {folder} for the files that this query reads, found "
-            f"{free / GIB:.3f} GiB. Set TOOLFORMER_CACHE_DIR to a larger disk."
-        )
-    objects = Objects(settings)
-    with ThreadPoolExecutor(PARTS_AT_ONCE) as threads:
-        list(threads.map(functools.partial(_download, settings, objects, folder), missing))
-    return {file: folder / file.name for file in files}
+    manifest = _manifest(settings)
+    for _ in range(MANIFESTS_TRIED):
+        remove_from_cache(settings, manifest)
+        files = [file for file in manifest if file.table_name in tables]
+        missing = [file for file in files if not _is_whole(settings, folder / file.name, file)]
+        if not missing:
+            return {file: folder / file.name for file in files}
+        before = manifest
+        try:
+            _fetch(settings, folder, missing)
+        except HistoryError:
+            manifest = _manifest(settings)
+            if manifest == before:
+                raise
+        else:
+            manifest = _manifest(settings)
+            if manifest == before:
+                return {file: folder / file.name for file in files}
+    remove_from_cache(settings, manifest)
+    raise HistoryError(
+        f"expected a history that stays while its files are fetched, found {MANIFESTS_TRIED} other manifests "
+        "in a row. Ask again."
+    )
+
+
+def _fetch(settings: Settings, folder: Path, files: Sequence[HistoryFile]) -> None:
+    """Fetch files into the folder, each whole; those of equal bytes once.
+
+    Raises as `_copies`.
+    """
+    by_name = {file.name: file for file in files}
+    size = sum(file.size_bytes for file in by_name.values())
+    with contextlib.ExitStack() as holding:
+        try:
+            parts = holding.enter_context(temporary_folder(folder, "part"))
+        except OSError as error:
+            raise _no_folder(folder, error) from error
+        if (free := shutil.disk_usage(folder).free) < size:
+            raise InfrastructureError(
+                f"expected {size / GIB:.3f} GiB of room in {folder} for the files that this query reads, "
+                f"found {free / GIB:.3f} GiB. Set TOOLFORMER_CACHE_DIR to a larger disk."
+            )
+        threads = holding.enter_context(ThreadPoolExecutor(PARTS_AT_ONCE))
+        download = functools.partial(_download, settings, Objects(settings), parts)
+        list(threads.map(download, by_name.values()))
+
+
+def _no_folder(folder: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"expected a folder for the history at {folder}, found {error}. Set TOOLFORMER_CACHE_DIR to a "
+        "folder that can be written to."
+    )
 
 
 def _is_whole(settings: Settings, path: Path, file: HistoryFile) -> bool:
@@ -301,12 +351,12 @@ def _is_whole(settings: Settings, path: Path, file: HistoryFile) -> bool:
         return False
 
 
-def _download(settings: Settings, objects: Objects, folder: Path, file: HistoryFile) -> None:
-    with NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as part:
-        path = Path(part.name)
+def _download(settings: Settings, objects: Objects, parts: Path, file: HistoryFile) -> None:
+    """Fetch a file into the folder `parts`, and move it into the folder above once it is whole."""
+    part, path = parts / file.name, parts.parent / file.name
     try:
         try:
-            content = objects.sha256(file.file_key, path)
+            content = objects.sha256(file.file_key, part)
         except ObjectNotFoundError:
             content = "nothing"
         except CorruptObjectError:
@@ -322,10 +372,12 @@ def _download(settings: Settings, objects: Objects, folder: Path, file: HistoryF
                 f"{uri}: expected content {file.sha256}, found {content}: the history is damaged. {remedy} "
                 "from Postgres."
             )
-        path.replace(folder / file.name)
-    finally:
-        path.unlink(missing_ok=True)
-    remember(settings, folder / file.name, file.sha256)
+        part.replace(path)
+        remember(settings, path, file.sha256)
+    except FileNotFoundError as error:
+        raise HistoryError(
+            f"expected the copy {path} as it was fetched, found none: it was removed meanwhile. Ask again."
+        ) from error
 
 
 def _cache_folder(settings: Settings) -> Path:
