@@ -18,6 +18,7 @@ from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.storage import database, forgetting, queries
 from toolformer_ops.storage.forgetting import forget, withdraw
 from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.temporary_folders import temporary_folder
 
 SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says the clerk."
 OTHER = "Out of 1400 people, 400 passed, that is 29 % of them all."
@@ -354,6 +355,23 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
     assert corpus.rows("select count(*) from rejected_documents where detail is not null") == [(0,)]
     assert corpus.tables_with("Secret") == set()
     assert corpus.tables_with(OTHER) == {"documents", "proposer_answers"}
+
+
+@pytest.mark.parametrize("kind", ["release", "check-release", "audit", "history"])
+def test_a_folder_that_a_killed_process_left_is_deleted(corpus: Corpus, kind: str) -> None:
+    folder = corpus.settings.state_dir / f"{kind}-killed"
+    folder.mkdir(parents=True)
+    (folder / "old.parquet").write_text(SECRET)
+    assert forget(corpus.settings, [corpus.secret.document_id], dry_run=True).left_folders == [folder]
+    assert folder.is_dir()
+    assert forget(corpus.settings, [corpus.secret.document_id]).left_folders == [folder]
+    assert not folder.exists()
+
+
+def test_the_folder_of_a_living_process_stays(corpus: Corpus) -> None:
+    with temporary_folder(corpus.settings.state_dir, "release") as folder:
+        assert forget(corpus.settings, [corpus.secret.document_id]).left_folders == []
+        assert folder.is_dir()
 
 
 def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:

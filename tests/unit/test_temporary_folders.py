@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.storage.temporary_folders import is_held, remove_left, temporary_folder
+from toolformer_ops.storage.temporary_folders import left_in, remove_left, temporary_folder
 
 KILLED = """
 import os, pathlib, signal, sys
@@ -38,7 +38,7 @@ def test_a_folder_of_an_earlier_version_is_deleted(tmp_path: Path) -> None:
 
 def test_a_folder_that_a_process_holds_stays(tmp_path: Path) -> None:
     with temporary_folder(tmp_path, "audit") as folder:
-        assert is_held(folder)
+        assert left_in(tmp_path) == []
         assert remove_left(tmp_path) == []
         assert folder.is_dir()
 

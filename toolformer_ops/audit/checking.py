@@ -18,7 +18,6 @@ import itertools
 import logging
 import math
 import os
-import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +46,7 @@ from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
 from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.temporary_folders import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -167,12 +167,11 @@ def check_release(settings: Settings, run_id: str) -> list[CheckResult]:
     [release] = releases
     evaluation_data = evaluation_ngrams(settings, run_id)
     store = ObjectStore(settings)
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="check-release-", dir=settings.state_dir) as folder:
-        manifest = store.fetch(store.key_of(release.uri), Path(folder))
+    with temporary_folder(settings.state_dir, "check-release") as folder:
+        manifest = store.fetch(store.key_of(release.uri), folder)
         results = run_checks(
             engine,
-            lambda own: write_rows_of_release(own, run_id, Path(folder), manifest.sha256, evaluation_data),
+            lambda own: write_rows_of_release(own, run_id, folder, manifest.sha256, evaluation_data),
             "files",
         )
     return conclude(engine, run_id, RELEASE, results)

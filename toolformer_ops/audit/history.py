@@ -4,9 +4,7 @@ A file is read whole and hashed. What it holds is as it was written then, so tha
 nothing; that no other documents are in it than are registered with it shows that every forgotten text is out.
 """
 
-import tempfile
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Row
@@ -15,6 +13,7 @@ from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import CorruptObjectError, HistoryError, ObjectNotFoundError
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.history_files import MANIFEST_KEY, OF_STAGE, PREFIX, WRITE, read_manifest
+from toolformer_ops.storage.temporary_folders import temporary_folder
 
 MANIFEST_POSITION = ""
 """The first page, which looks at the manifest and at what no row names; each other one looks at a file."""
@@ -80,9 +79,8 @@ def _check_file(auditing: Auditing, page: Page, row: Row[Any]) -> None:
     import pyarrow.parquet as pq
 
     page.items += 1
-    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
-        copy = Path(folder) / "file.parquet"
+    with temporary_folder(auditing.settings.state_dir, "audit") as folder:
+        copy = folder / "file.parquet"
         try:
             sha256 = auditing.store.sha256(row.file_key, copy)
         except ObjectNotFoundError:

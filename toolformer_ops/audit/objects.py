@@ -8,7 +8,6 @@ calls were taken from (`released_calls.py`), and with the texts' ids. One file a
 import hashlib
 import itertools
 import json
-import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,12 +26,11 @@ from toolformer_ops.runs.models import FINETUNING
 from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
-from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, require_registered
+from toolformer_ops.storage.temporary_folders import left_in, temporary_folder
 from toolformer_ops.tools.retrieval import wiki_index
 
-LEFT_FOLDERS = ("release-", "check-release-", "audit-", history.TEMPORARY)
-"""Beginnings of the names of temporary folders in the state folder."""
 RESTORE = "Restore the row from a backup."
 TRAINING_RECORD = {
     "training_loss": "training_loss_nats_per_token",
@@ -265,11 +263,10 @@ def _check_objects(
         add("lost", f"{prefix}/{MANIFEST}", "expected a manifest, found none")
         return None
     # 2. Every object has the bytes that it names.
-    auditing.settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+    with temporary_folder(auditing.settings.state_dir, "audit") as folder:
         for file in manifest.files:
             page.items += 1
-            copy = Path(folder) / "object" if read and file.name.endswith(".parquet") else None
+            copy = folder / "object" if read and file.name.endswith(".parquet") else None
             if content := store.found_instead(manifest, file, copy):
                 what = f"expected {file.size} bytes with the hash {file.sha256}, found {content}"
                 add("lost" if content == "nothing" else "changed", manifest.key_of(file), what)
@@ -371,7 +368,7 @@ def left_folders(auditing: Auditing, _: str, __: str) -> Page:
     state = auditing.settings.state_dir
     page = Page()
     published = {row.model_id for row in auditing.subjects.models}
-    folders = [path for path in state.glob("*") if path.name.startswith(LEFT_FOLDERS)]
+    folders = left_in(state)
     folders += [path for path in (state / "finetuning").glob("*") if path.name in published]
     before = datetime.now(UTC) - auditing.orphans_after
     for path in sorted(path for path in folders if path.is_dir()):

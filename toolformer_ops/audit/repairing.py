@@ -8,7 +8,6 @@ themselves: a person accepts what the rows give.
 
 import logging
 import shutil
-import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.temporary_folders import temporary_folder
 
 logger = logging.getLogger(__name__)
 
@@ -153,11 +153,11 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
             _release_again(auditing, repair)
         case "release_calls":
             row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
-            with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
-                store.fetch(store.key_of(row.uri), Path(folder), row.manifest_sha256)
+            with temporary_folder(auditing.settings.state_dir, "audit") as folder:
+                store.fetch(store.key_of(row.uri), folder, row.manifest_sha256)
                 with database.transaction(auditing.engine) as connection:
                     database.execute(connection, queries.repairs.release_calls, release_id=row.release_id)
-                    release_stage.insert_calls(connection, row.release_id, Path(folder))
+                    release_stage.insert_calls(connection, row.release_id, folder)
         case "delete_folder":
             left_folder, state = Path(repair["path"]), auditing.settings.state_dir
             if left_folder.parent in (state, state / "finetuning"):  # where the check `left_folders` looks
@@ -184,11 +184,11 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
     """
     run_id, store = repair["run_id"], auditing.store
     row = next(row for row in auditing.subjects.releases if row.release_id == repair["release_id"])
-    with tempfile.TemporaryDirectory(prefix="audit-", dir=auditing.settings.state_dir) as folder:
+    with temporary_folder(auditing.settings.state_dir, "audit") as folder:
         evaluation_data = release_stage.evaluation_ngrams(auditing.settings, run_id)
         with database.transaction(auditing.engine) as connection:
             tools = release_stage.tools_of_run(connection, run_id)
-            written = release_stage.write_release(connection, run_id, tools, Path(folder), evaluation_data)
+            written = release_stage.write_release(connection, run_id, tools, folder, evaluation_data)
         if written.release_id != row.release_id:
             if written.definition.get("evaluation_data") != (row.definition or {}).get("evaluation_data"):
                 raise ToolformerError(
@@ -218,7 +218,7 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                     manifest_sha256=manifest.sha256,
                 )
             # Those that are lost; the files were not compared.
-            release_stage.insert_calls(connection, row.release_id, Path(folder))
+            release_stage.insert_calls(connection, row.release_id, folder)
 
 
 def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:

@@ -313,6 +313,8 @@ def _show(forgotten: "Forgotten", what: str) -> None:
         typer.echo(f"and those of {len(forgotten.other_texts) - MOST_RECORDS_SHOWN:,} more records")
     for folder in forgotten.trainings:
         typer.echo(f"with the folder {folder} of a training that did not end")
+    for folder in forgotten.left_folders:
+        typer.echo(f"with the folder {folder} of a process that was killed")
     if forgotten.history_files:
         typer.echo(f"with them out of {forgotten.history_files:,} files of the history")
     for place in forgotten.places:

@@ -15,7 +15,6 @@ judge the release: `audit/checking.py` does.
 import hashlib
 import json
 import logging
-import tempfile
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -45,6 +44,7 @@ from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.file_hashes import file_sha256
 from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
+from toolformer_ops.storage.temporary_folders import temporary_folder
 from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)
@@ -158,12 +158,11 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
             earlier.release_id,
         )
         return ReleaseOfRun(earlier.release_id, changed, earlier.run_id)
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="release-", dir=settings.state_dir) as folder:
+    with temporary_folder(settings.state_dir, "release") as folder:
         # 2. Choose the calls, write the files, and publish.
         try:
             with database.transaction(engine) as connection:
-                written = write_release(connection, run_id, tools, Path(folder), evaluation_data)
+                written = write_release(connection, run_id, tools, folder, evaluation_data)
         except NoKeptCallError as error:
             logger.warning("%s", error)
             return ReleaseOfRun(None, reason=str(error))
@@ -184,7 +183,7 @@ def release_of_run(settings: Settings, run_id: str) -> ReleaseOfRun:
                 definition=written.definition,
                 rates=written.rates if has_our_card else None,
             )
-            insert_calls(connection, written.release_id, Path(folder))
+            insert_calls(connection, written.release_id, folder)
             without_them = _leaves_out(written.definition)
             overlaps = [(run_id, *vars(item).values(), without_them) for item in written.overlaps]
             changed = set_release(connection, run_id, written.release_id, written.left_out, overlaps)

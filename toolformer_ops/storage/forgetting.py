@@ -26,6 +26,7 @@ from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
+from toolformer_ops.storage.temporary_folders import left_in, remove_left
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ class Forgotten:
     trainings: list[Path] = field(default_factory=list)
     """Folders of this machine, deleted, of trainings that did not end, with a release that holds one of the
     texts."""
+    left_folders: list[Path] = field(default_factory=list)
+    """Temporary folders of this machine, deleted, of processes that were killed: they may hold a text."""
     places: list[Place] = field(default_factory=list)
     history_files: int = 0
     """Files of the history that were written anew without the texts."""
@@ -124,6 +127,7 @@ def forget(
         forgotten = _find(connection, document_ids, corpus, record_ids)
         forgotten.trainings = _trainings(settings, [place.publication_id for place in forgotten.places])
         if dry_run:
+            forgotten.left_folders = left_in(settings.state_dir)
             _count(forgotten, database.fetch_all(connection, queries.forgetting.count))
             forgotten.rows["rejected_documents"] += len(_quoting_rejections(connection, except_of=corpus_id))
             if corpus_id:
@@ -147,6 +151,7 @@ def forget(
     # 3. Delete, in batches, while nothing is written into the history.
     with history.writing(engine):
         _delete(engine, forgotten, corpus_id, texts_per_transaction)
+        forgotten.left_folders = remove_left(settings.state_dir)
         # 4. The files of the history that hold the texts are written anew without them.
         forgotten.history_files = history.take_out_forgotten(settings, engine)
     return forgotten

@@ -13,7 +13,6 @@ time; `forget` holds the same lock while it deletes rows, so that nothing is wri
 import contextlib
 import dataclasses
 import logging
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -47,6 +46,7 @@ from toolformer_ops.storage.history_files import (
 )
 from toolformer_ops.storage.objects import Objects
 from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.temporary_folders import temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow
@@ -58,8 +58,6 @@ DOCUMENTS_PER_FILE = 20_000
 DOCUMENTS_PER_QUERY = 500
 """Documents whose rows are in memory at a time: some 15,000 calls."""
 ROWS_PER_PAGE = 50_000
-TEMPORARY = "history-"
-"""Beginning of the names of temporary folders in the state folder."""
 CORPUS_TABLES = ("corpus_joined", "corpus_left")
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -157,10 +155,9 @@ def lacks_of_recipe(settings: Settings, engine: Engine, stage: str, recipe_id: s
     if stored.unwritten or rows != stored.rows or any(row.state != "whole" for row in files):
         return f"expected the {stored.rows:,} rows of Postgres in whole files, found {rows:,}"
     listed = {file.file_key for file in read_manifest(objects)}
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=settings.state_dir) as folder:
+    with temporary_folder(settings.state_dir, "history") as folder:
         for row in files:
-            content = _content(objects, row.file_key, Path(folder) / "copy.parquet")
+            content = _content(objects, row.file_key, folder / "copy.parquet")
             if content != row.sha256 or row.file_key not in listed:
                 where = "" if row.file_key in listed else ", which the manifest lacks"
                 return (
@@ -476,11 +473,8 @@ class _Writer:
 
     # A file
 
-    @contextlib.contextmanager
-    def _folder(self) -> Iterator[Path]:
-        self._settings.state_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._settings.state_dir) as folder:
-            yield Path(folder)
+    def _folder(self) -> contextlib.AbstractContextManager[Path]:
+        return temporary_folder(self._settings.state_dir, "history")
 
     def _file(
         self,

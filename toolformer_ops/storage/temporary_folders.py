@@ -48,14 +48,19 @@ def remove_left(parent: Path) -> list[Path]:
     A folder of an earlier version, which has no lock, is deleted, too. A folder that cannot be deleted is
     named in a warning.
     """
-    if not _folders(parent):
+    if not left_in(parent):
         return []
     with _looking_at(parent):
-        left = [folder for folder in _folders(parent) if not is_held(folder)]
-        return [folder for folder in left if _remove(folder)]
+        return [folder for folder in left_in(parent) if _remove(folder)]
 
 
-def is_held(folder: Path) -> bool:
+def left_in(parent: Path) -> list[Path]:
+    """The folders in `parent` that no process of this machine holds, or that one is about to hold."""
+    folders = (path for path in parent.glob("*") if path.name.startswith(BEGINNINGS) and path.is_dir())
+    return sorted(folder for folder in folders if not _is_held(folder))
+
+
+def _is_held(folder: Path) -> bool:
     """Whether a process of this machine is at work in a temporary folder, or may be one of another user."""
     try:
         descriptor = os.open(folder / HELD_FILE, os.O_WRONLY)
@@ -74,10 +79,6 @@ def is_held(folder: Path) -> bool:
 
 def _looking_at(parent: Path) -> contextlib.AbstractContextManager[None]:
     return locked(parent / _LOCK, f"another process makes or deletes temporary folders in {parent}")
-
-
-def _folders(parent: Path) -> list[Path]:
-    return sorted(path for path in parent.glob("*") if path.name.startswith(BEGINNINGS) and path.is_dir())
 
 
 def _remove(folder: Path) -> bool:
