@@ -5,15 +5,15 @@
 select delete_work(:recipe_id, null)
 
 -- name: drop_rows
--- Delete what a recipe has in tables without partitions.
+-- Delete what a recipe has in tables without partitions; first its row is locked, so that no check says meanwhile that its work is finished.
+update recipes set dropped_at = clock_timestamp() where recipe_id = :recipe_id;
 select delete_work(:recipe_id, null);
-delete from placebo_pools where placebo_recipe_id = :recipe_id;
-update recipes set dropped_at = now() where recipe_id = :recipe_id
+delete from placebo_pools where placebo_recipe_id = :recipe_id
 
 -- name: drop_rows_in_history
 -- Rows of a recipe are in the history alone from now on. Its ledger stays; a run that uses the recipe again does its work again.
-delete from finished_work where recipe_id = :recipe_id;
-update recipes set dropped_at = now() where recipe_id = :recipe_id
+update recipes set dropped_at = clock_timestamp() where recipe_id = :recipe_id;
+delete from finished_work where recipe_id = :recipe_id
 
 -- name: drop_results
 delete from call_results where tool = :tool and tool_version = :tool_version

@@ -25,6 +25,19 @@ select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, 
 from run_tools
 where run_id = :run_id and tool = :tool
 
+-- name: locked_recipes
+-- The recipes of a run, or of one tool of it, with when rows of theirs were dropped last. None are dropped until the transaction ends.
+select recipe.recipe_id, recipe.dropped_at
+from recipes recipe
+where recipe.recipe_id in (
+    select used.recipe_id
+    from run_tools rt
+    cross join stages_of(rt) used
+    where rt.run_id = :run_id and rt.tool = coalesce(cast(:tool as text), rt.tool)
+)
+order by recipe.recipe_id
+for share
+
 -- name: insert_recipe
 insert into recipes (recipe_id, stage, tool, parent_recipe_id, definition)
 values (:recipe_id, :stage, :tool, :parent_recipe_id, cast(:definition as jsonb))

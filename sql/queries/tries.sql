@@ -46,6 +46,15 @@ where done.recipe_id = :recipe_id
       where failed.recipe_id = done.recipe_id and failed.document_id = done.document_id and failed.stage = done.stage)
 limit 1
 
+-- name: lock_recipes
+-- Wait until no check or end of a run records anything about the rows of a run's recipes, or of those that follow from them.
+with recursive later as (
+    select used.recipe_id from run_tools rt cross join stages_of(rt) used where rt.run_id = :run_id
+    union
+    select next.recipe_id from recipes next join later on next.parent_recipe_id = later.recipe_id
+)
+select recipe_id from recipes where recipe_id in (select recipe_id from later) order by recipe_id for no key update
+
 -- name: retry_failed
 -- Delete what a run's stages wrote for the documents that they gave up, and that later stages made of it, so that the next run tries them
 -- again; returns the documents. Results that stand for a killed process are shared: every document that asked for one is executed again.
@@ -88,9 +97,9 @@ work as (
 undone as materialized (
     select delete_work(recipe_id, array_agg(document_id)) from work group by recipe_id
 ),
--- Nor do later numbers follow from what was counted with these documents as given up.
+-- Nor do later numbers follow from what was counted with these documents as given up, even if that was while this transaction waited.
 dropped as (
-    update recipes recipe set dropped_at = now() from work where recipe.recipe_id = work.recipe_id
+    update recipes recipe set dropped_at = clock_timestamp() from work where recipe.recipe_id = work.recipe_id
 ),
 stale as (
     select distinct rt.run_id, rt.tool

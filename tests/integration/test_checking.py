@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.run_sql import run_sql
+from toolformer_ops.audit import checking
 from toolformer_ops.audit.checking import CheckResult, check_release, check_tool, run_checks
 from toolformer_ops.audit.claims import all_claims, claims_of
 from toolformer_ops.config import Settings
@@ -26,8 +27,10 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.release.format import ReleasedText, read_release, write_texts
+from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.stages.release import release_prefix
-from toolformer_ops.storage import database
+from toolformer_ops.stages.run_setup import finish_run
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.publication import ObjectStore
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
@@ -400,3 +403,64 @@ def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pyt
     all_claims.cache_clear()
     with pytest.raises(DatabaseError, match=r"odd\.sql: expected"):
         all_claims()
+
+
+RECIPES_ARE_FREE = "select recipe_id from recipes for no key update skip locked"
+"""The recipes whose rows `retry-failed` could delete now."""
+
+
+def give_up(run: AnnotatedRun) -> None:
+    """Have the sampling of the run's first text given up."""
+    recipe = {"recipe_id": recipe_id("sample", TOOL), "stage": "sample", "tool": TOOL}
+    given_up = {"document_id": run.documents[0].document_id, "reason": "process_killed", "deaths": 2}
+    run.write("failed_documents", recipe | given_up | {"run_id": run.run_id})
+
+
+def test_a_check_of_rows_that_are_deleted_meanwhile_finishes_no_work(
+    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_up(run)
+
+    def run_then_retry(*arguments: Any) -> list[CheckResult]:
+        results = run_checks(*arguments)
+        assert [document.stage for document in retry_failed(settings, run.run_id)] == ["sample"]
+        return results
+
+    monkeypatch.setattr(checking, "run_checks", run_then_retry)
+    check_tool(settings, run.run_id, TOOL)
+    assert run.rows("select recipe_id from finished_work") == []
+    assert run.rows("select tool from checked_yields") == []
+
+
+def test_a_check_finishes_the_work_that_was_tried_again_before_it(
+    settings: Settings, run: AnnotatedRun
+) -> None:
+    give_up(run)
+    run.change("update recipes set dropped_at = clock_timestamp()")
+    check_tool(settings, run.run_id, TOOL)
+    assert run.rows("select count(*) from finished_work") == [(4,)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"), [("checks", "finished"), ("tries", "retry_failed"), ("numbers", "count")]
+)
+def test_rows_are_deleted_while_no_check_or_end_of_a_run_counts_them(
+    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch, topic: str, name: str
+) -> None:
+    """Each of the three holds the recipes at the statement that writes."""
+    give_up(run)
+    free: list[list[Any]] = []
+    statement = getattr(queries, topic)[name]
+    for function in ("execute", "fetch_all"):
+        original = getattr(database, function)
+
+        def watched(on: Any, asked: Any, /, *, original: Any = original, **parameters: object) -> Any:
+            if asked is statement:
+                free.append(run_sql(settings, RECIPES_ARE_FREE))
+            return original(on, asked, **parameters)
+
+        monkeypatch.setattr(database, function, watched)
+    check_tool(settings, run.run_id, TOOL)
+    finish_run(settings, run.run_id, "success")
+    retry_failed(settings, run.run_id)
+    assert free == [[]]

@@ -6,7 +6,7 @@ Great Expectations runs it.
 
 Only what is new is read: the documents that no earlier passed check of the same recipes covers
 (`finished_work`). A check of a tool that passes writes `finished_work` and `checked_yields` in one
-transaction with its results.
+transaction with its results, unless rows of its recipes were deleted since it began (`retry-failed`).
 
 GX binds no parameters, and runs a statement many times. So each check runs once, on GX's connection, into a
 temporary table of at most five offending rows, which is what GX reads. The rows to check, `{batch}`, are
@@ -79,6 +79,7 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     partitions.analyze_grown(engine)  # the last stage ended just now
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, tool)
+        recipes = database.fetch_all(connection, queries.runs.locked_recipes, run_id=run_id, tool=tool)
         # A check that is repeated, since its answer was lost or a person cleared it, finds what the first one
         # did.
         members = members_beyond_finished(connection, run, *run.recipe_ids, own_work_too=True)
@@ -92,6 +93,14 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
     results = run_checks(engine, write_rows, "tool")
 
     def record_passed(connection: Connection) -> None:
+        recipes_now = database.fetch_all(connection, queries.runs.locked_recipes, run_id=run_id, tool=tool)
+        if recipes_now != recipes:
+            logger.warning(
+                "%s: rows were deleted while they were checked (`retry-failed`); the next run checks what is "
+                "left of them again",
+                tool,
+            )
+            return
         bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
         database.execute(
             connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds

@@ -44,6 +44,8 @@ def store_numbers(connection: Connection, run_id: str) -> None:
     """
     # Another run may end now, and find this one without numbers.
     database.execute(connection, queries.locks.name, name=f"numbers {run_id}")
+    # Rows that are deleted now are either not counted, or later than the numbers.
+    database.fetch_all(connection, queries.runs.locked_recipes, run_id=run_id, tool=None)
     previous_run_id = previous_run(connection, run_id)
     database.execute(connection, queries.numbers.forget, run_id=run_id)
     for row in database.fetch_all(connection, queries.numbers.tools, run_id=run_id):

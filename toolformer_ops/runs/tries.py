@@ -237,5 +237,6 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
             raise UsageError(
                 f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them."
             )
+        database.fetch_all(connection, queries.tries.lock_recipes, run_id=run_id)
         rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
     return [FailedDocument(**row._asdict()) for row in rows]
