@@ -51,6 +51,15 @@ from (
 group by file_uri, line / :piece_lines
 order by file_uri, line / :piece_lines
 
+-- name: forgotten_meanwhile
+-- How many files lost a text, and how many records are of a text, that was forgotten since they were read.
+select (
+           select count(*)
+           from corpus_files
+           where corpus_id = :corpus_id and read_as = -1 and file_uri <> all(cast(:incomplete_files as text[]))
+       ) as files,
+       (select count(*) from read_lines where document_id in (select document_id from forgotten_documents)) as records
+
 -- name: missing_documents
 -- Which of these documents have no row yet.
 select asked.document_id

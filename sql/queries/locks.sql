@@ -25,6 +25,16 @@ held as materialized (
 )
 select set_config('lock_timeout', lock_timeout, true) from held
 
+-- name: shared_name
+-- As locks.name, but other transactions may hold the name like this, too: it keeps out those that hold it by locks.name.
+with before as materialized (
+    select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
+),
+held as materialized (
+    select lock_timeout, pg_advisory_xact_lock_shared(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+)
+select set_config('lock_timeout', lock_timeout, true) from held
+
 -- name: try_session
 -- Whether this session now holds the name; held until the end of the session.
 select pg_try_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) as locked

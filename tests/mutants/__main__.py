@@ -80,7 +80,7 @@ TESTS = {
     ),
     "storage/forgetting.py": (
         "tests/integration/test_forgetting.py",
-        "tests/integration/test_forgetting_beside_runs.py",
+        "tests/integration/test_forgetting_beside_other_work.py",
     ),
     "storage/publication.py": (
         "tests/integration/test_object_store.py",

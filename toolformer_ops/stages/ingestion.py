@@ -89,6 +89,7 @@ def ingest_corpus(
         too much.
         ObjectStoreError: the connection to S3 broke; what was read is kept, and the next ingestion continues
         there.
+        InfrastructureError: a text of the corpus was forgotten while it was read.
         DatabaseError: Postgres refuses, or the tables do not add up.
     """
     address = CorpusAddress.parse(corpus_uri).normal()
@@ -117,6 +118,7 @@ def ingest_corpus(
         )
         reading.read_changed(uri, files)
         with database.transaction(session) as connection:
+            reading.require_whole(connection)
             report = make_version(connection, uri, reading)
     engine.dispose()
     by_reason = ", ".join(f"{count} {reason}" for reason, count in report.rejected_by_reason.items())

@@ -36,7 +36,7 @@ from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
-from toolformer_ops.storage.forgetting import require_whole_texts
+from toolformer_ops.storage.forgotten_texts import keep_texts, require_whole_texts
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
@@ -155,6 +155,7 @@ def start_run(
     definition = RunDefinition.of(settings, choices)
     corpus_id = corpus_id_of(definition.corpus_uri)
     with database.transaction(database.connect(settings)) as connection:
+        keep_texts(connection)
         # 1. The corpus: its newest version, and of that the first documents up to the limit. A registered run
         #    keeps its own.
         newest = _require_corpus(connection, definition.corpus_uri)
@@ -393,6 +394,7 @@ def start_finetuning(
     require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)
     _require_trainable(settings, choices.model_copy(update={"finetune": True}))
     with database.transaction(engine) as connection:
+        keep_texts(connection)
         _register_run(
             connection, settings, run_id, choices,
             corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, corpus_version=release.corpus_version,

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError
+from toolformer_ops.errors import CorpusError, InfrastructureError
 from toolformer_ops.records import variant_id_of
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.copy_format import copy_text
 from toolformer_ops.storage.corpus_fields import FieldNames
 from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile
 from toolformer_ops.storage.corpus_records import read_records
+from toolformer_ops.storage.forgotten_texts import keep_texts
 from toolformer_ops.storage.record_rules import Record, Rejection
 from toolformer_ops.storage.text_sketches import sketch_of
 from toolformer_ops.storage.unpacking import UnpackingLimits
@@ -47,6 +48,8 @@ bytes each; of a larger file all are."""
 PROGRESS_SECONDS = 60.0
 """After so many seconds the log says again how far an ingestion is."""
 ACCEPT_SHRINK = "or accept it: --accept-shrink on the command line, accept_shrink in the form of ingest_corpus or in the schedule"
+LACKS_FORGOTTEN = -1
+"""The `read_as` of a file that lost a text (`forget`): it is read again."""
 FORGOTTEN = "this text was forgotten (toolformer-ops forget)"
 _RECORD_COLUMNS = ("file", "line", "document_id", "record_id", "url", "document_date", "title", "line_hash")
 _REJECTION_COLUMNS = ("file", "line", "kind", "reason", "detail")
@@ -219,6 +222,8 @@ class Reading:
     unwritten_characters: int = 0
     ended: list[ReadFile] = field(default_factory=list)
     """Files whose last records are in the next micro-batch."""
+    incomplete_files: set[str] = field(default_factory=set)
+    """Files that had lost a forgotten text before they were read."""
     restamped: list[CorpusFile] = field(default_factory=list)
     """Unchanged files of which the source says something else than before."""
 
@@ -233,6 +238,7 @@ class Reading:
             database.execute(connection, queries.ingestion.begin)
             rows = database.fetch_all(connection, queries.ingestion.known_files, corpus_id=self.corpus_id)
         known_files = {row.file_uri: row for row in rows}
+        self.incomplete_files = {row.file_uri for row in rows if row.read_as == LACKS_FORGOTTEN}
         progress = Progress(uri, len(files))
         changed: list[ReadFile] = []
         held_records = 0
@@ -333,6 +339,7 @@ class Reading:
         if not (self.unwritten or self.ended or self.restamped):
             return
         with database.transaction(self.session) as connection:
+            keep_texts(connection)
             if self.unwritten:
                 self._write_records(connection)
             self._write_files(connection)
@@ -415,6 +422,26 @@ class Reading:
             if former_id in stored:
                 forgotten.add(document_id)
         return forgotten
+
+    def require_whole(self, connection: Connection) -> None:
+        """Refuse what was read if one of its texts was forgotten since; until the transaction ends none is.
+
+        Raises:
+            InfrastructureError: one was.
+        """
+        keep_texts(connection)
+        lost = database.fetch_one(
+            connection,
+            queries.ingestion.forgotten_meanwhile,
+            corpus_id=self.corpus_id,
+            incomplete_files=sorted(self.incomplete_files),
+        )
+        if lost.files or lost.records:
+            raise InfrastructureError(
+                "expected texts that stay while a corpus is read, found that `toolformer-ops forget` deleted "
+                f"some: {lost.records} records and texts of {lost.files} files. No version is made. Ingest "
+                "the corpus again."
+            )
 
     def _write_files(self, connection: Connection) -> None:
         """Write which files were read to their end, which of their lines are gone, and what their source says of others."""

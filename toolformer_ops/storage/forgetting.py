@@ -22,9 +22,10 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import InfrastructureError, UsageError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
+from toolformer_ops.storage.forgotten_texts import take_texts
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
 from toolformer_ops.storage.temporary_folders import left_in, remove_left
 
@@ -33,9 +34,6 @@ logger = logging.getLogger(__name__)
 TEXTS_PER_TRANSACTION = 500
 QUOTED_CHARACTERS = 24
 """What was found in a refused record quotes a text where so many characters in a row are the same."""
-
-TEXTS_IN_USE = "texts in use"
-"""The lock of a transaction that marks texts which no run uses, or registers a run."""
 
 TRAININGS = "finetuning"
 """The folder in the state folder where each training that has not ended has a folder, named after its
@@ -164,6 +162,7 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
     """
     while True:
         with database.transaction(engine) as connection:
+            take_texts(connection)
             database.execute(connection, queries.forgetting.texts_table)
             if not database.execute(
                 connection, queries.forgetting.interrupted_texts, texts=texts_per_transaction
@@ -188,7 +187,8 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
         )
     with database.transaction(engine) as connection:
         _count(forgotten, database.fetch_all(connection, queries.forgetting.results))
-        if corpus_id:
+    if corpus_id:
+        with database.transaction(engine) as connection:
             database.execute(connection, queries.forgetting.texts_table)
             _require_no_run(connection, corpus_id)
             _count(
@@ -199,12 +199,12 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
 def _require_no_run(connection: Connection, corpus_id: str | None) -> None:
     """Refuse to forget the texts of texts_to_forget, or the corpus, while a run uses them.
 
-    Until the transaction ends no run is registered.
+    No run is registered until the transaction ends.
 
     Raises:
         UsageError: names the runs.
     """
-    database.execute(connection, queries.locks.name, name=TEXTS_IN_USE)
+    take_texts(connection)
     runs = database.fetch_all(
         connection, queries.forgetting.runs_of_texts, corpus_id=corpus_id or "", run_id=""
     )
@@ -213,26 +213,6 @@ def _require_no_run(connection: Connection, corpus_id: str | None) -> None:
             "expected texts that no unfinished run uses, found "
             f"{', '.join(row.run_id for row in runs)}. Wait for its end; a run that was given up ends "
             "by `toolformer-ops stage finish-run --run RUN --state failed`."
-        )
-
-
-def require_whole_texts(connection: Connection, run_id: str) -> None:
-    """Refuse a run, registered in this transaction, if a text that it uses is being forgotten.
-
-    It is the last step of the transaction: until its end no text is marked.
-
-    Raises:
-        InfrastructureError: one of its texts is marked, and not yet deleted.
-    """
-    database.execute(connection, queries.locks.name, name=TEXTS_IN_USE)
-    database.execute(connection, queries.forgetting.texts_table)
-    if not database.execute(connection, queries.forgetting.pending_texts):
-        return
-    database.execute(connection, queries.forgetting.add_variants)
-    if database.fetch_all(connection, queries.forgetting.runs_of_texts, corpus_id="", run_id=run_id):
-        raise InfrastructureError(
-            f"run {run_id}: expected texts that stay, found some that are being forgotten. Start it again "
-            "when `toolformer-ops forget` has ended; run without an option it continues what was interrupted."
         )
 
 

@@ -1,9 +1,10 @@
-"""Forgetting while runs start: no run works on a text that is about to be deleted."""
+"""Forgetting while runs start and corpora are ingested: neither takes a text that is about to be deleted, or is."""
 
 import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -20,6 +21,7 @@ from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_finetuning, start_run
 from toolformer_ops.storage import database, forgetting, queries
+from toolformer_ops.storage.corpus_reading import READING_VERSION, Reading
 from toolformer_ops.storage.forgetting import forget
 
 SECRET = Document.of("Ms Secret earned 2 crowns and 3 crowns, a total of 5 crowns.").document_id
@@ -28,9 +30,8 @@ TEXTS = {
     SECRET: "Ms Secret earned 2 crowns and 3 crowns, a total of 5 crowns.",
     OTHER: "2 cats and 3 dogs, a total of 5 animals.",
 }
-LOCK_IS_FREE = (
-    f"select pg_try_advisory_xact_lock(hashtextextended('toolformer {forgetting.TEXTS_IN_USE}', 0)) as free"
-)
+LOCK_IS_FREE = "select pg_try_advisory_xact_lock(hashtextextended('toolformer texts in use', 0)) as free"
+SHARE_IS_FREE = LOCK_IS_FREE.replace("xact_lock", "xact_lock_shared")
 REFUSAL = "expected texts that stay, found some that are being forgotten"
 
 
@@ -46,6 +47,25 @@ def ingested(settings: Settings, path: Path, *document_ids: object) -> str:
     path.write_text("\n".join(lines) + "\n")
     ingest_corpus(settings, str(path))
     return str(path)
+
+
+def answers_at(
+    step: queries.Statement, question: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> list[bool]:
+    """What another session is told whenever `step` is about to run; filled later."""
+    answers: list[bool] = []
+    for name in ("execute", "fetch_all"):
+        original = getattr(database, name)
+
+        def watched(
+            on: object, statement: queries.Statement, /, original: Any = original, **parameters: object
+        ) -> Any:
+            if statement is step:
+                answers.extend(row.free for row in run_sql(settings, question))
+            return original(on, statement, **parameters)
+
+        monkeypatch.setattr(database, name, watched)
+    return answers
 
 
 def choices(corpus: str) -> RunChoices:
@@ -126,18 +146,11 @@ def test_no_run_finetunes_on_a_release_of_a_text_that_is_being_forgotten(
     assert forget(settings, [released[0].document_id]).texts == 1
 
 
-def test_texts_are_marked_while_no_run_can_be_registered(
-    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["mark", "delete"])
+def test_texts_are_taken_while_no_run_or_corpus_takes_them(
+    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    free: list[bool] = []
-    execute = database.execute
-
-    def at_mark(on: object, statement: queries.Statement, /, **parameters: object) -> int:
-        if statement is queries.forgetting.mark:
-            free.extend(row.free for row in run_sql(settings, LOCK_IS_FREE))
-        return execute(on, statement, **parameters)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(database, "execute", at_mark)
+    free = answers_at(queries.forgetting[step], SHARE_IS_FREE, settings, monkeypatch)
     forget(settings, [SECRET])
     assert free == [False]
 
@@ -169,3 +182,85 @@ def test_a_corpus_keeps_the_texts_of_others_if_a_run_over_it_starts_while_it_is_
         forget(settings, corpus=others)
     members = "select count(*) from corpus_documents join corpora using (corpus_id) where uri like :uri"
     assert run_sql(settings, members, uri=f"%{others}") == [(1,)]
+
+
+@pytest.fixture
+def before_version(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Takes what happens once, after the files of an ingestion are read, and before its version is made."""
+
+    def set_step(step: Callable[[], object]) -> None:
+        read_changed = Reading.read_changed
+
+        def read_then_step(reading: Reading, uri: str, files: Any) -> None:
+            read_changed(reading, uri, files)
+            monkeypatch.setattr(Reading, "read_changed", read_changed)
+            step()
+
+        monkeypatch.setattr(Reading, "read_changed", read_then_step)
+
+    return set_step
+
+
+def versions(settings: Settings) -> list[tuple[int, int]]:
+    """The versions of all corpora, each with its number of documents."""
+    rows = run_sql(
+        settings, "select version, documents from corpus_versions order by made_at, corpus_id, version"
+    )
+    return [tuple(row) for row in rows]
+
+
+def test_no_version_counts_a_text_that_is_forgotten_while_its_changed_file_is_read(
+    settings: Settings, corpus: str, before_version: Callable[[Callable[[], object]], None]
+) -> None:
+    with Path(corpus).open("a") as file:
+        file.write(json.dumps({"text": "A third text about nothing."}) + "\n")
+    before_version(lambda: forget(settings, [SECRET]))
+    with pytest.raises(InfrastructureError, match="0 records and texts of 1 files"):
+        ingest_corpus(settings, corpus)
+    assert versions(settings) == [(1, 2)]
+    assert run_sql(settings, "select read_as from corpus_files") == [(-1,)]
+
+
+def test_the_next_ingestion_makes_the_version_without_the_forgotten_text(
+    settings: Settings, corpus: str, before_version: Callable[[Callable[[], object]], None]
+) -> None:
+    with Path(corpus).open("a") as file:
+        file.write(json.dumps({"text": "A third text about nothing."}) + "\n")
+    before_version(lambda: forget(settings, [SECRET]))
+    with pytest.raises(InfrastructureError):
+        ingest_corpus(settings, corpus)
+    report = ingest_corpus(settings, corpus)
+    assert (report.version, report.documents, report.rejected_by_reason) == (2, 2, {"forgotten": 1})
+    assert run_sql(settings, "select read_as from corpus_files") == [(READING_VERSION,)]
+
+
+def test_no_corpus_takes_a_text_that_is_forgotten_after_it_was_read(
+    settings: Settings,
+    corpus: str,
+    tmp_path: Path,
+    before_version: Callable[[Callable[[], object]], None],
+) -> None:
+    before_version(lambda: forget(settings, [SECRET]))
+    with pytest.raises(InfrastructureError, match="1 records and texts of 0 files"):
+        ingested(settings, tmp_path / "copy.jsonl", SECRET, OTHER)
+    assert run_sql(settings, "select document_id from corpus_documents") == [(OTHER,)]
+
+
+def test_a_text_of_another_corpus_is_forgotten_while_a_corpus_is_ingested(
+    settings: Settings,
+    corpus: str,
+    tmp_path: Path,
+    before_version: Callable[[Callable[[], object]], None],
+) -> None:
+    before_version(lambda: forget(settings, [SECRET]))
+    ingested(settings, tmp_path / "others.jsonl", OTHER)
+    assert versions(settings) == [(1, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("step", ["missing_documents", "compare"])
+def test_a_corpus_takes_texts_while_none_can_be_marked(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    free = answers_at(queries.ingestion[step], LOCK_IS_FREE, settings, monkeypatch)
+    ingested(settings, tmp_path / "corpus.jsonl", SECRET)
+    assert free == [False]
