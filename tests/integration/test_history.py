@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import duckdb
 import pyarrow as pa
@@ -27,13 +28,29 @@ from tests.run_sql import engine_of, run_sql
 from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
+from toolformer_ops.audit import repairing
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
-from toolformer_ops.errors import BusyError, HistoryError, ObjectStoreUnreachableError, UsageError
+from toolformer_ops.errors import (
+    BusyError,
+    DatabaseLockedError,
+    HistoryError,
+    ObjectStoreUnreachableError,
+    UsageError,
+)
 from toolformer_ops.local import postgres
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import database, history, history_queries, partitions, queries, retention, schema
+from toolformer_ops.storage import (
+    database,
+    history,
+    history_queries,
+    partitions,
+    queries,
+    retention,
+    schema,
+    sessions,
+)
 from toolformer_ops.storage.forgetting import forget
 from toolformer_ops.storage.history_files import (
     MANIFEST_KEY,
@@ -764,6 +781,33 @@ def test_a_run_that_ends_does_not_wait_for_another_writer(corpus: Corpus) -> Non
         history.writing(corpus.engine, waits=False),
     ):
         pass
+
+
+def delete_damaged_rows(settings: Settings) -> None:
+    """Delete rows of a document as `audit --repair` does."""
+    stage, recipe = CALLS_AND_LOSSES[0]
+    repair = {"stage": stage, "recipe_id": recipe, "document_id": str(uuid.UUID(int=1))}
+    auditing = Mock(engine=database.connect(settings))
+    repairing._delete_rows(auditing, [Mock(repair=repair, finding_id=1)])
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda settings: retry_failed(settings, "run-1"),
+        lambda settings: retention.drop_unused(settings, NO_NEXT_NIGHT),
+        lambda settings: retention.drop_written(settings, NO_NEXT_NIGHT),
+        forget,
+        delete_damaged_rows,
+    ],
+    ids=["retry", "retention", "retention of the history", "forget", "repair"],
+)
+def test_rows_are_not_deleted_while_the_history_is_written(
+    old: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch, delete: Callable[[Settings], object]
+) -> None:
+    monkeypatch.setattr(sessions, "OTHERS_SECONDS", 0.1)
+    with history.writing(old.engine), pytest.raises(DatabaseLockedError):
+        delete(settings)
 
 
 def test_a_run_that_has_not_ended_is_refused(settings: Settings) -> None:

@@ -22,7 +22,7 @@ from toolformer_ops.errors import CorruptObjectError, NoResultError, ToolformerE
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.storage.temporary_folders import temporary_folder
 
@@ -222,45 +222,53 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
 
 
 def _delete_rows(auditing: Auditing, rows: Sequence[Row[Any]]) -> int:
-    """Delete the rows of damaged documents from the damaged stage on, stage and recipe by stage and recipe."""
+    """Delete the rows of damaged documents from the damaged stage on, stage and recipe by stage and recipe.
+
+    Waits while another process writes the history, which may be reading these rows.
+    """
+    if not rows:
+        return 0
     grouped: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in rows:
         grouped[row.repair["stage"], row.repair["recipe_id"]].append(row)
-    done = 0
     stages = list(RECIPE_OF_STAGE)
-    for (stage, recipe_id), recipe_rows in sorted(grouped.items(), key=lambda item: stages.index(item[0][0])):
-        with database.transaction(auditing.engine) as connection:
-            later = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
-            recipe_ids = sorted(row.recipe_id for row in later)  # this recipe, and all that are built on it
-            running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=recipe_ids)
-        if running:
-            named = ", ".join(row.run_id for row in running)
-            logger.warning(
-                "%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named
-            )
-            continue
-        [recipe] = (row for row in later if row.recipe_id == recipe_id)
-        tool_version = recipe.definition.get("tool_version")
-        executions = database.fetch_all(
-            auditing.engine, queries.repairs.executions, tool=recipe.tool, tool_version=tool_version
-        )
-        for first in range(0, len(recipe_rows), ROWS_AT_ONCE):
-            page = recipe_rows[first : first + ROWS_AT_ONCE]
-            database.execute(
-                auditing.engine,
-                queries.repairs.rows,
-                document_ids=[uuid.UUID(row.repair["document_id"]) for row in page],
-                recipe_ids=recipe_ids,
-                deletes_results=stage == "execute",
-                asked_in=recipe.parent_recipe_id,
-                tool=recipe.tool,
-                tool_version=tool_version,
-                execution_recipe_ids=[row.recipe_id for row in executions],
-                sampling_recipe_ids=[row.parent_recipe_id for row in executions],
-            )
-            _mark(auditing, [row.finding_id for row in page])
-            done += len(page)
+    done = 0
+    with history.writing(auditing.engine):
+        for stage, recipe_id in sorted(grouped, key=lambda group: stages.index(group[0])):
+            done += _delete_rows_of_recipe(auditing, stage, recipe_id, grouped[stage, recipe_id])
     return done
+
+
+def _delete_rows_of_recipe(auditing: Auditing, stage: str, recipe_id: str, rows: Sequence[Row[Any]]) -> int:
+    with database.transaction(auditing.engine) as connection:
+        later = database.fetch_all(connection, queries.repairs.later_recipes, recipe_id=recipe_id)
+        recipe_ids = sorted(row.recipe_id for row in later)  # this recipe, and all that are built on it
+        running = database.fetch_all(connection, queries.repairs.runs_at_work, recipe_ids=recipe_ids)
+    if running:
+        named = ", ".join(row.run_id for row in running)
+        logger.warning("%s rows under %s are not deleted: %s works by this recipe", stage, recipe_id, named)
+        return 0
+    [recipe] = (row for row in later if row.recipe_id == recipe_id)
+    tool_version = recipe.definition.get("tool_version")
+    executions = database.fetch_all(
+        auditing.engine, queries.repairs.executions, tool=recipe.tool, tool_version=tool_version
+    )
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        page = rows[first : first + ROWS_AT_ONCE]
+        database.execute(
+            auditing.engine,
+            queries.repairs.rows,
+            document_ids=[uuid.UUID(row.repair["document_id"]) for row in page],
+            recipe_ids=recipe_ids,
+            deletes_results=stage == "execute",
+            asked_in=recipe.parent_recipe_id,
+            tool=recipe.tool,
+            tool_version=tool_version,
+            execution_recipe_ids=[row.recipe_id for row in executions],
+            sampling_recipe_ids=[row.parent_recipe_id for row in executions],
+        )
+        _mark(auditing, [row.finding_id for row in page])
+    return len(rows)
 
 
 def _mark(auditing: Auditing, finding_ids: Sequence[int]) -> None:

@@ -32,7 +32,7 @@ from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
 from toolformer_ops.runs.run_tools import RunTool
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage import database, history, queries
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -227,12 +227,14 @@ class Tries:
 def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
     """Delete what a run's documents that were given up left behind, so that its next try, or the next run, tries them again.
 
-    Returns the documents.
+    Returns the documents. Waits while another process writes the history, which may be reading their rows.
 
     Raises:
         UsageError: there is no such run.
+        DatabaseLockedError: another process has written the history for an hour.
     """
-    with database.transaction(database.connect(settings)) as connection:
+    engine = database.connect(settings)
+    with history.writing(engine), database.transaction(engine) as connection:
         if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
             raise UsageError(
                 f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them."

@@ -7,7 +7,8 @@ Owns the tables `history_files`, `history_documents`, `history_work` and `histor
 committed before the file is sent, and deleted after the file: what a killed process leaves is found and
 deleted by the next one. Of a file from which rows are to go (`stale`: a text was forgotten, or is tried
 again) a new one is made from the old one, since Postgres may hold its rows no more. One process writes at a
-time; `forget` holds the same lock while it deletes rows, so that nothing is written that goes.
+time; whatever deletes rows that the history holds takes the same lock (`writing`), so that nothing is written
+that goes.
 """
 
 import contextlib

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage import database, history, partitions, queries
@@ -92,11 +92,27 @@ def unused(settings: Settings, uses: Uses) -> Unused:
 def drop_unused(settings: Settings, uses: Uses) -> Unused:
     """Drop it; returns what was dropped.
 
-    May be killed and run again; fails if a partition stays locked by another session.
+    May be killed and run again; fails if a partition stays locked by another session. Waits while another
+    process writes the history, which may be reading these rows.
     """
     engine = database.connect(settings)
+    with history.writing(engine):
+        recipes = _drop_recipes(engine, unused(settings, uses).recipes, uses)
+        with database.transaction(engine) as connection:
+            results = _unused_results(connection, uses)
+            for result in results:
+                key = {"tool": result.tool, "tool_version": result.tool_version}
+                database.execute(connection, queries.retention.drop_results, **key)
+            answers = _unused_answers(connection, uses)
+            for answer in answers:
+                database.execute(connection, queries.retention.drop_answers, proposer=answer.proposer)
+    return Unused(recipes=recipes, results=results, answers=answers)
+
+
+def _drop_recipes(engine: Engine, recipes: Sequence[UnusedRecipe], uses: Uses) -> list[UnusedRecipe]:
+    """Drop those of the recipes that are unused still; returns them."""
     dropped: list[UnusedRecipe] = []
-    for recipe in unused(settings, uses).recipes:
+    for recipe in recipes:
         with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
             # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
             #    recipe.
@@ -111,16 +127,7 @@ def drop_unused(settings: Settings, uses: Uses) -> Unused:
                 partitions.drop_partition(connection, table, recipe.recipe_id)
         dropped.append(recipe)
         logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
-    with database.transaction(engine) as connection:
-        results = _unused_results(connection, uses)
-        for result in results:
-            database.execute(
-                connection, queries.retention.drop_results, tool=result.tool, tool_version=result.tool_version
-            )
-        answers = _unused_answers(connection, uses)
-        for answer in answers:
-            database.execute(connection, queries.retention.drop_answers, proposer=answer.proposer)
-    return Unused(recipes=dropped, results=results, answers=answers)
+    return dropped
 
 
 def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
