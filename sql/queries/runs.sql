@@ -18,6 +18,10 @@ select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, docu
 from annotation_runs
 where run_id = :run_id
 
+-- name: lock
+-- No other transaction ends this run until the transaction ends; none if the run never started.
+select run_id from annotation_runs where run_id = :run_id for no key update
+
 -- name: tool
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
        reads_record, placebo_recipe_id, tau_information,

@@ -15,9 +15,10 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.owners import DagRun
+from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import close_run, finish_run, start_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 AT_TWO = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)
 OWNER = DagRun("annotate_corpus", AT_TWO)
@@ -108,6 +109,43 @@ def test_a_running_run_fails_when_its_own_dag_run_cannot_open_it_again(
     start_run(settings, "r", chosen, dag_run=OWNER)
     finish_run(settings, "r", "failed", "failed: start_run.", dag_run=OWNER, was_opened=False)
     assert ends(settings)[0][0] == "failed"
+
+
+def test_a_run_that_is_finished_while_it_is_closed_keeps_its_success(
+    settings: Settings, chosen: RunChoices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_run(settings, "r", chosen, dag_run=OWNER)
+
+    def finish_twice(*arguments: Any, **options: Any) -> str:
+        finish_run(settings, "r", "success", dag_run=OWNER)
+        return finish_run(*arguments, **options)
+
+    monkeypatch.setattr(run_setup, "finish_run", finish_twice)
+    close_run(settings, "r", dag_run=OWNER)
+    assert ends(settings)[0][:2] == ("success", None)
+
+
+def test_a_run_that_was_not_finished_is_closed_as_failed(settings: Settings, chosen: RunChoices) -> None:
+    start_run(settings, "r", chosen, dag_run=OWNER)
+    close_run(settings, "r", dag_run=OWNER, problem="the time was up.")
+    assert ends(settings)[0][:2] == ("failed", "the time was up.")
+
+
+def test_only_one_ends_a_run_at_a_time(
+    settings: Settings, chosen: RunChoices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_run(settings, "r", chosen, dag_run=OWNER)
+    free: list[list[Any]] = []
+    fetch_all = database.fetch_all
+
+    def watched(on: Any, statement: Any, /, **parameters: object) -> list[Any]:
+        if statement is queries.runs.by_id:
+            free.append(run_sql(settings, "select run_id from annotation_runs for update skip locked"))
+        return fetch_all(on, statement, **parameters)
+
+    monkeypatch.setattr(database, "fetch_all", watched)
+    finish_run(settings, "r", "success", dag_run=OWNER)
+    assert free[0] == []
 
 
 def test_a_person_ends_every_run(settings: Settings, chosen: RunChoices) -> None:

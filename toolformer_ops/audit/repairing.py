@@ -163,7 +163,7 @@ def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None
             if left_folder.parent in (state, state / "finetuning"):  # where the check `left_folders` looks
                 shutil.rmtree(left_folder, ignore_errors=True)
         case "finish_run":
-            finish_run(auditing.settings, repair["run_id"], "failed")
+            finish_run(auditing.settings, repair["run_id"], "failed", was_opened=False)
         case "read_again":
             database.execute(auditing.engine, queries.repairs.files, corpus_id=repair["corpus_id"])
         case "delete_document":

@@ -177,7 +177,8 @@ def start_run(
             schedule=schedule,
             chained_release_id=definition.chained_release,
         )
-        for name, tool in definition.tools.items():
+        # In one order, whatever the choices have: two runs with the same tools wait for each other's partitions.
+        for name, tool in sorted(definition.tools.items()):
             _register_tool(
                 connection,
                 run_id,
@@ -482,7 +483,8 @@ def close_run(
             database.execute(connection, queries.runs.insert_not_started, run_id=run_id, problem=problem)
     if runs and runs[0].state == RUNNING and (dag_run is None or dag_run.owns(runs[0])):
         logger.warning("run %s was ended before it was finished", run_id)
-        finish_run(settings, run_id, "failed", problem)
+        # It may be finished by now, and then stays so.
+        finish_run(settings, run_id, "failed", problem, dag_run=dag_run, was_opened=False)
 
 
 def finish_run(
@@ -506,7 +508,8 @@ def finish_run(
         problem: which tasks failed. Of a run that never started nothing else is recorded, in
             runs_not_started.
         dag_run: the DAG run that ends; None for a person, who may end every run.
-        was_opened: whether `start_run` or `start_finetuning` took the run.
+        was_opened: whether `start_run` or `start_finetuning` took the run, and its own DAG run or a person
+            ends it; False for what closes runs that no one ended.
 
     Returns:
         the summary of the run; nothing for a run that annotates nothing, or to which nothing was written.
@@ -518,6 +521,8 @@ def finish_run(
         raise UsageError(f"--state: expected one of {', '.join(RUN_STATES)}, found {state!r}.")
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
+        # Only one ends it at a time, so that its state is still what is read here.
+        database.fetch_all(connection, queries.runs.lock, run_id=run_id)
         runs = database.fetch_all(connection, queries.runs.by_id, run_id=run_id)
         if not runs:
             database.execute(
