@@ -85,6 +85,11 @@ def known_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) ->
     if not rows:
         return None
     recipe_id = str(rows[0].placebo_recipe_id)
+    # Retention may drop the pool until the partition of its rows is locked.
+    for table in partitions.TABLES_OF_STAGE["placebo"]:
+        partitions.lock_partition(connection, table, recipe_id)
+    if not database.fetch_all(connection, queries.placebo_pools.by_id, placebo_recipe_id=recipe_id):
+        return None
     partitions.ensure_partitions(connection, "placebo", recipe_id)
     database.execute(connection, queries.placebo_pools.use, **{**run.ids, "placebo_recipe_id": recipe_id})
     return recipe_id

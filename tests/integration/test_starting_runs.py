@@ -1,0 +1,85 @@
+"""Runs that start while other runs start, or while retention drops what no run uses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from tests.annotated_runs import AnnotatedRun, recipe_id, register_pool
+from tests.fake_language_model import FakeLanguageModel, UseModel
+from toolformer_ops.config import Settings
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.placebo_pools import known_pool
+from toolformer_ops.runs.run_tools import RunTool, load_run_tool
+from toolformer_ops.stages.ingestion import ingest_corpus
+from toolformer_ops.stages.run_setup import start_run
+from toolformer_ops.storage import database, partitions, queries
+
+POOL = recipe_id("placebo", "Calculator")
+
+
+def test_runs_take_the_partitions_of_their_tools_in_one_order(
+    settings: Settings, use_model: UseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two that start at once may wait for each other."""
+    use_model(FakeLanguageModel())
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"text": "2 cats and 3 dogs, a total of 5 animals."}) + "\n")
+    ingest_corpus(settings, str(path))
+    locked: list[str] = []
+    lock_partition = partitions.lock_partition
+
+    def noted(connection: Connection, table: str, recipe: str) -> str:
+        locked.append(f"{table} {recipe}")
+        return lock_partition(connection, table, recipe)
+
+    monkeypatch.setattr(partitions, "lock_partition", noted)
+    orders = []
+    for tools in (["Calculator", "Calendar"], ["Calendar", "Calculator"]):
+        locked.clear()
+        chosen = {"corpus": str(path), "model": "fake", "tools": tools}
+        start_run(settings, tools[0], RunChoices.parse(chosen))
+        orders.append(list(dict.fromkeys(locked)))
+    assert orders[0] == orders[1]
+
+
+@pytest.fixture
+def run(settings: Settings) -> RunTool:
+    """A tool of a run that has no pool of placebos; an earlier run drew one that fits."""
+    annotated = AnnotatedRun(settings, {"Calculator": 0.5}, placebos=1, placebo_sample=1)
+    annotated.add_text("Out of 1400 people, 400 passed, that is 29 %.")
+    with database.transaction(annotated.engine) as connection:
+        scoring = recipe_id("score", "Calculator")
+        register_pool(connection, annotated.run_id, "Calculator", annotated.corpus_id, POOL, scoring)
+    annotated.change("update run_tools set placebo_recipe_id = null")
+    with database.transaction(annotated.engine) as connection:
+        return load_run_tool(connection, annotated.run_id, "Calculator")
+
+
+def pools(settings: Settings, run: RunTool) -> tuple[str | None, str | None]:
+    """The pool that `known_pool` returns, and that which the run uses then."""
+    engine = database.connect(settings)
+    with database.transaction(engine) as connection:
+        pool = known_pool(connection, run, run.choices)
+    with database.transaction(engine) as connection:
+        return pool, load_run_tool(connection, run.run_id, run.tool).placebo_recipe_id
+
+
+def test_a_run_takes_the_pool_of_an_earlier_run(settings: Settings, run: RunTool) -> None:
+    assert pools(settings, run) == (POOL, POOL)
+
+
+def test_a_run_takes_no_pool_that_retention_drops_while_the_run_starts(
+    settings: Settings, run: RunTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_partition = partitions.lock_partition
+
+    def drop_then_lock(connection: Connection, table: str, recipe: str) -> str:
+        monkeypatch.setattr(partitions, "lock_partition", lock_partition)
+        with database.transaction(database.connect(settings)) as retention:
+            database.execute(retention, queries.retention.drop_rows, recipe_id=POOL)
+        return lock_partition(connection, table, recipe)
+
+    monkeypatch.setattr(partitions, "lock_partition", drop_then_lock)
+    assert pools(settings, run) == (None, None)
