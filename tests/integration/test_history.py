@@ -658,6 +658,41 @@ def test_a_download_of_a_killed_process_is_removed(corpus: Corpus, settings: Set
     assert not left.exists()
 
 
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, place: object, function: str) -> Iterator[None]:
+    """Code that never returns from a call of this function."""
+    with monkeypatch.context() as patch:
+        patch.setattr(place, function, Mock(side_effect=KeyboardInterrupt))
+        yield
+
+
+def test_forgetting_goes_on_where_it_was_killed_before_the_small_tables(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sql(
+        settings,
+        "insert into failed_documents (recipe_id, document_id, stage, tool, reason, deaths, run_id) "
+        "values ('r', :document, 'score', 'Calculator', 'process_killed', 3, 'run-1')",
+        document=corpus.secret.document_id,
+    )
+    history.write(settings)
+    with killed_at(monkeypatch, history._Writer, "conclude"), pytest.raises(KeyboardInterrupt):
+        forget(settings, [corpus.secret.document_id])
+    forget(settings)
+    assert ask(settings, "select * from failed_documents").rows == []
+
+
+def test_forgetting_goes_on_where_it_was_killed_before_the_copies_went(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(settings, "select * from candidates")
+    with killed_at(monkeypatch, history_queries, "remove_from_cache"), pytest.raises(KeyboardInterrupt):
+        forget(settings, [corpus.secret.document_id])
+    assert "Elm Street" in texts_of_copies(settings)
+    forget(settings)
+    assert "Elm Street" not in texts_of_copies(settings)
+
+
 def test_forgetting_goes_on_where_s3_was_away(
     corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
