@@ -5,6 +5,7 @@ They carry values only; tables are described in `sql/schema`, tools in `tools/ba
 """
 
 import datetime
+import functools
 import hashlib
 import math
 import uuid
@@ -53,7 +54,8 @@ class Document:
     """One text of a corpus."""
 
     document_id: uuid.UUID
-    """Hash of `text`."""
+    """The row of `documents`: the hash of `text`, or the id of a variant. It says which record of a text was ingested
+    first, so it decides neither chance nor order: `text_id` does."""
     text: str
     url: str | None = None
     document_date: datetime.date | None = None
@@ -63,6 +65,16 @@ class Document:
     def of(cls, text: str, url: str | None = None, document_date: datetime.date | None = None) -> "Document":
         """A document that is not (yet) in the database."""
         return cls(document_id=document_id_of(text), text=text, url=url, document_date=document_date)
+
+    @functools.cached_property
+    def text_id(self) -> uuid.UUID:
+        """The hash of the text, also of a variant."""
+        return document_id_of(self.text)
+
+    @property
+    def record_id(self) -> uuid.UUID:
+        """The hash of text, url and date, also of the first record of its text."""
+        return variant_id_of(self.text_id, self.url, self.document_date)
 
 
 @dataclass(frozen=True)

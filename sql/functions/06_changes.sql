@@ -119,7 +119,7 @@ begin
                        when keys && '{model,proposer}' then 'model_changed'
                        when keys && '{prompt,prompt_sha256}' then 'prompt_changed'
                        when keys && '{tool_version}' then 'tool_changed'
-                       when keys && '{filter_version,sampling_version,execution_version,scoring_version}' then 'code_changed'
+                       when keys && '{filter_version,sampling_version,record_version,execution_version,scoring_version}' then 'code_changed'
                        else 'choices_changed'
                    end as reason
             from differing_recipes

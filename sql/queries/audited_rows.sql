@@ -411,16 +411,25 @@ select document_id, array[coalesce(calls.row_count, 0), coalesce(pruned.row_coun
        concat_ws(chr(10), calls.row_texts, pruned.row_texts) as row_texts,
        case when calls.misnamed > 0 then 'expected ids of calls and inputs that are the hashes of their content, found others'
             when beyond.is_beyond then 'expected positions inside the text, found one behind its end' end as wrong,
-       case when beyond.is_beyond then cast(document_id as text) end as unless
+       case when beyond.is_beyond or calls.reads_record then cast(document_id as text) end as unless
 from (
     select call.document_id, cast(count(*) as integer) as row_count, max(call.position_char) as last_char,
            string_agg(call_row_text(call), chr(10) order by call.call_id) as row_texts,
+           bool_or(read.hash <> call.document_id) as reads_record,
            count(*) filter (
                where call.call_id <> content_uuid(
-                         hashed_part(:recipe_id) || hashed_part(cast(call.document_id as text)) || hashed_part(cast(call.paragraph as text))
+                         hashed_part(:recipe_id) || hashed_part(cast(read.hash as text)) || hashed_part(cast(call.paragraph as text))
                          || hashed_part(cast(call.position_token as text)) || hashed_part(call.call_text))
                   or call.input_key is distinct from content_uuid(hashed_part(call.effective_input))) as misnamed
     from candidate_calls call
+    cross join lateral (
+        -- What the tool reads: the text, whose hash is the document's id; or the record.
+        select case when (select definition ? 'record_version' from recipes where recipe_id = :recipe_id) then (
+                   select variant_id_of(coalesce(record.variant_of, record.document_id), record.url, record.document_date)
+                   from documents record
+                   where record.document_id = call.document_id
+               ) else call.document_id end as hash
+    ) read
     where call.sampling_recipe_id = :recipe_id
       and call.document_id > cast(:after as uuid) and call.document_id <= (select until from bounds)
     group by call.document_id

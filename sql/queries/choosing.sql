@@ -141,7 +141,7 @@ select tool, count(*) as calls from leaving group by tool order by tool
 
 -- name: texts
 -- The next texts with a call of the release, in the order of their ids, with the url that the text has in the run: that of its variant.
-select document.document_id, document.text, record.url, member.variant_id
+select document.document_id, document.text, record.url
 from (
     select document_id
     from releasable_calls

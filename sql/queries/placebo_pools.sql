@@ -30,13 +30,13 @@ left join call_losses loss
    and loss.result is not null and (loss.reason is null or loss.reason = 'pruned_below')
 
 -- name: draw
--- The calls of a run that have a result and losses and the smallest ids, in their order.
-select loss.call_id, loss.document_id, loss.result
+-- The calls of a run that have a result and losses and the smallest ids, in their order, with their texts.
+select loss.call_id, member.document_id, loss.result
 from members_to_do(:members) member
 join call_losses loss
     on loss.scoring_recipe_id = :scoring_recipe_id and loss.document_id = member.variant_id
    and loss.result is not null and (loss.reason is null or loss.reason = 'pruned_below')
-order by loss.call_id, loss.document_id
+order by loss.call_id, member.document_id
 limit :calls
 
 -- name: insert

@@ -311,7 +311,7 @@ def test_the_id_of_a_call_is_made_of_all_that_distinguishes_it() -> None:
         candidate = Candidate(
             position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True
         )
-        [found] = written([candidate_row(recipe, of, candidate)], "candidate_calls")
+        [found] = written([candidate_row(recipe, of.document.text_id, of, candidate)], "candidate_calls")
         return found
 
     rows = [row(), row("b"), row(of=second), row(of=other), row(token=4), row(call_input="1 + 2")]
@@ -657,7 +657,7 @@ def test_a_run_by_hand_closes_no_other(annotated: Settings, corpus: Path) -> Non
 def test_a_sample_that_became_no_call_has_no_control_character() -> None:
     document = Document.of(SUM)
     lost = LostSample(CallPosition(1, 0, 0.5), "sample_does_not_parse", "Calc\u0000(\u0007", 2)
-    row = lost_row("recipe", Paragraph(document, 0, 0, len(SUM)), lost)
+    row = lost_row("recipe", document.text_id, Paragraph(document, 0, 0, len(SUM)), lost)
     assert row.values["sample_text"] == "Calc\u2400(\u2407"
 
 

@@ -155,7 +155,7 @@ class _ParagraphSampling:
         is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
         text = TextToSample(
             text=paragraph.text,
-            seed_key=f"{choices.seed}|{tool.spec.name}|{document.document_id}|{paragraph.number}",
+            seed_key=f"{choices.seed}|{tool.spec.name}|{document.text_id}|{paragraph.number}",
             start_char=paragraph.start_char,
             document=None if is_whole and scorer is None else (scorer or tokenize)(document.text),
             earlier_calls=EarlierCalls.of(document.text, tool_names()) if choices.chains else None,

@@ -52,6 +52,7 @@ class JudgedCall:
 
     call_id: uuid.UUID
     document_id: uuid.UUID
+    """The hash of the text, also of a variant."""
     token: int
     """Index, in the text's token ids, of the token that follows the call."""
     call: Call

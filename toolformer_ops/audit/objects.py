@@ -31,6 +31,9 @@ from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, 
 from toolformer_ops.storage.temporary_folders import left_in, temporary_folder
 from toolformer_ops.tools.retrieval import wiki_index
 
+URLS_SINCE = 3
+"""The `release_version` from which on a release's id is a hash of the urls of its texts. Before, it was one of the ids
+of variants, which the corpus has."""
 RESTORE = "Restore the row from a backup."
 TRAINING_RECORD = {
     "training_loss": "training_loss_nats_per_token",
@@ -106,13 +109,15 @@ class ReleasedContent:
             more = len(stored.calls) - len(released)
             kind: Kind = "lost" if more < 0 else "doubled" if more > 0 else "changed"
             self.add_wrong_calls(kind, place, f"the {len(released)} calls of its files", len(stored.calls))
-        if stored.variant_id is None:  # forgotten since, or its corpus is gone
-            self.digest = None
-        if self.digest is not None:
+        if self.digest is not None and self.row.definition["release_version"] >= URLS_SINCE:
+            self.digest.update(text.hashed)
+        elif self.digest is not None and stored.variant_id is not None:
             self.digest.update(text.document_id.bytes)
             if stored.variant_id != text.document_id:
                 self.digest.update(stored.variant_id.bytes)
             self.digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
+        else:  # forgotten since, or its corpus is gone
+            self.digest = None
 
     def _add_wrong_text(self, place: str, what: str, *, explained_by: str | None = None) -> None:
         """Add a finding about a text of the files.

@@ -1,10 +1,10 @@
 """Compare the calls in a release's files with the rows that they were taken from.
 
-A release's id is the hash of its definition, of its texts and of the ids of its calls; a call's id is the
-hash of its place and of its input. Results, losses and probabilities are in neither. They are compared with
-`candidate_calls`, `call_results` and `call_losses`, and the recipes with the release's definition. Not
-compared: `result_follows`, which a later version may judge otherwise. Decides nothing: `objects.py` and
-`checking.py` say what follows.
+A release's id is the hash of its definition, of its texts with their urls and of the ids of its calls; a call's
+id is the hash of its place, of its input and of what its tool reads. Results, losses and probabilities are in
+neither. They are compared with `candidate_calls`, `call_results` and `call_losses`, and the recipes with the
+release's definition. Not compared: `result_follows`, which a later version may judge otherwise. Decides
+nothing: `objects.py` and `checking.py` say what follows.
 """
 
 import uuid

@@ -50,12 +50,10 @@ class ChosenText:
     """A text with the calls that the release puts into it."""
 
     document_id: uuid.UUID
-    variant_id: uuid.UUID
-    """The row of `documents` with this text and the url and date that count in the run."""
     text: str
     """Without calls."""
     url: str | None
-    """That of the variant."""
+    """That of the record that counts in the run."""
     calls: Sequence[ReleasedCall]
 
 

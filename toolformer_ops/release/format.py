@@ -27,6 +27,7 @@ from toolformer_ops.call_syntax import (
     weave,
 )
 from toolformer_ops.errors import CallSyntaxError
+from toolformer_ops.records import content_uuid
 from toolformer_ops.tools.registry import tool_names
 
 DATA = "data"
@@ -151,6 +152,14 @@ class ReleasedText:
         in_order = tuple(sorted(calls, key=lambda call: (call.position_char, call.call_id)))
         woven = weave(plain_text, [call.woven for call in in_order])
         return cls(document_id=document_id, text=woven, plain_text=plain_text, calls=in_order, url=url)
+
+    @property
+    def hashed(self) -> bytes:
+        """What a release's id is the hash of, of this text: its id, the url that counts, and its calls."""
+        url = content_uuid(self.url or "")
+        return b"".join(
+            [self.document_id.bytes, url.bytes, *(uuid.UUID(call.call_id).bytes for call in self.calls)]
+        )
 
     @property
     def tools(self) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class PooledResult:
     """Number in the pool, from 0."""
     call_id: uuid.UUID
     document_id: uuid.UUID
+    """The hash of its text, also of a variant."""
     result: str
 
 

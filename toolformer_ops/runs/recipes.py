@@ -30,6 +30,8 @@ other things.
 
 Calls of an earlier version are not used again.
 """
+RECORD_VERSION = 1
+"""Raised when the code that samples would give other rows for a tool that reads url and date, and no other."""
 EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 3
@@ -115,6 +117,7 @@ def tool_recipes(
         },
         "sample": {
             "sampling_version": SAMPLING_VERSION,
+            **({"record_version": RECORD_VERSION} if spec.reads_record else {}),
             "prompt": prompt_text,
             "markers": [CALL_START, ARROW, CALL_END],
             **choices.for_tool(spec, prompt_text).deciding(),

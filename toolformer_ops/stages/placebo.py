@@ -83,7 +83,7 @@ class PlaceboWork(StageWork[Loaded]):
                 calls.append(
                     JudgedCall(
                         call_id=row.call_id,
-                        document_id=row.document_id,
+                        document_id=document.text_id,
                         token=row.position_token,
                         call=Call(self.run.tool, row.call_input),
                         scored=ScoredCall(**scored),

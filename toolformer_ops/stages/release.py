@@ -54,9 +54,9 @@ Rates = Mapping[str, Mapping[str, Any]]
 """The false-discovery rate of each tool for which it is known: the values of `RATE_COLUMNS`, by tool."""
 UNFINISHED = ("not filtered", "not scored", "without placebos")
 """What documents lack, for each count of `unfinished_documents`."""
-RELEASE_VERSION = 2
-"""Raised when equal calls would give other texts or columns; a column that follows from the others may be
-added."""
+RELEASE_VERSION = 3
+"""Raised when equal calls would give other texts or columns, or another id; a column that follows from the others may
+be added."""
 FOLLOWING_VERSION = 2
 """Raised when `lacks_result` in SQL would judge equal calls otherwise; it decides a release with
 `require_following`."""
@@ -427,12 +427,7 @@ def write_release(
                     "calls out, found another one. Nothing was released. Calls: "
                     f"{', '.join(call.call_id for call in text.calls)}."
                 )
-            digest.update(text.document_id.bytes)
-            if (
-                chosen.variant_id != chosen.document_id
-            ):  # the same text and calls with another url are another release
-                digest.update(chosen.variant_id.bytes)
-            digest.update(b"".join(uuid.UUID(call.call_id).bytes for call in text.calls))
+            digest.update(text.hashed)
             counts.add(text)
             yield text
 

@@ -35,13 +35,17 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model.tokenization import TokenizedText
 
 
-def candidate_row(recipe_id: str, paragraph: Paragraph, candidate: Candidate) -> TableRow:
-    """The row of a candidate under a sampling recipe: sampled again, a call has the same id."""
-    document_id, position, call = paragraph.document.document_id, candidate.position, str(candidate.call)
+def candidate_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, candidate: Candidate) -> TableRow:
+    """The row of a candidate under a sampling recipe.
+
+    `read_id` is that of what the tool reads of the document (`ToolSpec.id_of_read`): sampled again, in any
+    database, a call has the same id.
+    """
+    position, call = candidate.position, str(candidate.call)
     return TableRow.of(
         "candidate_calls",
         sampling_recipe_id=recipe_id,
-        call_id=content_uuid(recipe_id, str(document_id), str(paragraph.number), str(position.token), call),
+        call_id=content_uuid(recipe_id, str(read_id), str(paragraph.number), str(position.token), call),
         **_place(paragraph, position),
         call_input=candidate.call.input,
         call_text=call,
@@ -71,14 +75,13 @@ def _place(paragraph: Paragraph, position: CallPosition) -> dict[str, Any]:
     }
 
 
-def lost_row(recipe_id: str, paragraph: Paragraph, sample: LostSample) -> TableRow:
-    """The row of a sample that is no call, to look at."""
-    document_id = paragraph.document.document_id
-    place = (recipe_id, str(document_id), str(paragraph.number), str(sample.position.token))
+def lost_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, sample: LostSample) -> TableRow:
+    """The row of a sample that is no call, to look at; `read_id` as of `candidate_row`."""
+    place = (recipe_id, str(read_id), str(paragraph.number), str(sample.position.token))
     return TableRow.of(
         "lost_samples",
         sampling_recipe_id=recipe_id,
-        document_id=document_id,
+        document_id=paragraph.document.document_id,
         sample_key=content_uuid(*place, sample.reason, sample.text),
         paragraph=paragraph.number,
         position_char=sample.position.char,
@@ -164,9 +167,10 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
                 self.load_model(), self.tool, choices, paragraphs, self.scorer, self.endpoint
             ):
                 paragraph = sampled.paragraph
-                rows += [candidate_row(self.recipe_id, paragraph, item) for item in sampled.candidates]
+                key = self.recipe_id, self.tool.spec.id_of_read(paragraph.document)
+                rows += [candidate_row(*key, paragraph, item) for item in sampled.candidates]
                 rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
-                lost = [lost_row(self.recipe_id, paragraph, item) for item in sampled.lost]
+                lost = [lost_row(*key, paragraph, item) for item in sampled.lost]
                 rows += [
                     row
                     for row in lost

@@ -11,6 +11,7 @@ import itertools
 import logging
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -96,6 +97,10 @@ class ToolSpec:
         it.
         """
         return document if self.reads_record else replace(document, url=None, document_date=None)
+
+    def id_of_read(self, document: Document) -> uuid.UUID:
+        """The hash of what the tool reads of a document: of its text, or of its record if it `reads_record`."""
+        return document.record_id if self.reads_record else document.text_id
 
 
 @dataclass(frozen=True)
