@@ -76,6 +76,17 @@ select input_key, results, reason
 from call_results
 where tool = :tool and tool_version = :tool_version and input_key = any(cast(:input_keys as uuid[]))
 
+-- name: lacks_results
+-- A row if one of these inputs has no answer.
+select 1
+from unnest(cast(:input_keys as uuid[])) as asked (input_key)
+where not exists (
+    select
+    from call_results result
+    where result.tool = :tool and result.tool_version = :tool_version and result.input_key = asked.input_key
+)
+limit 1
+
 -- name: to_filter
 -- A shard's documents of the run, beyond what is finished, that a filter has not judged, in the order of their ids.
 select d.variant_id as document_id

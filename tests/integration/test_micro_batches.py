@@ -23,9 +23,12 @@ from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
 from toolformer_ops.runs.micro_batches import MicroBatch, work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
+from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
-from toolformer_ops.storage import database, partitions
+from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.forgetting import forget
+from toolformer_ops.storage.retention import Uses, drop_unused
 from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7
@@ -262,3 +265,110 @@ def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) 
     assert partitions.analyze_grown(engine) == ["pruned_positions_0123456789abcdef", "pruned_positions"]
     run_sql(engine, "select pg_stat_force_next_flush()")
     assert partitions.analyze_grown(engine) == []
+
+
+def delete_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, deletes: Callable[[], object], before: str
+) -> None:
+    """Run `deletes` once, just before the first call of a method of `ExecuteWork`."""
+    method = getattr(ExecuteWork, before)
+
+    def deleted_first(*arguments: Any) -> Any:
+        monkeypatch.setattr(ExecuteWork, before, method)
+        deletes()
+        return method(*arguments)
+
+    monkeypatch.setattr(ExecuteWork, before, deleted_first)
+
+
+def unanswered(engine: Engine) -> list[Any]:
+    """Inputs of calls of executed documents that have no result."""
+    return run_sql(
+        engine,
+        "select distinct call.effective_input from candidate_calls call "
+        "join stage_ledger done using (document_id) "
+        "left join call_results result using (input_key) "
+        "where done.stage = 'execute' and result.input_key is null",
+    )
+
+
+@pytest.mark.parametrize("documents", [4, DOCUMENTS])
+def test_documents_whose_results_are_deleted_meanwhile_are_executed_again(
+    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch, documents: int
+) -> None:
+    small = settings.model_copy(update={"micro_batch_documents": documents})
+    work_off(small, engine, execution(engine))
+    run_sql(engine, "delete from stage_ledger where stage = 'execute'")
+    results = "delete from call_results where input = '1 + 1'"
+    delete_once(engine, monkeypatch, lambda: run_sql(engine, results), before="compute")
+    runner = CountingRunner()
+    totals = work_off(small, engine, execution(engine, runner), most_documents=documents)
+    assert runner.seen == [["1 + 1"]]
+    assert (totals["documents"], totals["executed"], unanswered(engine)) == (DOCUMENTS, 1, [])
+
+
+def test_answers_of_a_micro_batch_that_was_dropped_are_asked_again(
+    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine inputs one has a result, which is deleted before the answers to the others are written."""
+    known = {"tool": "Calculator", "tool_version": "1", "input": "1 + 1", "results": ["2"], "seconds": 0.0}
+    with database.transaction(engine) as connection:
+        row = TableRow.of("call_results", input_key=content_uuid("1 + 1"), **known)
+        database.insert_rows(connection, [row])
+    delete_once(engine, monkeypatch, lambda: run_sql(engine, "truncate call_results"), before="is_current")
+    runner = CountingRunner()
+    totals = work_off(settings, engine, execution(engine, runner), most_documents=DOCUMENTS)
+    assert [len(inputs) for inputs in runner.seen] == [8, 9]
+    assert (totals["documents"], totals["executed"], unanswered(engine)) == (DOCUMENTS, 9, [])
+    assert run_sql(engine, "select try_id from micro_batch_tries") == []
+
+
+DELETIONS_ARE_FREE = "select pg_try_advisory_xact_lock(hashtextextended('toolformer call results', 0))"
+KEEPS_ARE_FREE = DELETIONS_ARE_FREE.replace("xact_lock", "xact_lock_shared")
+
+
+def answers_at(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, step: queries.Statement, question: str
+) -> list[Any]:
+    """What another session is told whenever a statement is about to run; filled later."""
+    answers: list[Any] = []
+    for name in ("execute", "fetch_all"):
+        original = getattr(database, name)
+
+        def watched(on: Any, statement: Any, /, original: Any = original, **parameters: object) -> Any:
+            if statement is step:
+                answers.extend(run_sql(engine, question))
+            return original(on, statement, **parameters)
+
+        monkeypatch.setattr(database, name, watched)
+    return answers
+
+
+def test_no_result_is_deleted_while_a_micro_batch_that_counts_on_it_is_committed(
+    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = answers_at(engine, monkeypatch, queries.undone.lacks_results, DELETIONS_ARE_FREE)
+    work_off(settings, engine, execution(engine), most_documents=DOCUMENTS)
+    assert answers == [(False,)]
+
+
+@pytest.mark.parametrize(
+    ("step", "delete"),
+    [
+        (("forgetting", "results"), forget),
+        (("retention", "unused_results"), lambda settings: drop_unused(settings, Uses())),
+        (("tries", "retry_failed"), lambda settings: retry_failed(settings, "run-1")),
+    ],
+    ids=["forget", "retention", "retry-failed"],
+)
+def test_results_are_deleted_while_no_execution_is_committed(
+    settings: Settings,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    step: tuple[str, str],
+    delete: Callable[[Settings], object],
+) -> None:
+    topic, name = step
+    answers = answers_at(engine, monkeypatch, getattr(queries, topic)[name], KEEPS_ARE_FREE)
+    delete(settings)
+    assert answers[-1:] == [(False,)]

@@ -8,14 +8,17 @@ from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun, recipe_id, register_pool
 from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool
+from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.storage import database, partitions, queries
 
+LOCK_IS_FREE = "select pg_try_advisory_xact_lock(hashtextextended('toolformer call results', 0)) as free"
 POOL = recipe_id("placebo", "Calculator")
 
 
@@ -42,6 +45,27 @@ def test_runs_take_the_partitions_of_their_tools_in_one_order(
         start_run(settings, tools[0], RunChoices.parse(chosen))
         orders.append(list(dict.fromkeys(locked)))
     assert orders[0] == orders[1]
+
+
+def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(
+    settings: Settings, use_model: UseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_model(FakeLanguageModel())
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"text": "2 cats and 3 dogs, a total of 5 animals."}) + "\n")
+    ingest_corpus(settings, str(path))
+    free: list[bool] = []
+    require = run_setup.require_whole_texts
+
+    def last_step(connection: Connection, run_id: str) -> None:
+        require(connection, run_id)
+        free.extend(row.free for row in run_sql(settings, LOCK_IS_FREE))
+
+    monkeypatch.setattr(run_setup, "require_whole_texts", last_step)
+    start_run(
+        settings, "night", RunChoices.parse({"corpus": str(path), "model": "fake", "tools": ["Calculator"]})
+    )
+    assert free == [False]
 
 
 @pytest.fixture

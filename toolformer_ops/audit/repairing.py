@@ -23,6 +23,7 @@ from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.storage.temporary_folders import temporary_folder
 
@@ -255,18 +256,20 @@ def _delete_rows_of_recipe(auditing: Auditing, stage: str, recipe_id: str, rows:
     )
     for first in range(0, len(rows), ROWS_AT_ONCE):
         page = rows[first : first + ROWS_AT_ONCE]
-        database.execute(
-            auditing.engine,
-            queries.repairs.rows,
-            document_ids=[uuid.UUID(row.repair["document_id"]) for row in page],
-            recipe_ids=recipe_ids,
-            deletes_results=stage == "execute",
-            asked_in=recipe.parent_recipe_id,
-            tool=recipe.tool,
-            tool_version=tool_version,
-            execution_recipe_ids=[row.recipe_id for row in executions],
-            sampling_recipe_ids=[row.parent_recipe_id for row in executions],
-        )
+        with database.transaction(auditing.engine) as connection:
+            take_results(connection)
+            database.execute(
+                connection,
+                queries.repairs.rows,
+                document_ids=[uuid.UUID(row.repair["document_id"]) for row in page],
+                recipe_ids=recipe_ids,
+                deletes_results=stage == "execute",
+                asked_in=recipe.parent_recipe_id,
+                tool=recipe.tool,
+                tool_version=tool_version,
+                execution_recipe_ids=[row.recipe_id for row in executions],
+                sampling_recipe_ids=[row.parent_recipe_id for row in executions],
+            )
         _mark(auditing, [row.finding_id for row in page])
     return len(rows)
 

@@ -63,6 +63,8 @@ class MicroBatch:
     outcomes: list[DocumentOutcome]
     rows: list[TableRow]
     """What the stage writes. A row whose key is in its table already changes nothing."""
+    counts_on: frozenset[uuid.UUID] = frozenset()
+    """Keys of rows that other micro-batches wrote, and without which this one is wrong."""
 
 
 class StartUp:
@@ -154,6 +156,13 @@ class StageWork(ABC, Generic[Loaded]):
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
         """What is written for documents that cannot be done: the reason, wherever a later stage or a check expects a row."""
 
+    def is_current(self, connection: Connection, batch: MicroBatch) -> bool:
+        """Whether the rows that a micro-batch counts on are there until the transaction ends, which commits it."""
+        return True
+
+    def begin_again(self) -> None:
+        """Called before the documents of dropped micro-batches are done again; all others are committed."""
+
 
 def work_off(
     settings: Settings,
@@ -223,6 +232,9 @@ def work_off(
                     finish_round(False)
                     continue
                 shard.give_up_too_large()
+                if shard.dropped:
+                    left = shard.plan(shard.take_dropped())
+                    continue
                 if shard.suspect:
                     tries.forget_done()
                 if not (claims.left_to_others and waits_for_others):
@@ -335,6 +347,8 @@ class _ShardAtWork(Generic[Loaded]):
     """What language models have computed."""
     network_seconds: float = 0.0
     """How long that took, with what is not theirs."""
+    dropped: list[uuid.UUID] = field(default_factory=list)
+    """Documents of micro-batches that were computed from rows that were deleted before the commit."""
     unwritten: set[int] = field(default_factory=set)
     """Tries of micro-batches that are computed and not committed."""
 
@@ -415,8 +429,10 @@ class _ShardAtWork(Generic[Loaded]):
         """Commit a micro-batch, which ends its try."""
         done, try_id = computed.done, computed.try_id
         with database.transaction(self.engine) as connection:
-            database.insert_rows(connection, done.rows)
-            if done.outcomes:
+            is_current = self.work.is_current(connection, done)
+            if is_current:
+                database.insert_rows(connection, done.rows)
+            if is_current and done.outcomes:
                 start_up_seconds = self.start_up.take() if self.start_up else None
                 write_ledger(
                     connection,
@@ -426,10 +442,17 @@ class _ShardAtWork(Generic[Loaded]):
                     start_up_seconds,
                     network=computed.network,
                 )
-                self.claims.release(connection, [outcome.document_id for outcome in done.outcomes])
+            self.claims.release(connection, [outcome.document_id for outcome in done.outcomes])
             if try_id is not None:
                 self.tries.end(connection, try_id)
         self.unwritten.discard(try_id)
+        if not is_current:
+            self.dropped.extend(outcome.document_id for outcome in done.outcomes)
+            logger.warning(
+                "%s: %d documents are done again: rows that they count on were deleted meanwhile",
+                self.work.stage, len(done.outcomes),
+            )  # fmt: skip
+            return
         for outcome in done.outcomes:
             self.totals.update(outcome.counts)
             self.totals["documents"] += 1
@@ -439,6 +462,13 @@ class _ShardAtWork(Generic[Loaded]):
             "%s: %d of %d documents%s, %.0f s",
             self.work.stage, self.totals["documents"], self.documents, token_progress, self.clock() - self.started,
         )  # fmt: skip
+
+    def take_dropped(self) -> list[uuid.UUID]:
+        """The documents that are to be done again; asked while nothing is under way."""
+        dropped, self.dropped = self.dropped, []
+        self.documents -= len(dropped)  # they are planned again
+        self.work.begin_again()
+        return dropped
 
     def give_up_too_large(self) -> None:
         """Give up the documents that do not fit into memory: at the end, when it is known whether others do."""
@@ -469,12 +499,15 @@ class _ShardAtWork(Generic[Loaded]):
             with database.transaction(self.engine) as connection:
                 loaded = self.work.load(connection, part)
             done = self._within_memory(part, loaded)
-            whole = MicroBatch([*whole.outcomes, *done.outcomes], [*whole.rows, *done.rows])
+            whole = MicroBatch(
+                [*whole.outcomes, *done.outcomes],
+                [*whole.rows, *done.rows],
+                whole.counts_on | done.counts_on,
+            )
         return whole
 
     def _given_up(self, document: Document, loaded: Loaded, reason: str, deaths: int = 0) -> MicroBatch:
         self.tries.require_others_done(document.document_id, reason, here=self.totals["documents"])
         done = self.work.give_up(loaded, reason)
-        return MicroBatch(
-            done.outcomes, [*done.rows, self.tries.failed(document.document_id, reason, deaths)]
-        )
+        failed = self.tries.failed(document.document_id, reason, deaths)
+        return replace(done, rows=[*done.rows, failed])

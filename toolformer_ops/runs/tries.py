@@ -33,6 +33,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
 from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.database import TableRow
 
 logger = logging.getLogger(__name__)
@@ -239,6 +240,7 @@ def retry_failed(settings: Settings, run_id: str) -> list[FailedDocument]:
             raise UsageError(
                 f"--run: expected a run, found {run_id!r}. The view run_failed_documents names them."
             )
+        take_results(connection)
         database.fetch_all(connection, queries.tries.lock_recipes, run_id=run_id)
         rows = database.fetch_all(connection, queries.tries.retry_failed, run_id=run_id)
     return [FailedDocument(**row._asdict()) for row in rows]

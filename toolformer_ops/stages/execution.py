@@ -21,6 +21,7 @@ from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.call_results import keep_results
 from toolformer_ops.storage.database import TableRow
 from toolformer_ops.storage.record_rules import escape_control_characters
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
@@ -142,7 +143,22 @@ class ExecuteWork(StageWork[CallInputs]):
                     document_id, rows_written=len(claimed), counts=counts, seconds=seconds * len(claimed)
                 )
             )
-        return MicroBatch(outcomes, rows)
+        return MicroBatch(outcomes, rows, counts_on=frozenset(loaded.inputs.keys() - fresh.keys()))
+
+    def is_current(self, connection: Connection, batch: MicroBatch) -> bool:
+        """Whether the results that were there before still are; none is deleted until the transaction ends."""
+        keep_results(connection)
+        written = {row.values["input_key"] for row in batch.rows if row.table == "call_results"}
+        return not database.fetch_all(
+            connection,
+            queries.undone.lacks_results,
+            **self.run.ids,
+            input_keys=list(batch.counts_on - written),
+        )
+
+    def begin_again(self) -> None:
+        """Forget answers of micro-batches that were dropped."""
+        self.unwritten_answers.clear()
 
 
 def execute_stage(

@@ -35,6 +35,7 @@ from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, partitions, queries
+from toolformer_ops.storage.call_results import keep_results
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 from toolformer_ops.storage.forgotten_texts import keep_texts, require_whole_texts
 from toolformer_ops.storage.publication import ObjectStore
@@ -156,6 +157,7 @@ def start_run(
     corpus_id = corpus_id_of(definition.corpus_uri)
     with database.transaction(database.connect(settings)) as connection:
         keep_texts(connection)
+        keep_results(connection)
         # 1. The corpus: its newest version, and of that the first documents up to the limit. A registered run
         #    keeps its own.
         newest = _require_corpus(connection, definition.corpus_uri)

@@ -24,6 +24,7 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.forgotten_texts import take_texts
 from toolformer_ops.storage.publication import CHECKPOINTS, ObjectStore
@@ -186,6 +187,7 @@ def _delete(engine: Engine, forgotten: Forgotten, corpus_id: str | None, texts_p
             ", ".join(f"{rows} {table}" for table, rows in forgotten.rows.items() if rows),
         )
     with database.transaction(engine) as connection:
+        take_results(connection)
         _count(forgotten, database.fetch_all(connection, queries.forgetting.results))
     if corpus_id:
         with database.transaction(engine) as connection:

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
 from toolformer_ops.storage import database, history, partitions, queries
+from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.history_files import OF_STAGE
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,8 @@ def drop_unused(settings: Settings, uses: Uses) -> Unused:
     with history.writing(engine):
         recipes = _drop_recipes(engine, unused(settings, uses).recipes, uses)
         with database.transaction(engine) as connection:
+            # A run that starts now waits here, or is seen as a use of its tools' results.
+            take_results(connection)
             results = _unused_results(connection, uses)
             for result in results:
                 key = {"tool": result.tool, "tool_version": result.tool_version}
