@@ -5,6 +5,7 @@ The page is `evidence.md.jinja`, in which each table and each number of a senten
 """
 
 import functools
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("evidence.md.jinja")
 COMPARED_WITH = "paper"
+LEARNING_RATES = "learning_rates.jsonl"
+"""Of raw answers: trainings at several rates on a development seed, a line each."""
 MADE_BY = (
     "<!-- Made by `python -m studies evidence` from studies/evidence.md.jinja and studies/answers. -->\n"
 )
@@ -507,6 +510,9 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         table=lambda name, kind: TABLES[kind](study(name)),
         texts=lambda name: len(study(name).seed_lines) * study(name).plan["texts"],
         calls_an_arm=CALLS_AN_ARM,
+        rates=[
+            json.loads(line) for line in (answers / LEARNING_RATES).read_text(encoding="utf-8").splitlines()
+        ],
         common_seeds=lambda arm, other: len(
             {*study("calculator").seeds(arm)} & {*study("calculator").seeds(other)}
         ),
