@@ -1,7 +1,7 @@
 """The arms of a study: by which rule the calls are chosen that a model is trained on, and what else the training does.
 
-Each differs from the one above it, or from the one that it names, in one thing; but `right_call` from `any_call` in two, which
-calls it allows and where they stand.
+Each differs from the one above it, or from the one that it names, in one thing; but `right_call` from `any_call` in which
+calls it allows, where they stand and which texts have one.
 
     paper               of a text's calls that the paper's rule keeps the one that saves most
     paper_nearest       of these the one nearest to the number or name that it foretells

@@ -1,7 +1,8 @@
 """What the seeds of a study say together: the tables of docs/evidence.md, computed from the raw answers in `answers/`.
 
 The page is `evidence.md.jinja`, in which each table and each number of a sentence is named by study and arm;
-`python -m studies evidence` fills it. So that nothing on the page was typed: whoever doubts a number computes it.
+`python -m studies evidence` fills it, so that whoever doubts a number computes it. Typed are the tables of an older
+plan, and how long things took.
 """
 
 import functools
@@ -343,7 +344,7 @@ def reading_table(study: StudyAnswers) -> str:
             lambda arm: calling(arm, lambda arm: _signed(study.saved_by_calls(arm).bootstrap).partition(" ")[2]),
         ),
         Column(
-            "with calls, less `before` (Student)",
+            "nats a text less `before`, with calls if it makes them (Student)",
             lambda arm: "" if arm == BEFORE else _signed(study.loss_less(arm, BEFORE, with_calls=True).student),
         ),
     ]  # fmt: skip
@@ -352,7 +353,7 @@ def reading_table(study: StudyAnswers) -> str:
 
 DIFFERENCES: Mapping[str, str] = {
     "any_call": "any call, no loss",
-    "foretold": "the next number or name is in the result, no loss",
+    "foretold": "the next number or name is in the result, not in the text before, no loss",
     "paper": "five tokens, falling weights, the smaller of two losses",
     "one_token": "the first token alone",
     "two_tokens": "two tokens, falling weights",
@@ -518,6 +519,7 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         ),
         in_common=lambda arm: study("calculator").texts_in_common(arm) / study("calculator").texts(arm),
         useful=lambda name, arm: useful_shares(judged(name), arm),
+        read_calls=lambda name, arm: len(judged(name).verdicts(arm, 1)),
         judged_table=lambda name: judged_table(judged(name)),
         kappa=lambda name: cohens_kappa(judged(name).pairs()),
     )
