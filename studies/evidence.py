@@ -83,9 +83,12 @@ class StudyAnswers:
         """How many texts the arm was trained on, in all seeds together."""
         return sum(self.seed_lines[seed]["texts"].get(arm, 0) for seed in self.seeds(arm))
 
-    def texts_in_common(self, arm: str) -> int:
-        """How many of these have the very call that they have in the first arm, at the same place."""
-        return sum(self.seed_lines[seed]["texts_of_the_first_arm"].get(arm, 0) for seed in self.seeds(arm))
+    def share_in_common(self, arm: str) -> float:
+        """The share of these that have the very call that they have in the first arm, at the same place."""
+        in_common: int = sum(
+            self.seed_lines[seed]["texts_of_the_first_arm"].get(arm, 0) for seed in self.seeds(arm)
+        )
+        return in_common / self.texts(arm)
 
     def answers(self, arm: str, seed: int, kind: str = "") -> list[Line]:
         """The answers of an arm in a seed, of a kind of sentences if it is named."""
@@ -303,7 +306,7 @@ def arms_table(study: StudyAnswers) -> str:
 
     def in_common(arm: str) -> str:
         has_calls = arm != BEFORE and not ARMS[arm].without_calls
-        return f"{study.texts_in_common(arm) / study.texts(arm):.2f}" if has_calls else ""
+        return f"{study.share_in_common(arm):.2f}" if has_calls else ""
 
     columns = [
         Column("trained on", str),
@@ -492,9 +495,6 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
     def study(name: str) -> StudyAnswers:
         return StudyAnswers.read(answers / f"{name}.jsonl.bz2", answers / f"{name}-calls.jsonl.bz2")
 
-    def has(name: str) -> bool:
-        return (answers / f"{name}.jsonl.bz2").exists()
-
     @functools.cache
     def judged(name: str) -> JudgedCalls:
         return JudgedCalls.read(answers / f"{name}-judged.jsonl")
@@ -507,17 +507,12 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
     )
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
         study=study,
-        has=has,
         table=lambda name, kind: TABLES[kind](study(name)),
         texts=lambda name: len(study(name).seed_lines) * study(name).plan["texts"],
         calls_an_arm=CALLS_AN_ARM,
         rates=[
             json.loads(line) for line in (answers / LEARNING_RATES).read_text(encoding="utf-8").splitlines()
         ],
-        common_seeds=lambda arm, other: len(
-            {*study("calculator").seeds(arm)} & {*study("calculator").seeds(other)}
-        ),
-        in_common=lambda arm: study("calculator").texts_in_common(arm) / study("calculator").texts(arm),
         useful=lambda name, arm: useful_shares(judged(name), arm),
         read_calls=lambda name, arm: len(judged(name).verdicts(arm, 1)),
         judged_table=lambda name: judged_table(judged(name)),

@@ -22,14 +22,20 @@ LOCK_IS_FREE = "select pg_try_advisory_xact_lock(hashtextextended('toolformer ca
 POOL = recipe_id("placebo", "Calculator")
 
 
-def test_runs_take_the_partitions_of_their_tools_in_one_order(
-    settings: Settings, use_model: UseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else two that start at once may wait for each other."""
+@pytest.fixture
+def corpus(settings: Settings, use_model: UseModel, tmp_path: Path) -> str:
+    """The address of an ingested corpus of one text."""
     use_model(FakeLanguageModel())
     path = tmp_path / "corpus.jsonl"
     path.write_text(json.dumps({"text": "2 cats and 3 dogs, a total of 5 animals."}) + "\n")
     ingest_corpus(settings, str(path))
+    return str(path)
+
+
+def test_runs_take_the_partitions_of_their_tools_in_one_order(
+    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two that start at once may wait for each other."""
     locked: list[str] = []
     lock_partition = partitions.lock_partition
 
@@ -41,19 +47,15 @@ def test_runs_take_the_partitions_of_their_tools_in_one_order(
     orders = []
     for tools in (["Calculator", "Calendar"], ["Calendar", "Calculator"]):
         locked.clear()
-        chosen = {"corpus": str(path), "model": "fake", "tools": tools}
+        chosen = {"corpus": corpus, "model": "fake", "tools": tools}
         start_run(settings, tools[0], RunChoices.parse(chosen))
         orders.append(list(dict.fromkeys(locked)))
     assert orders[0] == orders[1]
 
 
 def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(
-    settings: Settings, use_model: UseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_model(FakeLanguageModel())
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(json.dumps({"text": "2 cats and 3 dogs, a total of 5 animals."}) + "\n")
-    ingest_corpus(settings, str(path))
     free: list[bool] = []
     require = run_setup.require_whole_texts
 
@@ -63,7 +65,7 @@ def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(
 
     monkeypatch.setattr(run_setup, "require_whole_texts", last_step)
     start_run(
-        settings, "night", RunChoices.parse({"corpus": str(path), "model": "fake", "tools": ["Calculator"]})
+        settings, "night", RunChoices.parse({"corpus": corpus, "model": "fake", "tools": ["Calculator"]})
     )
     assert free == [False]
 
