@@ -113,7 +113,7 @@ site: $(WORKSHOP) $(LOCK_TOOLS) ## Write the documentation as a site into site/,
 audit-dependencies: $(LOCK_TOOLS) ## Look for known weaknesses of what the lock files name; says loudly where no advisory database answers.
 	@$(LOCK_TOOLS)/bin/python requirements/advisories.py $(LOCK_TOOLS)/bin/pip-audit $(LOCKS) requirements/torch.lock
 
-install: $(WORKSHOP) ## Make .venv and install what the lock files name; done by the other targets where needed.
+install: $(STAMP) ## Make .venv and install what the lock files name; done by the other targets where needed.
 
 up: $(STAMP) ## Start Postgres, S3 and Airflow, and repair what a crash left.
 	@$(OPS) up

@@ -1,8 +1,8 @@
 """Servers and settings for the tests: an embedded Postgres and an embedded S3, started once a session if a test asks.
 
 Every test that asks gets a database and a bucket of its own: the database is a copy of a migrated template
-(tens of milliseconds in memory), so no test sees another's rows. The `TOOLFORMER_` variables of the caller
-are hidden from all tests.
+(tens of milliseconds in memory), so no test sees another's rows. The caller's variables, state folder and
+home are hidden before a test file is imported (`tests/callers_machine.py`).
 
 `make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; one of them
 begins with Airflow. What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py
@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.callers_machine import CallersMachine
 from tests.costs import Costs
 from tests.kept_bucket import kept_bucket
 from tests.servers import (
@@ -68,8 +69,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+CALLERS_MACHINE = pytest.StashKey[CallersMachine]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[CALLERS_MACHINE] = CallersMachine()
     config.pluginmanager.register(Costs())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[CALLERS_MACHINE].show()
+
+
+@pytest.fixture(scope="session")
+def callers_machine(pytestconfig: pytest.Config) -> CallersMachine:
+    """What is hidden from the tests, with the paths in it that were opened all the same."""
+    return pytestconfig.stash[CALLERS_MACHINE]
 
 
 class _ByGroup(LoadScopeScheduling):
@@ -114,10 +129,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_the_caller(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Tests see neither the caller's `TOOLFORMER_` variables nor the state folder of a `make up` on this machine."""
-    for name in [name for name in os.environ if name.startswith("TOOLFORMER_")]:
-        monkeypatch.delenv(name)
+def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Each test has settings and a state folder of its own."""
     monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv("TOOLFORMER_OUTAGE_SECONDS", "0")  # what is away in a test does not come back
     load_settings.cache_clear()
@@ -208,7 +221,7 @@ def s3_settings(
     object_store_server: RunningObjectStore,
     bucket: str,
     monkeypatch: pytest.MonkeyPatch,
-    _no_settings_of_the_caller: None,
+    _own_settings: None,
 ) -> Settings:
     """Settings with an S3 and `bucket`, and no database; also set as environment variables."""
     address = object_store_server.address

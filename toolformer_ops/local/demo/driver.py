@@ -53,6 +53,10 @@ three seconds."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
+SERVICES_CONTINUE = (
+    "Postgres, S3 and Airflow go on working: `make down`, or `toolformer-ops down`, stops them."
+)
+"""The last words of what starts the embedded services for a run."""
 
 
 def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
@@ -96,6 +100,8 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         }
     )
     run_dags(console, settings, choices, new_run_id("demo"), started, records_uri)
+    if not deployed:
+        say(console, SERVICES_CONTINUE)
 
 
 def new_run_id(name: str) -> str:
@@ -112,6 +118,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing exists
     run_dags(console, settings, choices, run_id, started, str(wikipedia(settings.state_dir)))
+    say(console, SERVICES_CONTINUE)
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:
