@@ -55,7 +55,7 @@ class CallersMachine:
     def _watch(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _WATCHED or not isinstance(arguments[0], str | bytes | os.PathLike):
             return
-        path = os.path.abspath(os.fsdecode(arguments[0]))
+        path = str(Path(os.fsdecode(arguments[0])).absolute())
         if self._is_hidden(path):
             self.opened.append(path)
 
@@ -64,6 +64,6 @@ class CallersMachine:
         if any(path == folder or path.startswith(folder + os.sep) for folder in state_folders):
             return True
         allowed = [str(REPOSITORY), sys.prefix, sys.base_prefix]
-        allowed += [os.path.join(home, folder) for folder in _SHARED_BETWEEN_CHECKOUTS]
+        allowed += [str(Path(home) / folder) for folder in _SHARED_BETWEEN_CHECKOUTS]
         is_in_home = path.startswith(home + os.sep)
         return is_in_home and not any(path.startswith(folder) for folder in allowed)
