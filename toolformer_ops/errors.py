@@ -49,6 +49,7 @@ stage again. The errors that are no `ToolformerError` are caught in the room tha
 
 import errno
 import re
+from collections.abc import Iterator
 
 
 class ToolformerError(Exception):
@@ -273,13 +274,22 @@ def exit_code(error: BaseException) -> int:
     return EXIT_FAILED
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what it was raised from, each once; libraries make chains that are circles."""
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is earlier for earlier in seen):
+        yield cause
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__
+
+
 def disk_full(error: BaseException) -> InfrastructureError | None:
     """The error to show if `error`, or what it was raised from, is the system's "no space left".
 
     It is None if it is not.
     """
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
             place = f" at {cause.filename}" if cause.filename else ""
             return InfrastructureError(
@@ -287,7 +297,6 @@ def disk_full(error: BaseException) -> InfrastructureError | None:
                 "the state folder (TOOLFORMER_STATE_DIR) and /tmp more; the next try starts after the last "
                 "committed micro-batch."
             )
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

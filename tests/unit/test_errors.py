@@ -45,6 +45,12 @@ def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> Non
     assert errors.disk_full(OSError(errno.ENOENT, "No such file")) is None
 
 
+def test_a_chain_of_errors_that_is_a_circle_is_walked_once() -> None:
+    error, cause = ValueError("the client"), RuntimeError("the transport")
+    error.__cause__, cause.__cause__ = cause, error
+    assert list(errors.causes(error)) == [error, cause]
+
+
 class BegunAnewError(Exception):
     """In place of what `os.execv` does."""
 

@@ -219,7 +219,7 @@ def check(
         typer.Option(help="Load the model and annotate a few texts a tool, to say how long all take."),
     ] = True,
 ) -> None:
-    """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts nothing.
+    """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts no run.
 
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
     """

@@ -2,7 +2,8 @@
 
 Reads the first `MOST_TEXTS` records of the corpus and asks the filters about them; the number of all texts
 follows from the share of the bytes that was read. The time is measured on a few texts a tool, with the model
-loaded, if that is asked for. Starts no service and no server of a tool, and writes nothing.
+loaded, if that is asked for. What answers for a tool of a file is started or reached once. Starts no service of
+its own, and writes nothing.
 """
 
 import functools
@@ -39,6 +40,7 @@ from toolformer_ops.storage.corpus_files import OpenedFile, find_files
 from toolformer_ops.storage.corpus_records import field_names, read_records
 from toolformer_ops.storage.record_rules import Record, Rejection
 from toolformer_ops.storage.unpacking import UnpackingLimits
+from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.registry import get_tool
 
 MOST_TEXTS = 1000
@@ -262,6 +264,8 @@ def of_tool(
     tool = get_tool(name)
     if is_here:
         tool.version(settings, "")  # raises if an index or a model is not there
+        if isinstance(tool, FileTool):  # raises if its server, database or function is not there
+            tool.open(settings, models_of(settings, choices).model).close()
     kept_texts = 0
     reasons: Counter[str] = Counter()
     for _, document in look.documents:

@@ -30,6 +30,7 @@ from toolformer_ops.errors import (
     InfrastructureError,
     ToolformerError,
     UsageError,
+    causes,
 )
 from toolformer_ops.language_model.models.identity import hub_failed, hub_name
 from toolformer_ops.release.format import part_files, read_release
@@ -361,9 +362,8 @@ def _translated(error: Exception, api: "HfApi", page: str) -> ToolformerError:
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
-    cause: BaseException = error
-    while isinstance(cause, RuntimeError) and cause.__cause__ is not None:  # "Error while uploading ..."
-        cause = cause.__cause__
+    # "Error while uploading ..." is a RuntimeError.
+    cause = next((cause for cause in causes(error) if not isinstance(cause, RuntimeError)), error)
     status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
     token = get_token()
     reason = re.sub(r"\?\S+", "?...", " ".join(str(cause).split())[:400] or type(cause).__name__)

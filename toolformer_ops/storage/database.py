@@ -37,6 +37,7 @@ from toolformer_ops.errors import (
     DatabaseLockedError,
     DatabaseUnreachableError,
     ToolformerError,
+    causes,
 )
 from toolformer_ops.storage import queries, sessions
 from toolformer_ops.storage.copy_format import copy_text
@@ -317,11 +318,9 @@ def translating(what: str) -> Iterator[None]:
     except ToolformerError:
         raise
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
+        for cause in causes(error):
             if isinstance(cause, (DBAPIError, psycopg2.Error)):
                 raise _translated(what, getattr(cause, "orig", None) or cause) from error
-            cause = cause.__cause__ or cause.__context__
         raise
 
 

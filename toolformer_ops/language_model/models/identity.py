@@ -28,6 +28,7 @@ from toolformer_ops.errors import (
     ModelError,
     ObjectNotFoundError,
     ToolformerError,
+    causes,
     disk_full,
 )
 from toolformer_ops.language_model.models.sharing import require_sharing_config
@@ -317,13 +318,11 @@ def hub_model_missing(hub_id: str, revision: str | None, error: Exception) -> To
 def cache_refused(error: BaseException) -> OSError | None:
     """The error of the file system that denies a file of the local hub cache: `error`, or a cause of it."""
     denied = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         if (
             isinstance(cause, OSError) and cause.filename and cause.errno in denied
         ):  # the hub's errors are OSErrors, too
             return cause
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -335,8 +334,7 @@ def hub_failed(error: BaseException) -> bool:
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         if isinstance(cause, HfHubHTTPError):
             status = cause.response.status_code
             return status in (408, 429) or status >= 500
@@ -344,7 +342,6 @@ def hub_failed(error: BaseException) -> bool:
             return False
         if isinstance(cause, (httpx2.TransportError, ConnectionError, TimeoutError)):
             return True
-        cause = cause.__cause__ or cause.__context__
     return False
 
 

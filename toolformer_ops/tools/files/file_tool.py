@@ -4,21 +4,34 @@ A kind derives from it, and says which arguments a call has, what names the vers
 """
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from toolformer_ops.config import load_settings
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.local_paths import local_path
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolSpec, load_prompt
+from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.files.patterns import SEARCH_SECONDS, PatternTimedOutError, first_match
 from toolformer_ops.tools.files.tool_file import ToolFile, short_hash
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
 
 HOLDS_PATTERN = "holds_pattern"
 NO_PATTERN = "no_pattern"
 PATTERN_TIMED_OUT = "pattern_timed_out"
 MOST_TIMED_OUT = 100
 """At so many texts that its pattern takes too long for, a process gives up the tool: no text is at fault."""
+
+
+class FileRunner(ToolRunner, Protocol):
+    """The open tool of a file."""
+
+    def close(self) -> None:
+        """End what was started for it."""
+        ...
 
 
 class FileTool(Tool):
@@ -85,6 +98,15 @@ class FileTool(Tool):
                 f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat "
                 "within a repeat, such as (a+)+."
             )
+
+    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> FileRunner:
+        """Start or reach what answers, and compare what it says of itself with what the file has recorded.
+
+        Raises:
+            ToolError: it cannot be used, or says something else.
+            InfrastructureError: it does not answer now.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not override `open`")
 
     def check_input(self, call_input: str) -> None:
         """Raise a RejectedInputError if the file tells that a call with this input could not be sent."""

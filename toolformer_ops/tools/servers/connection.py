@@ -17,7 +17,7 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -28,6 +28,7 @@ from toolformer_ops.errors import (
     RejectedInputError,
     ToolError,
     UsageError,
+    causes,
 )
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.storage.record_rules import escape_control_characters
@@ -253,7 +254,7 @@ def openapi_server(folder: Path, name: str, url: str, headers: Mapping[str, str]
                 return await call_next(context)
             except Exception as error:
                 status = _status(error) or 0
-                is_lost = any(isinstance(cause, httpx2.RequestError) for cause in _causes(error))
+                is_lost = any(isinstance(cause, httpx2.RequestError) for cause in causes(error))
                 if is_lost or status in {408, 429} or status >= 500:
                     raise MCPError(code=CONNECTION_CLOSED, message=str(error)) from error
                 raise
@@ -345,26 +346,15 @@ async def _unheard(*_: Any, **__: Any) -> None:
     """What a server tells beside its answers."""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it was raised from; the chains of the client's libraries may be circles."""
-    seen: list[BaseException] = []
-    following: BaseException | None = error
-    while following is not None and following not in seen:
-        yield following
-        seen.append(following)
-        following = following.__cause__ or following.__context__
-
-
 def _is_timeout(error: BaseException) -> bool:
     return any(
-        isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout")
-        for cause in _causes(error)
+        isinstance(cause, TimeoutError) or type(cause).__name__.endswith("Timeout") for cause in causes(error)
     )
 
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error comes from."""
-    statuses = (getattr(getattr(cause, "response", None), "status_code", None) for cause in _causes(error))
+    statuses = (getattr(getattr(cause, "response", None), "status_code", None) for cause in causes(error))
     return next((int(status) for status in statuses if status is not None), None)
 
 
