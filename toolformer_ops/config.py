@@ -9,11 +9,13 @@ printed.
 import functools
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from toolformer_ops.errors import ConfigurationError
 
 _PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = _PACKAGE.parent
@@ -212,6 +214,11 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a stage waits for what is not there now (Postgres, S3, a GPU, disk space) before it fails.",
     )
+    task_hours: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        description="Longest time of one try of a task in hours, by stage, where it is not the default; as JSON: "
+        '{"finish-run": 12, "annotate": 48}. docs/operations.md has the defaults.',
+    )
     corpus_roots: str = Field(
         default="",
         description="Folders of this machine that runs may read corpora, models, evaluation data and Wikipedia from, with colons "
@@ -357,8 +364,19 @@ def load_settings() -> Settings:
     """Settings from the environment and the state folder's `environment` file, read once a process.
 
     A fork reads them again.
+
+    Raises:
+        ConfigurationError: a value is not valid; the message names its variable and does not repeat the value.
     """
-    return Settings(_env_file=state_dir() / "environment")  # type: ignore[call-arg]
+    file = state_dir() / "environment"
+    try:
+        return Settings(_env_file=file)  # type: ignore[call-arg]
+    except ValidationError as error:
+        wrong = {f"{ENV_PREFIX}{str(item['loc'][0]).upper()}": item["msg"] for item in error.errors()}
+        problems = "; ".join(f"{variable}: {problem}" for variable, problem in wrong.items())
+    except SettingsError as error:
+        problems = f"{error}; it is read as JSON"
+    raise ConfigurationError(f"settings: {problems}. Correct it in the environment, or in {file}.")
 
 
 # Airflow forks: a worker that takes the place of a dead one, from a scheduler that may have read the settings

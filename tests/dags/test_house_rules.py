@@ -2,20 +2,23 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 import typer
 from airflow.sdk import DAG
 
-from toolformer_ops.airflow_tasks.defaults import POOLS
+from toolformer_ops.airflow_tasks.defaults import DEFAULT_HOURS, POOLS, time_limits
 from toolformer_ops.airflow_tasks.nights.notifying import SEND
 from toolformer_ops.airflow_tasks.retrying import INFRASTRUCTURE_RETRIES, OWN_RETRIES, StageRetries
 from toolformer_ops.cli import stages
 from toolformer_ops.config import REPOSITORY
+from toolformer_ops.errors import UsageError
 
 DAG_FILES = sorted((REPOSITORY / "dags").glob("*.py"))
 DAG_IDS = [path.stem for path in DAG_FILES]
@@ -151,3 +154,19 @@ print(loaded + [name for name in sys.modules if name.startswith(of_lineage) and 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_setting_gives_a_stage_more_hours() -> None:
+    assert time_limits({"finish-run": 12})["finish-run"] == timedelta(hours=12)
+
+
+def test_hours_of_an_unknown_stage_are_refused_with_the_stages_that_exist() -> None:
+    with pytest.raises(UsageError, match=r"expected stages \(ingest, .*found finish_run"):
+        time_limits({"finish_run": 12})
+
+
+def test_the_page_of_operators_has_the_hours_of_each_stage() -> None:
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([a-z, -]+) \|$", page, re.MULTILINE)
+    documented = {stage: int(hours) for hours, stages_of_row in rows for stage in stages_of_row.split(", ")}
+    assert documented == dict(DEFAULT_HOURS)

@@ -1,6 +1,9 @@
-"""Defaults that follow from other settings."""
+"""Defaults that follow from other settings, and what is refused."""
 
-from toolformer_ops.config import Settings
+import pytest
+
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.errors import ConfigurationError
 
 
 def test_a_gpu_computes_in_bfloat16_unless_told_otherwise() -> None:
@@ -11,3 +14,25 @@ def test_a_gpu_computes_in_bfloat16_unless_told_otherwise() -> None:
         ({"device": "cpu"}, {"dtype": "bfloat16"}, "bfloat16"),
     ):
         assert Settings(_env_file=None, **device, **dtype).dtype == expected  # type: ignore[call-arg, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("TOOLFORMER_GPU_SLOTS", "many"),
+        ("TOOLFORMER_TASK_HOURS", "[6]"),
+        ("TOOLFORMER_TASK_HOURS", '{"check": -1}'),
+    ],
+)
+def test_a_value_that_is_not_valid_is_refused_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=rf"^settings: {variable}: "):
+        load_settings()
+
+
+def test_a_setting_that_is_no_json_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLFORMER_TASK_HOURS", "six")
+    with pytest.raises(ConfigurationError, match="task_hours.*it is read as JSON"):
+        load_settings()

@@ -3,6 +3,7 @@
 Does not create the pools: `pools.json` in this folder does, by `airflow pools import`.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from toolformer_ops.airflow_tasks.retrying import (
     StageRetries,
 )
 from toolformer_ops.config import load_settings
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
 
 CPU_POOL = "cpu"
@@ -36,35 +38,58 @@ DEFAULT_ARGS: dict[str, Any] = {
     "depends_on_past": False,
 }
 
-TIME_LIMITS = MappingProxyType(
+DEFAULT_HOURS = MappingProxyType(
     {
-        "ingest": timedelta(hours=12),
-        "build-index": timedelta(hours=24),
-        "start-run": timedelta(hours=1),
-        "start-finetuning": timedelta(minutes=20),
-        "filter": timedelta(hours=4),
-        "tools-to-do": timedelta(minutes=20),
-        "plan": timedelta(minutes=20),
-        "annotate": timedelta(hours=24),
-        "sample": timedelta(hours=12),
-        "execute": timedelta(hours=12),
-        "score": timedelta(hours=12),
-        "placebo": timedelta(hours=12),
-        "check": timedelta(hours=2),
-        "gather-tools": timedelta(minutes=10),
-        "release": timedelta(hours=6),
-        "check-release": timedelta(hours=2),
-        "approve": timedelta(minutes=10),  # to ask; how long an answer is waited for is a setting
-        "finetune": timedelta(hours=48),
-        "publish": timedelta(hours=2),
-        "evaluate": timedelta(hours=24),
-        "report-evaluation": timedelta(minutes=30),
-        "finish-run": timedelta(minutes=20),
-        "audit": timedelta(hours=24),
-        "send-notifications": timedelta(minutes=10),
+        "ingest": 12,
+        "build-index": 24,
+        "start-run": 1,
+        "start-finetuning": 1,
+        "filter": 4,
+        "tools-to-do": 1,
+        "plan": 1,
+        "annotate": 24,
+        "sample": 12,
+        "execute": 12,
+        "score": 12,
+        "placebo": 12,
+        "check": 6,
+        "gather-tools": 1,
+        "release": 6,
+        "check-release": 6,
+        "approve": 1,  # to ask; how long an answer is waited for is a setting
+        "finetune": 48,
+        "publish": 2,
+        "evaluate": 24,
+        "report-evaluation": 1,
+        # The first run over 30 million calls counts them for 20 minutes.
+        "finish-run": 6,
+        "audit": 24,
+        "send-notifications": 1,
     }
 )
-"""Longest time of one try, by stage. A try that was cut off loses one micro-batch; the next starts there."""
+"""Longest time of one try in hours, by stage: a try that hangs is ended, a slow one is not.
+
+A try that was cut off loses one micro-batch; the next starts there.
+"""
+
+
+def time_limits(chosen_hours: Mapping[str, float]) -> dict[str, timedelta]:
+    """Return the longest time of one try by stage: `chosen_hours` instead of the default where it has the stage.
+
+    Raises:
+        UsageError: there is no such stage.
+    """
+    unknown = sorted(set(chosen_hours) - set(DEFAULT_HOURS))
+    if unknown:
+        raise UsageError(
+            f"TOOLFORMER_TASK_HOURS: expected stages ({', '.join(DEFAULT_HOURS)}), found {', '.join(unknown)}. "
+            "Write the name as it stands here."
+        )
+    hours = {**DEFAULT_HOURS, **chosen_hours}
+    return {stage: timedelta(hours=longest) for stage, longest in hours.items()}
+
+
+TIME_LIMITS = MappingProxyType(time_limits(load_settings().task_hours))
 
 # Assets. Their addresses name the things, not where they are: an event's `extra` says which run or release it
 # was.
