@@ -19,7 +19,7 @@ def test_a_gpu_computes_in_bfloat16_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("TOOLFORMER_GPU_SLOTS", "many"),
+        ("TOOLFORMER_APPROVAL_HOURS", "many"),
         ("TOOLFORMER_TASK_HOURS", "[6]"),
         ("TOOLFORMER_TASK_HOURS", '{"check": -1}'),
     ],
@@ -34,5 +34,5 @@ def test_a_value_that_is_not_valid_is_refused_by_the_name_of_its_variable(
 
 def test_a_setting_that_is_no_json_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLFORMER_TASK_HOURS", "six")
-    with pytest.raises(ConfigurationError, match="task_hours.*it is read as JSON"):
+    with pytest.raises(ConfigurationError, match=r"task_hours.*it is read as JSON"):
         load_settings()
