@@ -15,7 +15,7 @@ from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from toolformer_ops.errors import ConfigurationError
+from toolformer_ops.errors import ConfigurationError, expectation
 
 _PACKAGE = Path(__file__).resolve().parent
 REPOSITORY = _PACKAGE.parent
@@ -372,7 +372,7 @@ def load_settings() -> Settings:
     try:
         return Settings(_env_file=file)  # type: ignore[call-arg]
     except ValidationError as error:
-        wrong = {f"{ENV_PREFIX}{str(item['loc'][0]).upper()}": item["msg"] for item in error.errors()}
+        wrong = {f"{ENV_PREFIX}{str(item['loc'][0]).upper()}": expectation(item) for item in error.errors()}
         problems = "; ".join(f"{variable}: {problem}" for variable, problem in wrong.items())
     except SettingsError as error:
         problems = f"{error}; it is read as JSON"

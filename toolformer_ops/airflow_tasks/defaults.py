@@ -83,7 +83,7 @@ def time_limits(chosen_hours: Mapping[str, float]) -> dict[str, timedelta]:
     if unknown:
         raise UsageError(
             f"TOOLFORMER_TASK_HOURS: expected stages ({', '.join(DEFAULT_HOURS)}), found {', '.join(unknown)}. "
-            "Write the name as it stands here."
+            "Write a name of this list."
         )
     hours = {**DEFAULT_HOURS, **chosen_hours}
     return {stage: timedelta(hours=longest) for stage, longest in hours.items()}

@@ -20,6 +20,7 @@ from toolformer_ops.tools.base import FilterRule
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress
     from toolformer_ops.on_a_file.partial_file import PartialFile
+    from toolformer_ops.runs.choices import RunChoices
 
 from toolformer_ops.cli.options import (
     Corpus,
@@ -221,12 +222,38 @@ def check(
 ) -> None:
     """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts no run.
 
+    Of a schedule file it says the next five starts, too, and looks at what the file's runs would take.
+
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
     """
     from toolformer_ops.on_a_file.checking import CorpusLook, observations
 
-    choices = run_choices(corpus, tools, model, limit, parameters, field)
+    if corpus.endswith(".toml"):
+        choices = _choices_of_schedule(
+            corpus, ignored=bool(tools or model or limit or field) or parameters != "{}"
+        )
+    else:
+        choices = run_choices(corpus, tools, model, limit, parameters, field)
     print_observations(observations(load_settings(), choices, CorpusLook(), measures_time=measure))
+
+
+def _choices_of_schedule(path: str, *, ignored: bool) -> "RunChoices":
+    """Print when a schedule file starts its runs, and return their parameters.
+
+    Raises:
+        UsageError: `ignored`: parameters were typed that the file has; or the file is no schedule.
+    """
+    import datetime
+
+    from toolformer_ops.airflow_tasks.nights.schedules import load_schedule
+
+    if ignored:
+        raise UsageError(
+            f"{path}: expected no other option beside a schedule file, found some. Write them into the file."
+        )
+    schedule = load_schedule(Path(path))
+    typer.echo(f"next starts: {schedule.starts_after(datetime.datetime.now(datetime.UTC))}")
+    return schedule.run
 
 
 @app.command("preview")

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from toolformer_ops.config import ENV_PREFIX, Settings
-from toolformer_ops.errors import UsageError
+from toolformer_ops.errors import UsageError, expectation
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS, Preset
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
@@ -583,9 +583,9 @@ class RunChoices(
             for item in error.errors():
                 if item["loc"]:
                     field = ".".join(map(str, item["loc"]))
-                    problems.append(f"{field}: {item['msg']} (found {item['input']!r:.80})")
+                    problems.append(f"{field}: {expectation(item)} (found {item['input']!r:.80})")
                 else:  # of several fields, which it names
-                    problems.append(item["msg"].removeprefix("Value error, "))
+                    problems.append(expectation(item))
             raise UsageError(
                 f"run parameters are not valid: {'; '.join(problems)}. See `toolformer-ops parameters`."
             ) from error

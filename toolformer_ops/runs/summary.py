@@ -95,7 +95,7 @@ class BestCall:
         """One line.
 
         As code, and without the characters that end code, name a person in a chat or move a terminal: the
-        text is anybody's.
+        text is untrusted.
         """
         quoted = visible(" ".join(f"{self.text_before}{self.call} {self.text_after}".split()))
         return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
@@ -317,10 +317,9 @@ class RunSummary:
             share_taken = (
                 f" of {self.taken.corpus_documents:,}, by the document limit" if self.taken.is_cut else ""
             )
-            lines += [
-                f"Corpus: {self.documents:,} texts{share_taken} ({', '.join(moves)})",
-                f"Release: {self._release()}",
-            ]
+            lines.append(f"Corpus: {self.documents:,} texts{share_taken} ({', '.join(moves)})")
+            if not self.nothing_released:  # the first line says why there is none
+                lines.append(f"Release: {self._release()}")
         lines += self.approvals
         lines += [f"Warning: {warning}" for warning in self.warnings]
         # 2. What it found.
@@ -435,11 +434,12 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     # 3. What a reader must know.
     checks = database.fetch_all(connection, queries.summary.warnings, run_id=run_id)
     warnings = [f"{row.subject}: {row.message or row.check_name}" for row in checks]
-    warnings += [f"the release lacks {tool}" for tool in run.lacking_tools]
-    if added and not changes.calls(is_added=True):
-        warnings.append(f"{added:,} new documents, but no new kept call")
-    answers = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
     has_no_release = bool(rows) and run.state == SUCCESS and run.release_id is None
+    if not has_no_release:
+        warnings += [f"the release lacks {tool}" for tool in run.lacking_tools]
+        if added and not changes.calls(is_added=True):
+            warnings.append(f"{added:,} new documents, but no new kept call")
+    answers = database.fetch_all(connection, queries.summary.approvals, run_id=run_id)
     # 4. The model, and how it does.
     models = database.fetch_all(connection, queries.summary.model, run_id=run_id)
     scores = database.fetch_all(connection, queries.summary.scores, run_id=run_id)

@@ -20,10 +20,12 @@ from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.nights.schedules import load_schedule
 from toolformer_ops.config import MAX_SHARDS, load_settings
 
+_EXAMPLE_DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
 DOC = """Nightly runs of `annotate_corpus` over one corpus, as the file `{path}` says. docs/nightly.md is the guide.
 
-**How to trigger.** It starts by itself: {starts}. By hand, the form is filled in from the file. One run at a time; of missed
-nights, the last one is caught up.
+**How to trigger.** It starts by itself: {starts}. {example}By hand, the form is filled in from the file. One run at a time; of
+missed nights, the last one is caught up.
 
 **What it costs.** What is new: texts that are in the corpus since the last run, and what another model, index or parameter asks for
 anew. A night with nothing new takes a minute, and no GPU.
@@ -60,10 +62,14 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
     if assets:
         words.append(f"after a new version of {' or '.join(f'`{asset}`' for asset in schedule.after)}")
     described = ", and ".join(words)
+    # Of a fixed day: the page of a DAG must not change with the clock, since each change is a version of the DAG.
+    example = f"Counted from 2026-01-01: {schedule.starts_after(_EXAMPLE_DAY)}. " if schedule.cron else ""
     with DAG(
         schedule.dag_id,
         description=f"{schedule.corpus}, {described}".replace("`", ""),
-        doc_md=DOC.format(path=path, starts=described, text=(content or b"").decode().strip()),
+        doc_md=DOC.format(
+            path=path, starts=described, example=example, text=(content or b"").decode().strip()
+        ),
         schedule=starts,
         catchup=False,
         is_paused_upon_creation=False,  # who puts a file into the folder wants its runs

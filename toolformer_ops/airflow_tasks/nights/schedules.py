@@ -5,19 +5,28 @@ checked by the same model (`runs/choices.py`). `nightly_dag.py` makes the DAGs, 
 shows the files to Airflow; docs/nightly.md is the guide.
 """
 
+import datetime
 import difflib
+import re
 import tomllib
-import zoneinfo
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from toolformer_ops.airflow_tasks.nights.cron import require_cron
+from toolformer_ops.airflow_tasks.nights.cron import next_starts, require_cron, require_time_zone, surprises
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
-from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, expectation
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
@@ -27,8 +36,30 @@ ASSET_NAMES = ("wiki_index",)
 OF_THE_FILE = ("corpus", "model")
 """Choices of a run that are keys of the file itself; the others are in its section `run`."""
 
+
+def _text(pattern: str, expected: str) -> AfterValidator:
+    """Text of this pattern; the message says what is `expected`."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return AfterValidator(check)
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-ConnectionId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,200}$")]
+FileName = Annotated[
+    str,
+    _text(
+        r"[a-z0-9][a-z0-9_-]{0,99}",
+        "a file called by small letters, digits, - and _, such as posts.toml: the DAG has its name",
+    ),
+]
+ConnectionId = Annotated[
+    str, _text(r"[A-Za-z0-9_.-]{1,200}", "the id of a Connection in Airflow, such as smtp_default")
+]
+Email = Annotated[str, _text(r"(?=.{3,254}$)[^@\s,;]+@[^@\s,;]+", "an address, such as ann@example.org")]
 
 
 class Section(BaseModel):
@@ -53,9 +84,7 @@ class Notification(Section):
     Passwords and secret addresses are in Airflow's Connections, not in the file.
     """
 
-    emails: tuple[Annotated[str, Field(pattern=r"^[^@\s,;]+@[^@\s,;]+$", max_length=254)], ...] = Field(
-        default=(), description="Addresses that get a mail."
-    )
+    emails: tuple[Email, ...] = Field(default=(), description="Addresses that get a mail.")
     smtp: ConnectionId = Field(default="smtp_default", description="Connection of the mail server.")
     webhooks: tuple[ConnectionId, ...] = Field(
         default=(),
@@ -69,7 +98,7 @@ class Notification(Section):
 class Schedule(Section):
     """One schedule file."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$", description="Name of the file without .toml.")
+    name: FileName = Field(description="Name of the file without .toml.")
     corpus: str = Field(
         description="An s3:// or file:// address, or an absolute path, of a file or a folder."
     )
@@ -104,6 +133,14 @@ class Schedule(Section):
         """The id of its DAG."""
         return f"{NIGHTLY}{self.name}"
 
+    def starts_after(self, moment: datetime.datetime) -> str:
+        """Return a sentence: the five times after `moment` at which `cron` starts a run, and what may surprise about them."""
+        if self.cron is None:
+            return f"no clock starts it: it waits for {' or '.join(self.after)}"
+        starts = next_starts(self.cron, self.time_zone, moment)
+        times = ", ".join(f"{start:%a %Y-%m-%d %H:%M}" for start in starts)
+        return "; ".join([f"{times} ({self.time_zone})", *surprises(self.cron)])
+
     @field_validator("corpus")
     @classmethod
     def _corpus_is_absolute(cls, corpus: str) -> str:
@@ -121,11 +158,7 @@ class Schedule(Section):
     @field_validator("time_zone")
     @classmethod
     def _time_zone_is_known(cls, time_zone: str) -> str:
-        if time_zone not in zoneinfo.available_timezones():
-            near = difflib.get_close_matches(time_zone, sorted(zoneinfo.available_timezones()), n=1)
-            raise ValueError(
-                f"expected the name of a time zone, such as {near[0] if near else 'Europe/Berlin'}"
-            )
+        require_time_zone(time_zone)
         return time_zone
 
     @field_validator("after")
@@ -243,13 +276,10 @@ def _problems(error: ValidationError) -> list[str]:
                 f"did you mean {near[0]}?" if near else f"known are {', '.join(_KEYS.get(section, ()))}"
             )
             problem = f"unknown key; {suggestion}"
-        elif item["type"] == "missing":
-            problem = "expected this key, found none"
         else:
-            problem = f"{item['msg'].removeprefix('Value error, ')}" + (
-                f" (found {item['input']!r:.80})"
-                if location and not isinstance(item["input"], (dict, BaseModel))
-                else ""
-            )
+            problem = expectation(item)
+            names_a_value = item["type"] != "missing" and not isinstance(item["input"], (dict, BaseModel))
+            if location and names_a_value:
+                problem += f" (found {item['input']!r:.80})"
         problems.setdefault(key or "the file", problem)
     return [f"{key}: {problem}" for key, problem in problems.items()]

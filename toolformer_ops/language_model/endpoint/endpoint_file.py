@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolformer_ops.config import Settings, is_of_deployment
-from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.errors import ConfigurationError, UsageError, expectation
 from toolformer_ops.storage.local_paths import read_beside
 
 PREFIX = "endpoint:"
@@ -113,8 +113,7 @@ def read_endpoint(settings: Settings, proposer: str) -> Endpoint:
         raise ConfigurationError(f"proposer file {path}: expected TOML in UTF-8, found {error}.") from error
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc']))}: {item['msg'].removeprefix('Value error, ')}"
-            for item in error.errors()
+            f"{'.'.join(map(str, item['loc']))}: {expectation(item)}" for item in error.errors()
         )
         raise ConfigurationError(
             f"proposer file {path}: {wrong}. docs/proposers.md lists the keys."

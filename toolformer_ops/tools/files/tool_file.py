@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolformer_ops.call_syntax import TOOL_NAME
-from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.errors import ToolError, UsageError, expectation
 from toolformer_ops.language_model.endpoint.endpoint_file import proposer_files
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.base import ToolSpec
@@ -167,8 +167,7 @@ def read_tool_file(path: Path, kind: type[Parsed]) -> Parsed:
         return kind.model_validate(read_table(path))
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
-            for item in error.errors()
+            f"{'.'.join(map(str, item['loc'])) or 'the file'}: {expectation(item)}" for item in error.errors()
         )
         raise ToolError(f"tool file {path}: {wrong}. docs/own_tools.md lists the keys.") from error
 
