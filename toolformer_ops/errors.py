@@ -212,11 +212,15 @@ class BusyError(ToolformerError):
 
 
 class RejectedInputError(Exception):
-    """One input of many cannot be used; `reason`, in snake_case, is stored or counted."""
+    """One input of many cannot be used; `reason`, in snake_case, is stored or counted.
 
-    def __init__(self, reason: str) -> None:
+    `message` is what was said of it, such as the message of a database; empty where the reason says all.
+    """
+
+    def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.message = message
 
 
 class NoAnswerError(Exception):

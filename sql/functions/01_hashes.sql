@@ -43,7 +43,8 @@ comment on function pruned_row_text is 'A pruned position as stage_ledger.rows_h
 create or replace function result_row_text(result call_results)
     returns text
     language sql stable parallel safe
-    return cast(row(result.input_key, result.input, result.results, result.reason) as text);
+    return cast(row(result.input_key, result.input, result.results, result.reason) as text)
+        || case when result.message <> '' then ' message ' || result.message else '' end;
 comment on function result_row_text is 'A tool''s answer as stage_ledger.rows_hash hashes it.';
 
 -- A row without terms or tokens adds nothing for them.

@@ -188,6 +188,12 @@ from nearest_of_text
 order by keep_threshold - loss_reduction, document_uuid
 limit :at_most
 
+-- name: failures
+-- The reasons for which most calls have no result.
+select tool, reason, message, calls, query
+from why_do_calls_have_no_result(:run_id)
+limit :at_most
+
 -- name: lower_thresholds
 -- By tool, the thresholds that would keep one, ten and a hundred calls; null if so many do not save anything.
 with ranked as (

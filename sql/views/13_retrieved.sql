@@ -1,11 +1,11 @@
 create function retrieved_of(run text default '')
     returns table (
-        run_id text, tool text, tool_version text, query text, passages text[], reason text, result text,
+        run_id text, tool text, tool_version text, query text, passages text[], reason text, message text, result text,
         result_rank integer, calls bigint, texts bigint, kept_calls bigint,
         best_loss_reduction double precision, seconds real, input_key text)
     language sql stable parallel safe
 begin atomic
-    select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, used.result,
+    select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, answer.message, used.result,
            used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, cast(answer.input_key as text) as input_key
     from planned_run(run) chosen
     cross join planned_recipes(planned_run(run)) own_recipes

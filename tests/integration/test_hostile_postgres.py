@@ -171,7 +171,7 @@ HARMLESS = {
     "select stock from products where name = 'kettle'": "667",
     "SELECT stock FROM products WHERE name = 'kettle';": "667",
     "select price from products where name = 'cup'": "3.00",
-    "select name, stock from products order by name": "cup, 12; jug; kettle, 667",
+    "select name, stock from products order by name": "cup, 12; jug, NULL; kettle, 667",
     "select count(*) from products": "3",
     "select avg(price) from products": "11.9166666666667",
     "select round(avg(price), 2) from products": "11.92",

@@ -101,6 +101,7 @@ Calculator|400 / 1400|1|1|1|1.25
 Calculator|520 / 187|1|1|0|
 Calendar|2023-01-30|1|1|0|0.5
 """,
+    "25_why_do_calls_have_no_result": "Calculator|divides_by_zero||1|1|400 / 0\n",
     "24_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5\n",
 }
 """What psql prints for r1, without the tool that has no call, of each that is more than a view; of the
@@ -257,7 +258,7 @@ def test_queries_of_the_ten_questions_find_what_the_database_holds(settings: Set
     why_not, by_chance, errors, left_out, one_text, _ = statements
     assert ("Calculator(400 / 1400)", "kept") in {(row[0], row[2]) for row in _rows(settings, why_not)}
     assert {row[1] for row in _rows(settings, by_chance)} == {"Calculator"}
-    assert _rows(settings, errors) == [("Calculator", "divides_by_zero", 1)]
+    assert _rows(settings, errors) == [("Calculator", "divides_by_zero", "", 1, 1, "400 / 0")]
     reasons = [row[:2] for row in _rows(settings, left_out)]
     assert reasons.count(("Calendar", "no_url")) == 2
     assert reasons.count(("Calculator", "fewer_than_3_numbers")) == 1

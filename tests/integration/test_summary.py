@@ -16,7 +16,13 @@ from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import SuiteScore
 from toolformer_ops.evaluation.store import write_scores
-from toolformer_ops.runs.summary import RunSummary, documents_taken, summarise
+from toolformer_ops.runs.summary import (
+    CountedFailure,
+    NothingReleased,
+    RunSummary,
+    documents_taken,
+    summarise,
+)
 from toolformer_ops.storage import database
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
@@ -272,6 +278,18 @@ def test_a_run_without_a_kept_call_says_so_once(settings: Settings) -> None:
     note = summary_of_run_that_keeps_nothing(settings).as_text()
     told = [line for line in note.splitlines() if "release" in line or "no new kept call" in line]
     assert len(told) == 1
+
+
+def test_a_run_without_a_kept_call_says_what_the_tools_said(settings: Settings) -> None:
+    failure = CountedFailure(
+        "Shop", "query_invalid", "no such column: prise", 50, "SELECT prise FROM products"
+    )
+    nothing = NothingReleased(
+        sampled=50, scored=0, is_nothing_kept=True, nearest=(), thresholds=(), failures=(failure,)
+    )
+    assert nothing.lines(30)[1] == (
+        "Without result: 50 calls of Shop, no such column: prise, such as SELECT prise FROM products"
+    )
 
 
 def test_a_run_that_is_at_work_is_not_said_to_have_kept_nothing(settings: Settings) -> None:

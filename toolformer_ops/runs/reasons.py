@@ -156,6 +156,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "query_result_too_large": "query has too large an answer",
         "query_out_of_memory": "query takes too much memory",
         "query_without_rows": "query finds no row",
+        "query_needs_collation": "query compares by a collation of the database's own program",
         "query_without_value": "query finds no value, only NULL",
         "query_ended_its_process": "query ended the process that ran it",
         "function_failed": "the tool's function raised an error",

@@ -22,6 +22,7 @@ from toolformer_ops.storage import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
 BEST_CALLS = 3
+SHOWN_FAILURES = 3
 SHOWN_BEFORE, SHOWN_AFTER = 60, 30
 """Characters of the text that are shown around a call."""
 SUCCESS = "success"
@@ -158,6 +159,24 @@ class LowerThresholds:
 
 
 @dataclass(frozen=True)
+class CountedFailure:
+    """Calls of a tool that have no result for one reason."""
+
+    tool: str
+    reason: str
+    message: str
+    """What the tool said of them; empty where the reason says all."""
+    calls: int
+    query: str
+    """The first of their inputs."""
+
+    def __str__(self) -> str:
+        """Such as `50 calls of Shop, no such column: prise, such as SELECT prise FROM products`."""
+        said = f"{self.message or title(self.reason)}, such as {self.query:.200}"
+        return f"{_counted(self.calls, 'call')} of {self.tool}, {visible(' '.join(said.split()))}"
+
+
+@dataclass(frozen=True)
 class NothingReleased:
     """Why a run that succeeded has no release, and what would give it one."""
 
@@ -170,6 +189,8 @@ class NothingReleased:
     """Scored calls that come nearest to their tool's threshold, one a text."""
     thresholds: tuple[LowerThresholds, ...]
     """Thresholds of the tools that a lower one would keep calls of."""
+    failures: tuple[CountedFailure, ...]
+    """What most calls without a result have for a reason."""
 
     def lines(self, documents: int) -> list[str]:
         """What a note says of it; `documents` are the run's."""
@@ -178,6 +199,7 @@ class NothingReleased:
             f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, "
             f"{self.scored:,} of them scored"
         ]
+        lines += [f"Without result: {failure}" for failure in self.failures]
         lines += [f"Nearest: {call}" for call in self.nearest]
         if self.thresholds:
             lines.append(f"Thresholds in nats: {'. '.join(map(str, self.thresholds))}")
@@ -484,6 +506,7 @@ def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
     counts = database.fetch_all(connection, queries.summary.scored_by_tool, run_id=run_id)
     nearest = database.fetch_all(connection, queries.summary.nearest_calls, run_id=run_id, at_most=BEST_CALLS)
     lower = database.fetch_all(connection, queries.summary.lower_thresholds, run_id=run_id)
+    failures = database.fetch_all(connection, queries.summary.failures, run_id=run_id, at_most=SHOWN_FAILURES)
     thresholds = [LowerThresholds.of(row) for row in lower]
     return NothingReleased(
         sampled=sum(row.calls for row in counts),
@@ -491,6 +514,7 @@ def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
         is_nothing_kept=kept.kept_nothing,
         nearest=tuple(map(BestCall.of, nearest)),
         thresholds=tuple(threshold for threshold in thresholds if threshold.keeps),
+        failures=tuple(CountedFailure(**row._asdict()) for row in failures),
     )
 
 

@@ -122,8 +122,9 @@ class ExecuteWork(StageWork[CallInputs]):
                 tool_version=self.run.tool_version,
                 input_key=key,
                 input=loaded.inputs[key],
-                # A model that reads or translates may write U+0000, which Postgres cannot store.
+                # What a tool writes may hold U+0000, which Postgres cannot store.
                 results=[escape_control_characters(result)[0] for result in output.results],
+                message=escape_control_characters(output.message)[0],
                 seconds=seconds,
             )
             rows.append(row)

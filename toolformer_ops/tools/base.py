@@ -31,6 +31,7 @@ FilterRule = Literal["paper", "sharp"]
 
 TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
+MOST_MESSAGE_CHARACTERS = 300
 TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
 ARGUMENT = "input"
@@ -124,6 +125,8 @@ class ToolOutput:
 
     results: tuple[str, ...] = ()
     reason: str | None = None
+    message: str = ""
+    """What was said where there is no result, such as `no such column: prise`; empty where the reason says all."""
 
     def __post_init__(self) -> None:
         if bool(self.results) == bool(self.reason):
@@ -135,9 +138,10 @@ class ToolOutput:
         return cls((result,))
 
     @classmethod
-    def none(cls, reason: str) -> "ToolOutput":
-        """No result, and why, in snake_case."""
-        return cls((), reason)
+    def none(cls, reason: str, message: str = "") -> "ToolOutput":
+        """No result, and why, in snake_case; `message` is what was said, on one line."""
+        line = " ".join(message.encode(errors="replace").decode().split())
+        return cls((), reason, line[:MOST_MESSAGE_CHARACTERS])
 
 
 class ToolRunner(Protocol):

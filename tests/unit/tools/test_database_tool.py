@@ -11,7 +11,7 @@ import pytest
 
 from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.databases.database_file import DatabasePart, postgres_address
 from toolformer_ops.tools.databases.database_tool import DatabaseRunner, DatabaseTool, rows_text
@@ -205,10 +205,27 @@ def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop: Path) -> 
     [
         ([["667"]], "667"),
         ([["kettle", "667"]], "kettle, 667"),
-        ([["kettle", None], ["cup", "12"]], "kettle; cup, 12"),
+        ([["Ada", None, "Paris"]], "Ada, NULL, Paris"),
+        ([["Ada", "", "Paris"]], "Ada, , Paris"),
+        ([["kettle"], [None], ["cup"]], "kettle; NULL; cup"),
         ([["a\nb\x1b[31m"]], "a b␛[31m"),
-        ([["one two three four"]], "one two three"),
+        ([["one two three four five six"]], "one two three four five"),
+        ([["Acme Intl. Foods", "3"], ["Bolt Intl. Steel", "4"]], "Acme Intl. Foods, 3"),
+        ([["ab", "1"], ["cd", "2"], ["ef", "3"]], "ab, 1"),
     ],
 )
 def test_rows_are_one_line_within_the_budget(rows: list[list[str | None]], line: str) -> None:
-    assert rows_text(rows, 5 if "four" not in str(rows) else 3) == line
+    assert rows_text(rows, 6 if "Intl." in str(rows) else 5) == line
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([], "query_without_rows"),
+        ([[None, None], [" ", None]], "query_without_value"),
+        ([["Acme Intl. Foods of the North", "3"]], "result_too_long"),
+    ],
+)
+def test_rows_that_are_no_result_have_their_reason(rows: list[list[str | None]], reason: str) -> None:
+    with pytest.raises(RejectedInputError, match=reason):
+        rows_text(rows, 5)

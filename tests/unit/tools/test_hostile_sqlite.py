@@ -126,7 +126,7 @@ HARMLESS = {
     "-- how many\nselect stock from products where name = 'kettle'": "667",
     "select price from products where name = 'kettle'": "24.5",
     "select name, stock from products where name = 'cup'": "cup, 12",
-    "select name, stock from products order by name": "cup, 12; jug; kettle, 667",
+    "select name, stock from products order by name": "cup, 12; jug, NULL; kettle, 667",
     "select sum(stock) from products": "679",
     "select 0.1 + 0.2": "0.3",
     "select 'a;b -- c'": "a;b -- c",

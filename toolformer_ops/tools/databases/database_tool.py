@@ -2,14 +2,15 @@
 
 A call's input is the query as it is, `Shop(SELECT stock FROM products WHERE name = 'kettle')`. It runs in a
 process of its own, reading only (`query_process.py`, `worker.py`). A single value is the result as it is,
-`667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL is no
-value, and a query without any has no result.
+`667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL among
+other values is written; a query that finds nothing else has no result.
 
 When the tool is opened, its tables are compared with those that are recorded. The content of an SQLite file
 is part of the version, so that calls are executed anew when it changes; of a Postgres `revision` says that.
 """
 
 import atexit
+import itertools
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -35,14 +36,14 @@ from toolformer_ops.tools.databases.requests import AwayError, Opened, Opening, 
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.secret_values import without_secrets
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
-from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
+from toolformer_ops.tools.retrieval.sentences import count_tokens, cut_at_sentence_end
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raised when the same query would get another result."""
 QUERY = "query"
 """The one argument of a call."""
@@ -194,7 +195,7 @@ class DatabaseRunner:
             rows = self._process.answer(query)
             return ToolOutput.of(rows_text(rows, self._file.limits.result_tokens))
         except RejectedInputError as error:
-            return ToolOutput.none(error.reason)
+            return ToolOutput.none(error.reason, without_secrets(error.message, self._secrets))
         except (WrongDatabaseError, AwayError) as error:
             raise InfrastructureError(self._told(error, "Is its server up?")) from error
 
@@ -210,21 +211,32 @@ class DatabaseRunner:
 
 
 def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
-    """Rows as one line of at most `tokens` words and punctuation marks.
+    """Rows as one line of at most `tokens` words and punctuation marks: as many whole rows as have room.
+
+    A single value is a text, and ends with its last sentence that has room.
 
     Raises:
-        RejectedInputError: there is no row, no value, or the first value is too long.
+        RejectedInputError: there is no row, no value, or no room for the first row.
     """
     if not rows:
         raise RejectedInputError(reasons.NO_ROWS)
-    lines = [", ".join(filter(None, row)) for row in rows]
-    line = escape_control_characters(" ".join("; ".join(filter(None, lines)).split()))[0]
-    if not line:
+    if not any(value and not value.isspace() for value in itertools.chain.from_iterable(rows)):
         raise RejectedInputError(reasons.NO_VALUE)
-    cut = cut_at_sentence_end(line, tokens)
-    if not cut:
+    lines = [escape_control_characters(_row_text(row))[0] for row in rows]
+    if len(lines) == len(rows[0]) == 1:
+        text = cut_at_sentence_end(lines[0], tokens)
+    else:
+        # A row brings its own tokens, and the semicolon before it.
+        sizes = itertools.accumulate(count_tokens(line) + 1 for line in lines)
+        text = "; ".join(line for line, size in zip(lines, sizes, strict=True) if size - 1 <= tokens)
+    if not text:
         raise RejectedInputError(reasons.TOO_LONG)
-    return cut
+    return text
+
+
+def _row_text(row: Sequence[str | None]) -> str:
+    """The values of a row with commas between them, on one line: `Ada, NULL, Paris`."""
+    return ", ".join("NULL" if value is None else " ".join(value.split()) for value in row)
 
 
 def tables_text(recorded: RecordedTables) -> str:

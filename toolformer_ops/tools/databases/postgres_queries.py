@@ -13,6 +13,7 @@ What the role may not read it cannot read here. A role that may do more than rea
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,17 +60,22 @@ SHOWN_ROWS = 2
 MOST_TABLES = 200
 """Most tables that are read of a database whose tool file names none."""
 
-_LIMITS = b"""
+_SETTINGS = b"""
 select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
     pg_catalog.set_config('lock_timeout', '%(limit)d', true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '%(idle)d', true),
     pg_catalog.set_config('standard_conforming_strings', 'on', true),
     pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
     pg_catalog.set_config('synchronize_seqscans', 'off', true),
-    pg_catalog.set_config('datestyle', 'ISO', true)
+    pg_catalog.set_config('datestyle', 'ISO, MDY', true),
+    pg_catalog.set_config('intervalstyle', 'postgres', true),
+    pg_catalog.set_config('timezone', 'UTC', true),
+    pg_catalog.set_config('lc_numeric', 'C', true),
+    pg_catalog.set_config('lc_time', 'C', true),
+    pg_catalog.set_config('transform_null_equals', 'off', true)
 """
 _RELATIONS = b"""
-select n.nspname, c.relname, pg_catalog.pg_table_is_visible(c.oid), pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+select n.nspname, c.relname, pg_catalog.pg_table_is_visible(c.oid), pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
     pg_catalog.has_table_privilege(c.oid, 'INSERT') or pg_catalog.has_table_privilege(c.oid, 'UPDATE')
         or pg_catalog.has_table_privilege(c.oid, 'DELETE') or pg_catalog.has_table_privilege(c.oid, 'TRUNCATE'),
     c.relispartition
@@ -106,6 +112,14 @@ _LOST_CLASSES = ("08", "57P", "58", "25P03", "53300")
 
 _BUSY = ("starting up", "shutting down", "too many", "connection slots", "recovery")
 """What a server says that refuses now, and may not later."""
+
+
+_FLOATS = frozenset({700, 701})
+_TIMES = frozenset({1114, 1184})
+"""OIDs of types: float4 and float8; timestamps without and with a time zone."""
+_NUMERIC = 1700
+_NO_LENGTH = -1
+"""The modifier of a type that no column's declaration has given a scale."""
 
 
 class _Relation:
@@ -249,6 +263,8 @@ class PostgresQueries:
         limit, most = self._opening.rows + 1, self._opening.bytes
         with self._reading():
             self._take(self._server.prepare(b"", text))
+            columns = self._take(self._server.describe_prepared(b""))
+            kinds = [(columns.ftype(number), columns.fmod(number)) for number in range(columns.nfields)]
             inner = without_last_semicolon(query).encode()
             self._rows(
                 b"declare tool_rows no scroll cursor for select pg_catalog.left("
@@ -257,18 +273,21 @@ class PostgresQueries:
             )
             rows = self._rows(b"fetch forward %d from tool_rows" % limit)
         if len(rows) == limit:
-            raise RejectedInputError(reasons.MANY_ROWS)
+            raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
         if sum(len((row or "").encode()) for (row,) in rows) > most:
             raise RejectedInputError(reasons.TOO_LARGE)
-        return [_values(row or "{}") for (row,) in rows]
+        return [_values(row or "{}", kinds) for (row,) in rows]
 
     @contextlib.contextmanager
     def _reading(self) -> Any:
-        """A transaction that only reads, within the limits of time; it is always rolled back."""
+        """A transaction that only reads, within the limits of time; it is always rolled back.
+
+        What a role may set otherwise and what answers depend on, such as the time zone, is the same for all.
+        """
         milliseconds = int(self._opening.seconds * 1000)
         try:
             self._rows(b"begin transaction isolation level read committed read only")
-            self._rows(_LIMITS % {b"limit": milliseconds, b"idle": milliseconds + 60_000})
+            self._rows(_SETTINGS % {b"limit": milliseconds, b"idle": milliseconds + 60_000})
             yield
         finally:
             with contextlib.suppress(AwayError, RejectedInputError, psycopg.Error):
@@ -294,7 +313,7 @@ class PostgresQueries:
         )
         if not state or (state.startswith(_LOST_CLASSES) and state != "08P01"):
             raise AwayError(" ".join(message.split()) or "the connection was lost")
-        raise RejectedInputError(_reason(state, message))
+        raise RejectedInputError(_reason(state, message), message)
 
 
 def _reason(state: str, message: str) -> str:
@@ -320,19 +339,40 @@ def _quoted(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
-def _values(row: str) -> list[str | None]:
+def _values(row: str, kinds: Sequence[tuple[int, int]]) -> list[str | None]:
     """The values of a row that Postgres wrote as JSON, as texts say them.
 
-    Numbers stay as they are written there.
+    `kinds` are the types of its columns, each with the type's modifier.
     """
-    pairs = json.loads(row, parse_int=str, parse_float=_decimal, object_pairs_hook=list)
-    return [_value(value) for _, value in pairs]
+    pairs = json.loads(row, parse_int=str, parse_float=str, object_pairs_hook=list)
+    return [_column(value, *kind) for (_, value), kind in zip(pairs, kinds, strict=True)]
 
 
-def _decimal(text: str) -> str:
-    """A decimal with as many digits as the database has, unless they are those of a division."""
-    digits = text.lower().partition("e")[0].replace(".", "").lstrip("-0")
-    return text if len(digits) <= 15 else number_text(float(text))
+def _column(value: Any, kind: int, modifier: int) -> str | None:
+    """The value of a column.
+
+    Its declaration gives a numeric its scale; what is computed has digits that no text writes.
+    """
+    text = _value(value)
+    if text is None:
+        return None
+    if kind in _FLOATS and math.isfinite(float(text)):
+        return number_text(float(text))
+    if kind == _NUMERIC and modifier == _NO_LENGTH:
+        return _without_digits_of_a_division(text)
+    return text.replace("T", " ", 1).removesuffix("+00:00") if kind in _TIMES else text
+
+
+def _without_digits_of_a_division(text: str) -> str:
+    """A numeric with all of its digits, but with 15 where it has the scale that a division gives.
+
+    Postgres gives a quotient 16 digits or more, by four: 20 places below 1, 16 below 10^4, 12 below 10^8.
+    Source: `select_div_scale` in src/backend/utils/adt/numeric.c
+    """
+    whole, _, places = text.lstrip("-").partition(".")
+    groups = -1 if whole == "0" else (len(whole) - 1) // 4
+    is_quotient = len(whole) + len(places) > 15 and len(places) >= max(4, 16 - 4 * groups)
+    return number_text(float(text)) if is_quotient else text
 
 
 def _value(value: Any) -> str | None:
@@ -342,6 +382,6 @@ def _value(value: Any) -> str | None:
         parts = []
         for part in value:
             text = f"{part[0]}: {_value(part[1])}" if isinstance(part, tuple) else _value(part)
-            parts.append(text or "")
+            parts.append("NULL" if text is None else text)
         return ", ".join(parts)
     return value if value is None else str(value)

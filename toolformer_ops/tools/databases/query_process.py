@@ -38,7 +38,7 @@ class QueryProcess:
             answer = self._ask(asdict(self._opening), START_SECONDS + 3 * self._opening.seconds)
         except RejectedInputError as error:
             self.process.close()
-            raise AwayError(f"expected its tables, found {error.reason}") from error
+            raise AwayError(f"expected its tables, found {error.message or error.reason}") from error
         return Opened.of(answer["opened"])
 
     def answer(self, query: str) -> list[list[str | None]]:
@@ -66,7 +66,7 @@ class QueryProcess:
         except EndedError as error:
             raise RejectedInputError(reasons.PROCESS_ENDED) from error
         if "reason" in answer:
-            raise RejectedInputError(answer["reason"])
+            raise RejectedInputError(answer["reason"], answer.get("message", ""))
         if "wrong" in answer or "away" in answer:
             self.process.close()
             raise WrongDatabaseError(answer["wrong"]) if "wrong" in answer else AwayError(answer["away"])

@@ -105,13 +105,14 @@ class SqliteQueries:
             self._connection = connection = sqlite3.connect(
                 f"file:{quote(str(path))}?mode=ro", uri=True, timeout=opening.seconds, isolation_level=None
             )
-            connection.text_factory = lambda text: text.decode(errors="replace")
+            connection.text_factory = _utf8
             # A view that calls what no view may call has no columns below, and cannot be offered.
             for pragma in ("query_only = 1", "temp_store = MEMORY", "trusted_schema = 0"):
                 connection.execute(f"pragma {pragma}")
             self._objects = self._read_objects()
-        except sqlite3.Error as error:
-            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found: {error}") from error
+        except (sqlite3.Error, RejectedInputError) as error:
+            said = error.message if isinstance(error, RejectedInputError) else error
+            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found: {said}") from error
         self._columns: dict[str, tuple[tuple[str, str], ...]] = {}
         self._prepare()
         offered = opening.tables or tuple(name for name in self._tables_to_name() if name in self._columns)
@@ -168,7 +169,7 @@ class SqliteQueries:
         except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
             raise self._what_happened(error) from error
         if len(rows) > self._opening.rows:
-            raise RejectedInputError(reasons.MANY_ROWS)
+            raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
         shown = [_texts(row) for row in rows]
         if sum(map(_bytes, shown)) > self._opening.bytes:
             raise RejectedInputError(reasons.TOO_LARGE)
@@ -231,15 +232,19 @@ class SqliteQueries:
     def _what_happened(self, error: Exception) -> Exception:
         """The reason that there is no answer, or that the file cannot be read."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        said = str(error)
         if self._refused is not None:
-            return RejectedInputError(self._refused)
-        if "one statement" in str(error):
+            # Of a function of ours SQLite says only that it raised an exception.
+            return RejectedInputError(self._refused, "" if self._refused == reasons.NOT_REPEATABLE else said)
+        if "one statement" in said:
             return RejectedInputError(reasons.SEVERAL)
         if code in _AWAY:
-            return AwayError(f"{self._path}: {error}")
+            return AwayError(f"{self._path}: {said}")
         if isinstance(error, MemoryError):
             return RejectedInputError(reasons.MEMORY)
-        return RejectedInputError(_REASONS.get(code, reasons.INVALID))
+        if said.startswith("no such collation sequence"):
+            return RejectedInputError(reasons.COLLATION, said)
+        return RejectedInputError(_REASONS.get(code, reasons.INVALID), said)
 
     def _read_objects(self) -> dict[str, str]:
         """Tables and views by name; the tables in which a virtual table keeps its rows are `part of` it."""
@@ -271,6 +276,15 @@ def _reason_of_function(name: str) -> str | None:
     return None if name in FUNCTIONS else reasons.FUNCTION
 
 
+def _utf8(text: bytes) -> str:
+    """A text of the file; SQLite takes bytes of any other encoding for one, too."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        said = f"expected texts in UTF-8, found the bytes {text[:40]!r}"
+        raise RejectedInputError(reasons.NOT_TEXT, said) from error
+
+
 def _texts(row: Sequence[object]) -> list[str | None]:
     """The values of a row as a text says them."""
     return [_text(value) for value in row]
@@ -283,7 +297,7 @@ def _bytes(row: Sequence[str | None]) -> int:
 def _text(value: object) -> str | None:
     """A value of SQLite as a text says it."""
     if isinstance(value, bytes):
-        raise RejectedInputError(reasons.NOT_TEXT)
+        raise RejectedInputError(reasons.NOT_TEXT, "a value is a blob")
     if isinstance(value, float):
         return number_text(value)
     return None if value is None else str(value)

@@ -45,7 +45,7 @@ def main() -> None:
             else:
                 answer = {"rows": queries.answer(json.loads(line))}
         except RejectedInputError as error:
-            answer = {"reason": error.reason}
+            answer = {"reason": error.reason, "message": error.message}
         except MemoryError:
             answer = {"reason": reasons.MEMORY}
         except WrongDatabaseError as error:

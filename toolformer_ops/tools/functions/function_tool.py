@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 """Raised when the same call would get another result."""
 MODULE = "toolformer_ops.tools.functions.worker"
 START_SECONDS = 50.0
@@ -160,7 +160,7 @@ class FunctionRunner:
             answer = self._process.ask(self._tool.arguments(call_input))
             if "raised" in answer:
                 self._log_failure(call_input, answer["raised"])
-                return ToolOutput.none(FAILED)
+                return ToolOutput.none(FAILED, answer["raised"])
             if "wrong_arguments" in answer:
                 return ToolOutput.none("argument_not_of_the_schema")
             return ToolOutput.of(result_text(answer["result"], self._tool.file.limits.result_tokens))

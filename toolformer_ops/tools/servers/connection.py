@@ -201,8 +201,9 @@ class Connection:
             if code in {None, CONNECTION_CLOSED} or _status(error) is not None:
                 await asyncio.sleep(STDERR_SECONDS)
                 raise NoAnswerError(FAILED, self._with_last_lines(_message(error))) from error
-            logger.warning("%s: the server refused a request: %.200r", self._file.name, str(error))
-            raise RejectedInputError(REFUSED) from error
+            said = self.without_secrets(str(error))
+            logger.warning("%s: the server refused a request: %.200r", self._file.name, said)
+            raise RejectedInputError(REFUSED, said) from error
 
     def told(self, what: str, remedy: str) -> str:
         """An error message: the tool, what was expected and found, the server's last lines, the remedy.
@@ -211,11 +212,15 @@ class Connection:
         """
         return f"tool {self._file.name}: {self._with_last_lines(what)}. {remedy}."
 
+    def without_secrets(self, text: str) -> str:
+        """The text with names instead of secrets."""
+        return without_secrets(text, self._secrets)
+
     def _with_last_lines(self, text: str) -> str:
         """The text with the server's last lines on stderr, and names instead of secrets."""
         lines = " | ".join(self._last_lines)
         text += f"; its last lines on stderr: {lines}" if lines else ""
-        return without_secrets(text, self._secrets)
+        return self.without_secrets(text)
 
 
 def ask_server(file: ServerToolFile, folder: Path) -> ServerTool:

@@ -208,7 +208,7 @@ class ServerRunner:
                 try:
                     return await self._answer(call_input)
                 except RejectedInputError as error:
-                    return ToolOutput.none(error.reason)
+                    return ToolOutput.none(error.reason, error.message)
 
         tasks = [asyncio.create_task(answer(item)) for item in inputs]
         try:
@@ -256,19 +256,17 @@ class ServerRunner:
             logger.warning(
                 "%s: no answer to %.80r after %d tries: %s", file.name, call_input, self._limits.tries, error
             )
-            return ToolOutput.none(error.reason)
+            return ToolOutput.none(error.reason, str(error))
         self._failures = 0
         # 4. One line.
         if result.is_error:
+            said = (await self._connected()).without_secrets(texts_of(result))
             self._refusals += 1
             if self._refusals <= LOGGED_REFUSALS:
                 logger.warning(
-                    "%s: the server answers %.80r with an error: %.200r",
-                    file.name,
-                    call_input,
-                    texts_of(result),
+                    "%s: the server answers %.80r with an error: %.200r", file.name, call_input, said
                 )
-            raise RejectedInputError(REFUSED)
+            raise RejectedInputError(REFUSED, said)
         return ToolOutput.of(result_line(result, file.result, self._limits.result_tokens))
 
     async def _wait_for_turn(self) -> None:
