@@ -23,7 +23,6 @@ from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.call_results import keep_results
 from toolformer_ops.storage.database import TableRow
-from toolformer_ops.storage.record_rules import escape_control_characters
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 
 MOST_DOCUMENTS = 128
@@ -122,9 +121,8 @@ class ExecuteWork(StageWork[CallInputs]):
                 tool_version=self.run.tool_version,
                 input_key=key,
                 input=loaded.inputs[key],
-                # What a tool writes may hold U+0000, which Postgres cannot store.
-                results=[escape_control_characters(result)[0] for result in output.results],
-                message=escape_control_characters(output.message)[0],
+                results=list(output.results),
+                message=output.message,
                 seconds=seconds,
             )
             rows.append(row)

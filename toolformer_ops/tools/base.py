@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.records import Document
+from toolformer_ops.storage.record_rules import escape_control_characters
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -131,6 +132,8 @@ class ToolOutput:
     def __post_init__(self) -> None:
         if bool(self.results) == bool(self.reason):
             raise ValueError(f"expected results or a reason, found {self.results!r} and {self.reason!r}")
+        object.__setattr__(self, "results", tuple(map(_as_text, self.results)))
+        object.__setattr__(self, "message", _as_text(self.message))
 
     @classmethod
     def of(cls, result: str) -> "ToolOutput":
@@ -140,8 +143,7 @@ class ToolOutput:
     @classmethod
     def none(cls, reason: str, message: str = "") -> "ToolOutput":
         """No result, and why, in snake_case; `message` is what was said, on one line."""
-        line = " ".join(message.encode(errors="replace").decode().split())
-        return cls((), reason, line[:MOST_MESSAGE_CHARACTERS])
+        return cls((), reason, " ".join(message.split())[:MOST_MESSAGE_CHARACTERS])
 
 
 class ToolRunner(Protocol):
@@ -242,6 +244,12 @@ class Tool:
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
         """One output an input, in order; only of a tool that does not override `open`."""
         raise NotImplementedError(f"{type(self).__name__} overrides neither `run` nor `open`")
+
+
+def _as_text(said: str) -> str:
+    """What a tool said without control characters and without halves of surrogate pairs, which Postgres cannot store."""
+    whole = said.encode("utf-8", "replace").decode("utf-8")
+    return escape_control_characters(whole)[0]
 
 
 def load_prompt(path: Path, tool: str | None = None) -> str:

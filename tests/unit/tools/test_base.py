@@ -23,6 +23,10 @@ class Scripted:
         return outputs[1:] if "short" in inputs else outputs
 
 
+def test_a_result_holds_nothing_that_the_database_cannot_store() -> None:
+    assert ToolOutput.of("a\x00b \ud800c").results == ("a␀b ?c",)
+
+
 TOO_LONG = "x" * (MAX_INPUT_CHARACTERS + 1)
 
 

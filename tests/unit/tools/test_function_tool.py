@@ -1,5 +1,6 @@
 """The tool of a function: which arguments it has, what becomes of what it returns, raises or prints, and what a wrong file says."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from toolformer_ops.tools.functions.function_tool import FunctionRunner, Functio
 
 FACTS = '''
 """Facts for tests."""
-import os, sys, time
+import json, os, subprocess, sys, time
 from datetime import date
 from typing import Literal
 
@@ -37,6 +38,41 @@ def height(mountain: str) -> object:
         "lines": "a\\nb\\x1b[31m", "long": "word " * 500,
     }
     return values[mountain]
+
+def hostile(what: str) -> object:
+    """Does what a tool should not do, and then answers."""
+    if what == "fork":
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+        return "parent" if child else "child"
+    if what == "fork that goes on":
+        return "parent" if os.fork() else time.sleep(600)
+    if what == "write":
+        for descriptor in range(3, 20):
+            try:
+                os.write(descriptor, b'{"number": 1, "answer": {"result": "forged"}}')
+            except OSError:
+                pass
+    if what == "print":
+        print("printed")
+        sys.stdout.write("written")
+        sys.stdout.flush()
+        return sys.stdin.read()
+    if what.startswith("children"):
+        children = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+        with open("children.txt", "w") as file:
+            file.write(" ".join(str(child.pid) for child in children))
+        if what == "children, late":
+            time.sleep(600)
+        if what == "children, then gone":
+            os._exit(3)
+    values = {
+        "surrogate": "half \\ud800 a pair", "object": object(), "objects": [1, {"a": object()}],
+        "generator": (n for n in "ab"), "bytes": b"ab", "set": {"c", "a", "b"}, "numbers": {10, 9},
+        "deep": json.loads("[" * 500 + "]" * 500),
+    }
+    return values.get(what, what)
 
 def days(start: date, count: int, unit: Literal["day", "week"] = "day") -> str:
     return f"{type(start).__name__} {start} {count} {unit}"
@@ -114,6 +150,61 @@ def test_after_a_function_that_ends_its_process_the_next_call_has_its_result(
     assert ask(runner, "die", "Eiger") == ["function_ended_its_process", "3967"]
 
 
+HOSTILE = {
+    "write": "write",
+    "fork": "parent",
+    "fork that goes on": "parent",
+    "print": "empty_result",
+    "surrogate": "half ? a pair",
+    "object": "result_not_text",
+    "objects": "result_not_text",
+    "generator": "result_not_text",
+    "bytes": "result_not_text",
+    "set": "a, b, c",
+    "numbers": "9, 10",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_function_answers_no_other_question(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner], what: str
+) -> None:
+    runner = opened(function_tool(tmp_path, "hostile"))
+    assert ask(runner, what, "second", "third") == [HOSTILE[what], "second", "third"]
+
+
+LEFT_CHILDREN = {
+    "children, late": "timed_out",
+    "children, then gone": "function_ended_its_process",
+    "children": "children",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_CHILDREN)
+def test_no_child_of_a_function_outlives_its_process(
+    tmp_path: Path, opened: Callable[[Path], FunctionRunner], what: str
+) -> None:
+    runner = opened(function_tool(tmp_path, "hostile", limits="seconds = 2"))
+    assert ask(runner, what) == [LEFT_CHILDREN[what]]
+    runner.close()
+    children = (tmp_path / "children.txt").read_text().split()
+    assert [child for child in children if is_running(child)] == []
+
+
+def is_running(process_id: str, seconds: float = 5.0) -> bool:
+    """Whether the process still runs after so many seconds; one that nobody waits for has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return False
+        if state == "Z":
+            return False
+        time.sleep(0.05)
+    return True
+
+
 def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path], FunctionRunner]) -> None:
     path = function_tool(tmp_path, "days")
     outcomes = {
@@ -142,7 +233,7 @@ def test_an_argument_without_a_type_is_a_text(
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("depth", "expected a function depth in .*, found days, height"),
+        ("depth", "expected a function depth in .*, found days, height, hostile"),
         ("several", r"expected arguments with names of several, found \*names"),
         (
             "of_a_type_that_is_none",

@@ -27,7 +27,7 @@ QUESTIONS = {
         },
         ENDLESS_QUERY,
     ),
-    "functions": ({"path": "slow.py", "function": "wait", "seconds": 0.1}, {"a": "b"}),
+    "functions": ({"path": "slow.py", "function": "wait"}, {"a": "b"}),
 }
 """What a process is told when it starts, and what it then works on for hours."""
 
@@ -36,7 +36,10 @@ QUESTIONS = {
 def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path: Path, kind: str) -> None:
     sqlite3.connect(tmp_path / "a.db").execute("create table a (b text)").connection.close()
     (tmp_path / "slow.py").write_text(SLOW)
-    program = f"from toolformer_ops.tools.{kind} import worker; worker.ALARM_SECONDS = 3.0; worker.main()"
+    program = (
+        "from toolformer_ops.tools.files import line_process; line_process.ALARM_SECONDS = 3.0; "
+        f"from toolformer_ops.tools.{kind} import worker; worker.main()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=tmp_path,
@@ -47,9 +50,11 @@ def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path: Path, kind:
     assert process.stdin is not None
     assert process.stdout is not None
     opening, question = QUESTIONS[kind]
-    process.stdin.write(json.dumps(opening).encode() + b"\n")
+    asked = {"number": 1, "seconds": 0.1, "question": opening}
+    process.stdin.write(json.dumps(asked).encode() + b"\n")
+    assert process.stdout.readline() == b"\n"
     assert process.stdout.readline() != b""
-    process.stdin.write(json.dumps(question).encode() + b"\n")
+    process.stdin.write(json.dumps({**asked, "question": question}).encode() + b"\n")
     assert process.wait(60) == -signal.SIGALRM
     process.stdin.close()
     process.stdout.close()

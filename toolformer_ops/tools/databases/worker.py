@@ -1,26 +1,20 @@
 """The process that runs the queries of a tool: `python -I -m toolformer_ops.tools.databases.worker`.
 
-It reads one JSON object a line from stdin, first an `Opening`, then queries, and answers each with one on
-stdout. Its memory and the files that it may write are limited before it opens anything; it has no
-environment but the search path for programs. It ends with its parent, whose pipe closes, and an alarm ends it
-within a query that goes on though its parent was killed.
+It is asked an `Opening` first, then queries (`line_process.py`). Its memory and the files that it may write are
+limited before it opens anything; it has no environment but the search path for programs.
 """
 
-import json
 import resource
-import signal
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from toolformer_ops.errors import RejectedInputError, lacking_package
 from toolformer_ops.tools.databases import reasons
 from toolformer_ops.tools.databases.requests import AwayError, Opening, Queries, WrongDatabaseError
+from toolformer_ops.tools.files.line_process import answer_lines
 
 MOST_MEMORY_BYTES = 2**30
 """Address space of the process, in which Python and a driver take a tenth."""
-ALARM_SECONDS = 60.0
-"""Given to a query beyond its limit, and to the start; the parent ends the process long before."""
 MOST_FILE_BYTES = 2**20
 """Longest file that it may write: SQLite's index of a write-ahead log, and nothing else."""
 
@@ -31,36 +25,32 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
     queries: Queries | None = None
-    seconds = 0.0
-    for line in sys.stdin:
-        signal.setitimer(
-            signal.ITIMER_REAL, seconds + ALARM_SECONDS
-        )  # it ends the process, also within SQLite
+
+    def answer(question: Any) -> dict[str, Any]:
+        nonlocal queries
         try:
             if queries is None:
-                opening = Opening.of(json.loads(line))
-                seconds = opening.seconds
-                queries = _opened(opening)
-                answer: dict[str, Any] = {"opened": asdict(queries.describe())}
+                queries = _opened(Opening.of(question))
+                reply: dict[str, Any] = {"opened": asdict(queries.describe())}
             else:
-                answer = {"rows": queries.answer(json.loads(line))}
+                reply = {"rows": queries.answer(question)}
         except RejectedInputError as error:
-            answer = {"reason": error.reason, "message": error.message}
+            reply = {"reason": error.reason, "message": error.message}
         except MemoryError:
-            answer = {"reason": reasons.MEMORY}
+            reply = {"reason": reasons.MEMORY}
         except WrongDatabaseError as error:
-            answer = {"wrong": str(error)}
+            reply = {"wrong": str(error)}
         except AwayError as error:
-            answer = {"away": str(error)}
+            reply = {"away": str(error)}
         except ModuleNotFoundError as error:
-            answer = {"wrong": str(lacking_package(error) or error)}
+            reply = {"wrong": str(lacking_package(error) or error)}
         except Exception as error:
             if queries is not None:
                 raise  # what a query breaks ends with this process
-            answer = {"wrong": f"expected its tables, found {type(error).__name__}: {error}"}
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+            reply = {"wrong": f"expected its tables, found {type(error).__name__}: {error}"}
+        return reply
+
+    answer_lines(answer)
 
 
 def _opened(opening: Opening) -> Queries:

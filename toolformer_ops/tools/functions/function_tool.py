@@ -45,6 +45,7 @@ START_SECONDS = 50.0
 """Longest import of the file and of what it imports."""
 LOGGED_FAILURES = 5
 FAILED = "function_failed"
+NOT_TEXT = "result_not_text"
 PROCESS_ENDED = "function_ended_its_process"
 
 
@@ -163,6 +164,8 @@ class FunctionRunner:
                 return ToolOutput.none(FAILED, answer["raised"])
             if "wrong_arguments" in answer:
                 return ToolOutput.none("argument_not_of_the_schema")
+            if "no_text" in answer:
+                return ToolOutput.none(NOT_TEXT)
             return ToolOutput.of(result_text(answer["result"], self._tool.file.limits.result_tokens))
         except RejectedInputError as error:
             return ToolOutput.none(error.reason)
@@ -194,11 +197,7 @@ class FunctionProcess:
             ToolError: the function cannot be a tool.
         """
         self._process.start()
-        question = {
-            "path": str(self._path),
-            "function": self._file.function.name,
-            "seconds": self._file.limits.seconds,
-        }
+        question = {"path": str(self._path), "function": self._file.function.name}
         try:
             answer = self._process.ask(question, START_SECONDS)
         except LateError as error:

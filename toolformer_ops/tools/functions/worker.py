@@ -1,17 +1,14 @@
 """The process that runs the function of a tool: `python -I -m toolformer_ops.tools.functions.worker`.
 
-It reads one JSON object a line from stdin, first the path of the file and the name of the function, then the
-arguments of calls, and answers each with one on stdout. What the function prints goes nowhere. It has the
-environment of `line_process.py` and the secrets of its tool file. It ends with its parent, whose pipe closes,
-and an alarm ends it within a call that goes on though its parent was killed.
+It is asked the path of the file and the name of the function first, then the arguments of calls
+(`line_process.py`). What the function prints goes nowhere. It has a bare environment and the secrets of its tool
+file.
 """
 
-import contextlib
 import importlib.util
 import inspect
 import json
-import os
-import signal
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +16,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-ALARM_SECONDS = 60.0
-"""Given to a call beyond its limit, and to the import; the parent ends the process long before."""
+from toolformer_ops.tools.files.line_process import answer_lines
+
 MESSAGE_CHARACTERS = 300
 """Longest error of the function that is told."""
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+>")
+"""In what Python writes of an object that says nothing of itself; it is another in each process."""
+
+
+class NoTextError(Exception):
+    """The function returns an object that no text can say."""
 
 
 class WrongFunctionError(Exception):
@@ -57,8 +61,9 @@ class Function:
             return {"wrong_arguments": True}
         values = {name: getattr(checked, name) for name in type(checked).model_fields}
         try:
-            with contextlib.redirect_stdout(None):
-                return {"result": json.loads(json.dumps(self.function(**values), default=str))}
+            return {"result": json.loads(json.dumps(self.function(**values), default=_plain))}
+        except NoTextError:
+            return {"no_text": True}
         except Exception as error:  # it may raise anything
             said = f"{type(error).__name__}: {error}"
             return {"raised": said[:MESSAGE_CHARACTERS]}
@@ -66,26 +71,33 @@ class Function:
 
 def main() -> None:
     """Import the function, and answer until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what libraries below Python write is no answer
     function: Function | None = None
-    seconds = 0.0
-    for line in sys.stdin:
-        question = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, seconds + ALARM_SECONDS)
-        if function is None:
-            seconds = question["seconds"]
-            try:
-                with contextlib.redirect_stdout(None):
-                    function = Function(Path(question["path"]), question["function"])
-                answer = function.describe()
-            except WrongFunctionError as error:
-                answer = {"wrong": str(error)}
-        else:
-            answer = function.answer(question)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        nonlocal function
+        if function is not None:
+            return function.answer(question)
+        try:
+            function = Function(Path(question["path"]), question["function"])
+        except WrongFunctionError as error:
+            return {"wrong": str(error)}
+        return function.describe()
+
+    answer_lines(answer)
+
+
+def _plain(value: object) -> object:
+    """What JSON can write of an object: a set in order, else its text.
+
+    Raises:
+        NoTextError: it is bytes, or its text has an address in memory.
+    """
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=lambda item: (type(item).__name__, item))
+    text = str(value)
+    if isinstance(value, bytes | bytearray) or _ADDRESS.search(text):
+        raise NoTextError
+    return text
 
 
 def _imported(path: Path, name: str) -> Callable[..., Any]:

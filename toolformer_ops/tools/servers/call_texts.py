@@ -156,7 +156,7 @@ def result_line(result: Any, template: str, tokens: int) -> str:
             raise RejectedInputError("result_not_text" if holds_more else EMPTY)
     except RecursionError as error:  # lists in lists, as deep as a hostile server likes
         raise RejectedInputError(TOO_LONG) from error
-    text = text[: tokens * MOST_CHARACTERS_A_WORD].encode(errors="replace").decode()
+    text = text[: tokens * MOST_CHARACTERS_A_WORD]
     line = escape_control_characters(" ".join(text.split()))[0]
     if not line:
         raise RejectedInputError(EMPTY)
