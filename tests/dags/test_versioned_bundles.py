@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tests.dags.conftest import dags_of
 from tests.dags.test_schedules import written
 from tests.tool_files import forget_tools, write_tool
-from toolformer_ops.airflow_tasks.bundles import dag_tools
+from toolformer_ops.airflow_tasks.bundles import dag_tools, schedule_bundle
 from toolformer_ops.airflow_tasks.bundles.dag_tools import look_for_tools
 from toolformer_ops.airflow_tasks.bundles.dags_bundle import DagsBundle
 from toolformer_ops.airflow_tasks.bundles.schedule_bundle import ScheduleBundle
@@ -86,6 +86,23 @@ def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
     installed = (SHIPPED / "dags" / "annotate_corpus.py").read_text()
     assert (worker.path / "annotate_corpus.py").read_text() == installed
     assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
+
+
+@pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
+def test_a_night_of_an_earlier_package_has_a_dag_file_of_this_one(
+    bundle: Bundles, schedules: Path, monkeypatch: pytest.MonkeyPatch, is_made_before: bool
+) -> None:
+    written(schedules)
+    with monkeypatch.context() as patch:
+        moved = "from toolformer_ops.airflow_tasks.a_module_that_moved import nightly_dag\n"
+        patch.setattr(schedule_bundle, "DAG_FILE", moved + schedule_bundle.DAG_FILE)
+        version = version_of(bundle(kind=ScheduleBundle))
+        if is_made_before:
+            bundle(version, machine="worker", kind=ScheduleBundle).initialize()
+    worker = bundle(version, machine="worker", kind=ScheduleBundle)
+    worker.initialize()
+    assert dags_of(worker).import_errors == {}
+    assert list(dags_of(worker).dags) == ["nightly_posts"]
 
 
 def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle: Bundles, tools_dir: Path) -> None:

@@ -6,9 +6,8 @@ this package, and a file of an earlier package may not fit it.
 
 from pathlib import Path
 
-from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle, content_hash
 from toolformer_ops.config import SHIPPED
-from toolformer_ops.storage.shared_files import replace_file
 
 
 class DagsBundle(VersionedBundle):
@@ -25,16 +24,9 @@ class DagsBundle(VersionedBundle):
             content or b""
         ).decode()
 
-    def initialize(self) -> None:
-        """Make the DAG files, and of a version that another package made, make them anew.
-
-        Raises as its base class.
-        """
-        super().initialize()
-        for target in self.path.glob("*.py") if self.version else ():
-            _, text = self.dag_file(target.name, target.read_bytes())
-            if target.read_text(encoding="utf-8") != text:
-                replace_file(target, text)
+    def package_hash(self) -> str:
+        """The hash of the installed files."""
+        return content_hash(self.sources())
 
 
 def _installed_folder() -> Path:

@@ -6,7 +6,7 @@ for all schedules would not do. A DAG file holds the content of its schedule fil
 
 from pathlib import Path
 
-from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle
+from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, VersionedBundle, content_hash
 from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
@@ -49,3 +49,7 @@ class ScheduleBundle(VersionedBundle):
             module=__name__, path=str(folder / f"{name}.toml"), content=lines or repr(content)
         )
         return f"{name}.py", text
+
+    def package_hash(self) -> str:
+        """The hash of the text around a schedule's content."""
+        return content_hash({__name__: DAG_FILE.encode()})

@@ -21,6 +21,8 @@ from toolformer_ops.storage.shared_files import replace_file
 
 Contents = dict[str, bytes | None]
 """The files that make a version, by name; None for a file that may not be read, which no version holds."""
+_PACKAGE_FILE = "package.txt"
+"""In the folder of a version: `package_hash` of the package that made its DAG files."""
 
 
 class VersionedBundle(BaseDagBundle):
@@ -37,6 +39,10 @@ class VersionedBundle(BaseDagBundle):
     def dag_file(self, name: str, content: bytes | None) -> tuple[str, str]:
         """The name and the text of the DAG file of one of them."""
 
+    @abstractmethod
+    def package_hash(self) -> str:
+        """The hash of what the text of a DAG file follows from beside its source: another package may have another."""
+
     @property
     def path(self) -> Path:
         """The folder with the DAG files."""
@@ -44,10 +50,12 @@ class VersionedBundle(BaseDagBundle):
 
     def get_current_version(self) -> BundleVersion:
         """The hash of all files; of those that were looked at last."""
-        return BundleVersion(self.version or self._newest or _version(self._contents()))
+        return BundleVersion(self.version or self._newest or content_hash(self._contents()))
 
     def initialize(self) -> None:
         """Make the DAG files; those of a version, which many tasks ask for at once, by the first of them.
+
+        Those of a version that another package made are made anew: they may import modules that moved since.
 
         Raises:
             ConfigurationError: the version was never stored.
@@ -55,7 +63,7 @@ class VersionedBundle(BaseDagBundle):
         """
         if self.version is None:
             self.refresh()
-        elif not self.path.is_dir():
+        elif not self._is_of_this_package(self.path):
             rows = database.fetch_all(
                 database.connect(load_settings()), queries.bundles.files, version=self.version
             )
@@ -66,10 +74,13 @@ class VersionedBundle(BaseDagBundle):
                     "Airflow's newest version of the DAG."
                 )
             self.versions_dir.mkdir(parents=True, exist_ok=True)
+            contents: Contents = {row.name: bytes(row.content) for row in rows}
             with self.lock(), tempfile.TemporaryDirectory(dir=self.versions_dir) as folder:
-                if not self.path.is_dir():
+                if self.path.is_dir():  # a task may read it, so each file is replaced in its place
+                    self._write(contents, self.path)
+                else:
                     unfinished = Path(folder) / self.version
-                    self._write({row.name: bytes(row.content) for row in rows}, unfinished)
+                    self._write(contents, unfinished)
                     unfinished.rename(self.path)
         super().initialize()
 
@@ -84,7 +95,7 @@ class VersionedBundle(BaseDagBundle):
             again.
         """
         contents = self._contents()
-        version = _version(contents)
+        version = content_hash(contents)
         if version != self._newest:
             with database.transaction(database.connect(load_settings())) as connection:
                 for name, content in contents.items():
@@ -103,8 +114,15 @@ class VersionedBundle(BaseDagBundle):
     def _contents(self) -> Contents:
         return {**self.sources(), TOOLS_FILE: to_json(look_for_tools())}
 
+    def _is_of_this_package(self, folder: Path) -> bool:
+        package = folder / _PACKAGE_FILE
+        return package.exists() and package.read_text(encoding="utf-8") == self.package_hash()
+
     def _write(self, contents: Contents, folder: Path) -> set[str]:
-        """Write the files that are not there as they should be; returns the names of all."""
+        """Write the files that are not there as they should be; returns the names of all.
+
+        The file that says which package made them is the last.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         texts = {TOOLS_FILE: (contents.get(TOOLS_FILE) or b"").decode()}
         for name, content in contents.items():
@@ -113,6 +131,7 @@ class VersionedBundle(BaseDagBundle):
                 texts[file_name] = text
         if not texts[TOOLS_FILE]:  # a version from before tools were part of it
             del texts[TOOLS_FILE]
+        texts[_PACKAGE_FILE] = self.package_hash()
         for file_name, text in texts.items():
             target = folder / file_name
             if not target.exists() or target.read_text(encoding="utf-8") != text:
@@ -120,7 +139,7 @@ class VersionedBundle(BaseDagBundle):
         return set(texts)
 
 
-def _version(contents: Mapping[str, bytes | None]) -> str:
+def content_hash(contents: Mapping[str, bytes | None]) -> str:
     """16 hexadecimal digits that follow from the names and the contents."""
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
