@@ -44,6 +44,7 @@ from toolformer_ops.evaluation.running import ShareCorrect
 from toolformer_ops.evaluation.store import write_inputs, write_scores
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.release.format import CallSpan, ReleasedText, read_release, write_texts
+from toolformer_ops.runs import recipes
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -1053,6 +1054,23 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
     assert "expected loss_with_result " in found_with_sample()
     state.change(changed.format("+ 0.01", "[2] = token_log_probabilities[3][2] - 0.0375"))
     assert "expected token_log_probabilities " in found_with_sample()
+
+
+def test_calls_of_another_version_of_the_code_are_not_compared_with_those_of_this_one(
+    state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    state.change(
+        "*update call_losses set loss_with_result = loss_with_result + 1, token_log_probabilities = null"
+    )
+    state.change("*update stage_ledger set rows_hash = null where stage = 'score'")
+    monkeypatch.setattr(recipes, "SCORING_VERSION", recipes.SCORING_VERSION + 1)
+    outcome = state.audit(sample=1000)
+    [again] = [check for check in outcome.checks if check.name == "calls computed again"]
+    assert (again.findings, again.unprovable) == (0, again.items)
+    assert (
+        "expected recipes of this code and this deployment, found others from the stage score on"
+        in caplog.text
+    )
 
 
 def test_the_command_ends_with_3_where_something_is_wrong(

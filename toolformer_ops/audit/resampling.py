@@ -18,13 +18,15 @@ from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
-from toolformer_ops.runs.run_tools import Shard, load_run_tool
+from toolformer_ops.runs.recipes import tool_recipes
+from toolformer_ops.runs.run_tools import RunTool, Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import FilterWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork
 from toolformer_ops.stages.scoring import ScoreWork
 from toolformer_ops.storage import database, queries
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ def resampling_check(calls: int, seed: str) -> Check:
         share = math.ceil(calls / len(tools))
         try:
             return _compute_again(auditing, tools[recipe_id], share, seed)
-        except UsageError as error:  # its model or index is another one by now, or gone
+        except UsageError as error:  # its code, model or index is another one by now, or gone
             logger.warning("calls of %s are not computed again: %s", tools[recipe_id].tool, error)
             return Page(items=share, unprovable=share)
 
@@ -78,6 +80,7 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
     tool = get_tool(run_row.tool)
     with database.transaction(auditing.engine) as connection:
         run = load_run_tool(connection, run_row.run_id, run_row.tool)
+        _require_recipes_of_this_code(auditing, run, tool)
         rows = database.fetch_all(
             connection,
             queries.resampling.documents,
@@ -147,6 +150,30 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
             if table == "call_losses":
                 page.items = len(stored)
     return page
+
+
+def _require_recipes_of_this_code(auditing: Auditing, run: RunTool, tool: Tool) -> None:
+    """Check that this code would write the rows of the run's recipes: that of another version writes other rows.
+
+    Raises:
+        UsageError: it would write those of other recipes.
+    """
+    recipes = tool_recipes(
+        spec=tool.spec,
+        prompt_text=tool.prompt,
+        tool_version=run.tool_version,
+        model_identity=run.model_identity,
+        dtype=auditing.settings.dtype,
+        choices=run.choices,
+        chained_release=run.chained_release_id,
+        proposer_identity=run.proposer_identity,
+    )
+    others = [recipe.stage for recipe in recipes if recipe.recipe_id != run.recipe_of(recipe.stage)]
+    if others:
+        raise UsageError(
+            f"expected recipes of this code and this deployment, found others from the stage {others[0]} on, "
+            f"in run {run.run_id}. Audit it with the version of the package that made it."
+        )
 
 
 def _key_values(row: Mapping[str, Any], key: Sequence[str]) -> tuple[Any, ...]:
