@@ -1,10 +1,16 @@
 """Files that processes share: replaced whole, and locked."""
 
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.config import REPOSITORY
+from toolformer_ops.storage import shared_files
+from toolformer_ops.storage.shared_files import locked, replace_file
 
 
 def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
@@ -22,3 +28,53 @@ def test_a_failed_replacement_leaves_the_old_file_alone(tmp_path: Path) -> None:
         replace_file(path, "\ud800")
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from toolformer_ops.storage.shared_files import locked
+with locked(Path(sys.argv[1]), "nobody"):
+    print("locked", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[Callable[[float], subprocess.Popen[str]]]:
+    """Starts a process that holds the lock file `lock` for so many seconds."""
+    processes = []
+
+    def start(seconds: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD, str(tmp_path / "lock"), str(seconds)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def test_a_stopped_process_loses_its_lock(
+    tmp_path: Path, holder: Callable[[float], subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(shared_files, "LOOK_SECONDS", 0.1)
+    frozen = holder(3600)
+    frozen.send_signal(signal.SIGSTOP)
+    with locked(tmp_path / "lock", "another process trains"):
+        assert frozen.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_works_keeps_its_lock_however_long_another_waits(
+    tmp_path: Path, holder: Callable[[float], subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_files, "STOPPED_SECONDS", 0.2)
+    monkeypatch.setattr(shared_files, "LOOK_SECONDS", 0.1)
+    working = holder(1)
+    with locked(tmp_path / "lock", "another process trains"):
+        assert working.wait() == 0
