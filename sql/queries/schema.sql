@@ -74,7 +74,8 @@ insert into schema_files (name, sha256) values (:name, :sha256)
 
 -- name: dependent_views
 -- Views of people, and functions with a body that Postgres knows, that stand on our views and examples, and (with_tables) on our tables and functions: each
--- before those that stand on it, with the statements that make it again. What else stands on them is a row without kind.
+-- before those that stand on it, with the statements that make it again. What else stands on them is a row without kind, also what is in a schema
+-- that this role may not build in.
 with recursive ours as (
     select cast(cast('pg_class' as regclass) as oid) as class_id, oid as object_id
     from pg_class
@@ -115,7 +116,8 @@ placed as (
 )
 select placed.object_id, placed.height, pg_describe_object(placed.class_id, placed.object_id, 0) as description,
        coalesce(named.name, cast(cast(function.oid as regprocedure) as text)) as name,
-       case when relation.relkind = 'v' then 'view' when relation.relkind = 'm' then 'materialized view'
+       case when not has_schema_privilege(coalesce(relation.relnamespace, function.pronamespace), 'create') then null
+            when relation.relkind = 'v' then 'view' when relation.relkind = 'm' then 'materialized view'
             when function.prokind = 'p' then 'procedure' when function.oid is not null then 'function' end as kind,
        pg_get_userbyid(coalesce(relation.relowner, function.proowner)) as owner,
        case

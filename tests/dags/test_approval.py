@@ -187,7 +187,7 @@ def test_each_answer_is_in_the_summary_while_only_a_no_skips_what_follows(run: A
         (
             ["Reject"],
             None,
-            "Before finetuning: nobody answered until 2026-11-24 05:10 UTC, which counts as a no",
+            "Before finetuning: no answer by 2026-11-24 05:10 UTC; this counts as no",
         ),
         (["Reject"], anna, "Before finetuning: rejected by anna, 2026-11-24 05:10 UTC"),
     ):

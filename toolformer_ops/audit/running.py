@@ -135,7 +135,7 @@ def check_lines(outcome: AuditOutcome) -> Iterator[str]:
     """What each check looked at, in a line."""
     for check in outcome.checks:
         unprovable = (
-            f", {check.unprovable:,} that nothing is there to compare with" if check.unprovable else ""
+            f", {check.unprovable:,} that could not be compared" if check.unprovable else ""
         )
         findings = f"{check.findings:,} found" if check.findings else "nothing found"
         yield f"{check.name}: {check.items:,} looked at{unprovable}, {findings}, {check.seconds:.1f} s"

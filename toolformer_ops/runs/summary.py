@@ -525,7 +525,7 @@ def answer_in_words(
     question = step.replace("_", " ").capitalize()
     at = f"{answered_at:%Y-%m-%d %H:%M} UTC"
     if answered_by is None:
-        return f"{question}: nobody answered until {at}, which counts as a no"
+        return f"{question}: no answer by {at}; this counts as no"
     return f"{question}: {'approved' if is_approved else 'rejected'} by {answered_by}, {at}"
 
 

@@ -43,8 +43,8 @@ def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
 def locked(path: Path, who_has_it: str) -> Iterator[None]:
     """Hold the lock file `path` in the block; if another process does, log `who_has_it` and wait.
 
-    A killed process holds no lock. One that is stopped (SIGSTOP) during `STOPPED_SECONDS` of waiting is killed:
-    else whoever waits would do so for ever. What it had committed stays.
+    A killed process holds no lock. A stopped one (SIGSTOP) is killed after `STOPPED_SECONDS` of
+    waiting: else whoever waits would do so for ever. What it had committed stays.
     """
     lock = filelock.FileLock(path)
     try:
