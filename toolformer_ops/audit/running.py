@@ -134,9 +134,7 @@ def _begin(
 def check_lines(outcome: AuditOutcome) -> Iterator[str]:
     """What each check looked at, in a line."""
     for check in outcome.checks:
-        unprovable = (
-            f", {check.unprovable:,} that could not be compared" if check.unprovable else ""
-        )
+        unprovable = f", {check.unprovable:,} that could not be compared" if check.unprovable else ""
         findings = f"{check.findings:,} found" if check.findings else "nothing found"
         yield f"{check.name}: {check.items:,} looked at{unprovable}, {findings}, {check.seconds:.1f} s"
 
