@@ -54,10 +54,12 @@ def call(
     if re.match("--[a-z]", call_input):
         raise UsageError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
     from toolformer_ops.on_a_file.annotator import run_one
+    from toolformer_ops.runs.reasons import title
 
     output = run_one(load_settings(), tool, call_input, date or None, functools.partial(model_name, model))
     if output.reason is not None:
-        typer.echo(f"no result: {output.reason}", err=True)
+        said = f": {visible(output.message)}" if output.message else ""
+        typer.echo(f"no result: {output.reason}, {title(output.reason)}{said}", err=True)
         raise typer.Exit(EXIT_NO_RESULT)
     typer.echo(visible(output.results[0]))
 

@@ -32,6 +32,7 @@ from toolformer_ops.on_a_file.annotator import (
 )
 from toolformer_ops.on_a_file.partial_file import PartialFile
 from toolformer_ops.on_a_file.pooled_placebos import TextOfCalls, judge_by_placebos
+from toolformer_ops.on_a_file.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, variant_id_of
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import proposer_identity
@@ -61,8 +62,8 @@ class AnnotatedText:
     document: Document
     counts: Counter[str]
     """As the stages count in the ledger."""
-    without_result: Counter[str]
-    """Its calls that get no result, by the reason."""
+    without_result: Counter[FailedCall]
+    """Its calls that get no result."""
     rows: list[Row]
     """Its calls with a result, in the order of the text."""
 
@@ -82,8 +83,11 @@ class AnnotatedText:
         if self.rows:
             best = max(self.rows, key=saved_nats)
             return str(best["not_kept"])
+        failures = Counter[str]()
+        for failed, calls in self.without_result.items():
+            failures[failed.reason] += calls
         samples = Counter({reason: n for reason, n in self.counts.items() if reason.startswith("sample_")})
-        for reasons in (self.without_result, samples):
+        for reasons in (failures, samples):
             if reasons:
                 return reasons.most_common(1)[0][0]
         return "positions_pruned_below" if self.counts["positions"] else "texts_without_position"
@@ -251,7 +255,8 @@ class Annotation:
             line = partial.line(_key(annotator, recipe_id, item.document))
             if line is not None:
                 rows = [with_verdict(row, threshold) for row in line["rows"]]
-                text = _text_of(item, tool, Counter(line["counts"]), Counter(line["without_result"]), rows)
+                failed = Counter({FailedCall(*call): calls for *call, calls in line["failed_calls"]})
+                text = _text_of(item, tool, Counter(line["counts"]), failed, rows)
                 texts[item.document.document_id] = text
                 self.progress.finished(text, is_new=False)
         # 2. The others, together.
@@ -262,14 +267,14 @@ class Annotation:
         for item in new:
             parts: list[AnnotatedParagraph] = list(itertools.islice(annotated, len(item.paragraphs[tool])))
             counts = sum((part.counts for part in parts), Counter[str]())
-            without_result = sum((part.without_result for part in parts), Counter[str]())
+            failed = sum((part.without_result for part in parts), Counter[FailedCall]())
             rows = []
             for part in parts:
                 rows += part.lines
-            text = _text_of(item, tool, counts, without_result, rows)
+            text = _text_of(item, tool, counts, failed, rows)
             partial.add(
                 _key(annotator, recipe_id, item.document),
-                {"counts": counts, "without_result": without_result, "rows": rows},
+                {"counts": counts, "failed_calls": [(*call, n) for call, n in failed.items()], "rows": rows},
             )
             self.progress.finished(text, is_new=True)
             texts[item.document.document_id] = text
@@ -353,7 +358,7 @@ def _batches(texts: Sequence[TextOfCalls]) -> Iterator[Sequence[TextOfCalls]]:
 
 
 def _text_of(
-    item: _DocumentToAnnotate, tool: str, counts: Counter[str], without_result: Counter[str], rows: list[Row]
+    item: _DocumentToAnnotate, tool: str, counts: Counter[str], failed: Counter[FailedCall], rows: list[Row]
 ) -> AnnotatedText:
     """The text with its rows, each of which begins with the name of its record."""
     named = [{"id": item.name, **row} for row in rows]
@@ -362,7 +367,7 @@ def _text_of(
         tool=tool,
         document=item.document,
         counts=counts,
-        without_result=without_result,
+        without_result=failed,
         rows=named,
     )
 

@@ -55,6 +55,8 @@ class ToolProgress:
     kept: int = 0
     """Calls; until placebos are scored those that save enough."""
     kept_texts: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """Calls without a result, by what the tool said of them."""
     nothing: Counter[str] = field(default_factory=Counter)
     """Texts that were asked and have no kept call, by the reason."""
     rate: str | None = None
@@ -66,6 +68,8 @@ class ToolProgress:
         self.samples += text.counts["samples"]
         self.calls += len(text.rows)
         self.scored += sum(row["reason"] in (None, "pruned_below") for row in text.rows)
+        for failed, calls in text.without_result.items():
+            self.failures[failed.why] += calls
         self.count_kept(text)
 
     def count_kept(self, text: "AnnotatedText") -> None:
@@ -301,15 +305,23 @@ class AnnotationProgress:
             if tool.rate is not None:
                 lines.append(Text(f"{name}, kept by chance: {tool.rate}"))
         for name, tool in self.tools.items():
-            for what, counts in (("not asked", tool.filtered_out), (self._nothing, tool.nothing)):
-                if counts:
-                    lines.append(Text(f"{name}, {what}: {reasons_in_words(counts)}"))
+            if tool.filtered_out:
+                lines.append(Text(f"{name}, not asked: {reasons_in_words(tool.filtered_out)}"))
+            if tool.failures:
+                lines.append(Text(f"{name}, calls without a result: {most_frequent(tool.failures)}"))
+            if tool.nothing:
+                lines.append(Text(f"{name}, {self._nothing}: {reasons_in_words(tool.nothing)}"))
         return Group(table, *lines)
 
 
 def reasons_in_words(counts: Counter[str]) -> str:
     """The most frequent reasons in words, each with its number."""
-    words = [f"{count:,} {title(reason)}" for reason, count in counts.most_common(MOST_REASONS)]
+    return most_frequent(Counter({title(reason): count for reason, count in counts.items()}))
+
+
+def most_frequent(counts: Counter[str]) -> str:
+    """The most frequent of some words, each with its number."""
+    words = [f"{count:,} {what}" for what, count in counts.most_common(MOST_REASONS)]
     if others := counts.total() - sum(count for _, count in counts.most_common(MOST_REASONS)):
         words.append(f"{others:,} for other reasons")
     return "; ".join(words)

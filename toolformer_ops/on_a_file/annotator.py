@@ -31,6 +31,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.on_a_file.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
 from toolformer_ops.runs.costs import given_costs, with_costs
@@ -220,8 +221,8 @@ class AnnotatedParagraph:
     """The counts that stages write into the ledger."""
     answers: Counter[str]
     """How many of its distinct inputs have a result (`with_result`), and how many have none, by reason."""
-    without_result: Counter[str]
-    """Its calls that get no result, by the reason: the tool gave none, or what it gave is passed over."""
+    without_result: Counter[FailedCall]
+    """Its calls that get no result: the tool gave none, or what it gave is passed over."""
     seconds: dict[str, float]
     """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
 
@@ -319,6 +320,7 @@ class Annotator:
         return _ExecutedParagraph(
             sampled=sampled,
             text=ExecutedText(document.text, calls, own_text_of(self.tool, document)),
+            messages=[output.message for output in outputs],
             answers=Counter(output.reason or "with_result" for output in output_of_input.values()),
             seconds=seconds,
         )
@@ -329,12 +331,12 @@ class Annotator:
         """The calls of one paragraph with their losses."""
         sampled = executed.sampled
         with_result: list[tuple[Candidate, ScoredCall]] = []
-        without_result: Counter[str] = Counter()
-        for candidate, scored in zip(sampled.candidates, losses, strict=True):
+        without_result: Counter[FailedCall] = Counter()
+        for candidate, message, scored in zip(sampled.candidates, executed.messages, losses, strict=True):
             if scored.result is not None:
                 with_result.append((candidate, scored))
             elif scored.reason:
-                without_result[scored.reason] += 1
+                without_result[FailedCall(str(candidate.call), scored.reason, message)] += 1
         return AnnotatedParagraph(
             text=sampled.paragraph.document.text,
             calls=[judged_call(sampled.paragraph, *call) for call in with_result],
@@ -352,6 +354,8 @@ class _ExecutedParagraph:
 
     sampled: SampledParagraph
     text: ExecutedText
+    messages: Sequence[str]
+    """What the tool said of each call that it gave no result."""
     answers: Counter[str]
     """How many of the distinct inputs have a result (`with_result`), and how many have none, by reason."""
     seconds: float

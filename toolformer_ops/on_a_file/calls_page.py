@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolformer_ops.call_syntax import has_space_before
-from toolformer_ops.on_a_file.shown_calls import Row, saved_in_words, verdict, written_call
+from toolformer_ops.on_a_file.shown_calls import FailedCall, Row, saved_in_words, verdict, written_call
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.shown_text import visible
 
@@ -57,13 +57,21 @@ def marked_text(text: str, rows: Sequence[Row]) -> str:
     return "".join(pieces)
 
 
-def article(name: str, text: str, rows: Sequence[Row], why_nothing: Iterable[tuple[str, str]]) -> str:
+def article(
+    name: str,
+    text: str,
+    rows: Sequence[Row],
+    failed: Iterable[FailedCall],
+    why_nothing: Iterable[tuple[str, str]],
+) -> str:
     """A text with its kept calls, then a line for each call, and for each tool without one the reason."""
     ranked = sorted(rows, key=lambda row: not row["kept"])
     lines = []
     for row in ranked:
         style = "kept" if row["kept"] else "other"
         lines.append(f'<li><b class="{style}">{escaped(written_call(row))}</b> {escaped(verdict(row))}</li>')
+    for call in failed:
+        lines.append(f"<li>[{escaped(call.call)}] no result; {escaped(call.why)}</li>")
     lines += [f"<li>{escaped(tool)}: {escaped(title(reason))}</li>" for tool, reason in why_nothing]
     return (
         f'<article><h2>{escaped(name)}</h2><p class="text">{marked_text(text, rows)}</p>'

@@ -108,7 +108,7 @@ def explain_call(
         tool.spec.keep_threshold,
         [ExecutedText(text, [executed], own_text_of(tool, document))],
     )
-    explanation |= {"result": scored.result, "reason": scored.reason}
+    explanation |= {"result": scored.result, "reason": scored.reason, "message": output.message}
     if scored.result is None or scored.reason is not None:
         return explanation
     judged = JudgedCall(content_uuid(text, str(at), str(call)), document.document_id, token, call, scored)

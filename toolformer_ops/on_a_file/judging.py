@@ -156,7 +156,7 @@ class Judging:
         threshold = self._keep_threshold(tool_name)
         scored = score_texts(self._model, self.choices, threshold, texts)
         rows = []
-        for call, [scored_call] in zip(calls, scored, strict=True):
+        for call, output, [scored_call] in zip(calls, outputs, scored, strict=True):
             proposal = call.proposal
             text, at = proposal.document.text, proposal.at
             only_after = tool is not None and tool.input_only_after(proposal.call.input, text[:at], text[at:])
@@ -171,6 +171,7 @@ class Judging:
                 "before": text[max(0, at - 60) : at],
                 "call": str(proposal.call),
                 "result": scored_call.result,
+                "message": output.message,
                 "result_is_given": proposal.result is not None,
                 "after": text[at : at + 60],
                 "input_only_after": only_after,

@@ -18,7 +18,7 @@ from toolformer_ops.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
-HEADER = {"partial": "toolformer-ops annotate", "version": 1}
+HEADER = {"partial": "toolformer-ops annotate", "version": 2}
 """The first line of each such file."""
 
 Key = tuple[str, ...]

@@ -17,7 +17,7 @@ from toolformer_ops.on_a_file import calls_page
 from toolformer_ops.on_a_file.annotation import AnnotatedText, Annotation, Row, saved_nats
 from toolformer_ops.on_a_file.checking import CorpusLook
 from toolformer_ops.on_a_file.partial_file import PartialFile
-from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
+from toolformer_ops.on_a_file.shown_calls import FailedCall, call_in_its_text, verdict
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.reasons import title
@@ -53,7 +53,10 @@ class PreviewedText:
     def article(self) -> str:
         """The text with its calls as HTML."""
         nothing = [(text.tool, text.why_nothing or "") for text in self.annotated if not text.rows]
-        return calls_page.article(self.name, self.text, self.rows, [*nothing, *self.refusals])
+        failed: list[FailedCall] = []
+        for text in self.annotated:
+            failed += [call for call, _ in text.without_result.most_common(MOST_CALLS)]
+        return calls_page.article(self.name, self.text, self.rows, failed, [*nothing, *self.refusals])
 
 
 @dataclass
@@ -146,6 +149,10 @@ def shown_text(previewed: PreviewedText) -> list[Text]:
             lines.append(Text(f"    {beginning(previewed.text)}", style="dim"))
         if (others := len(text.rows) - MOST_CALLS) > 0:
             lines.append(Text(f"    and {others} more of {text.tool} that save less"))
+        for failed, calls in text.without_result.most_common(MOST_CALLS):
+            times = f" ({calls} times)" if calls > 1 else ""
+            lines.append(Text(f"  - {text.tool} no result; {failed.why}{times}"))
+            lines.append(Text(f"    [{visible(failed.call)}]", style="yellow"))
     lines += [
         Text(f"  - {tool}: not asked; {title(reason)}", style="dim") for tool, reason in previewed.refusals
     ]

@@ -1,7 +1,7 @@
 """Calls as a person reads them: in their text, with how many nats each saves, and why one is not kept."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.text import Text
 
@@ -11,6 +11,25 @@ from toolformer_ops.shown_text import visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
+
+
+class FailedCall(NamedTuple):
+    """A call that gets no result."""
+
+    call: str
+    reason: str
+    message: str
+    """What the tool said; empty where the reason says all."""
+
+    @property
+    def why(self) -> str:
+        """In words, as a person reads it."""
+        return why_no_result(self.reason, self.message)
+
+
+def why_no_result(reason: str, message: str) -> str:
+    """Such as `the database does not understand the query: no such column: prise`."""
+    return f"{title(reason)}: {visible(message)}" if message else title(reason)
 
 
 def written_call(row: Row) -> str:
@@ -39,7 +58,7 @@ def saved_in_words(row: Row) -> str:
 def verdict(row: Row) -> str:
     """What a call saves and whether it is kept, and why not: `saves 1.21 nats: kept, 0.5 are needed`."""
     if row.get("result") is None:
-        return f"not kept, {title(row['not_kept'])}"
+        return f"not kept, {why_no_result(row['not_kept'], row.get('message', ''))}"
     saves = f"saves {saved_in_words(row)} nats"
     needed = f"{row['keep_threshold']:g} are needed"
     if row["kept"]:

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.on_a_file import calls_page
+from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.calculator import Calculator
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 HOSTILE = "<script>alert(1)</script> \u202e There were 2 cats and 3 dogs, a total of 5 <b>animals</b>."
@@ -58,6 +60,23 @@ def test_a_text_without_a_call_says_why(
 ) -> None:
     model.script = ("Calculator(2 / 0)",)
     assert "  - Calculator: no call; division by zero" in preview(tmp_path, tiny_model_dir, [SUM]).stdout
+
+
+def test_a_call_without_a_result_is_shown_with_what_its_tool_said(
+    tmp_path: Path, tiny_model_dir: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.script = ("Calculator(prise)",)
+    said = ToolOutput.none("query_invalid", "no such column: prise <b>")
+    monkeypatch.setattr(Calculator, "run", lambda _, inputs: [said] * len(inputs))
+    out = tmp_path / "preview.html"
+    lines = preview(tmp_path, tiny_model_dir, [SUM], "--html", str(out)).stdout.splitlines()
+    place = lines.index(
+        "  - Calculator no result; the database does not understand the query: no such column: prise <b> "
+        "(2 times)"
+    )
+    assert lines[place + 1] == "    [Calculator(prise)]"
+    assert "[Calculator(prise)] no result; the database does not understand the query" in out.read_text()
+    assert "prise <b>" not in out.read_text()
 
 
 def test_a_tool_that_is_not_asked_says_why(tmp_path: Path, tiny_model_dir: Path) -> None:
