@@ -125,6 +125,16 @@ left join newest base on base.suite = ours.suite and base.subset = ours.subset a
 where ours.variant = 'with_tools'
 order by ours.suite, ours.subset, ours.metric
 
+-- name: annotating_run
+-- The run whose calls the release of a run holds: the run itself, or, of one that only finetunes, the run that made the release.
+select coalesce(
+    (select release.run_id
+     from run_releases made
+     join dataset_releases release using (release_id)
+     where made.run_id = :run_id and not exists (select from run_tools where run_id = :run_id)),
+    :run_id
+) as run_id
+
 -- name: released_calls
 -- The calls of a run's release that save most, and those that save least, with the text around them.
 with released as (

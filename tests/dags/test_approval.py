@@ -10,12 +10,12 @@ import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import TaskAwaitingInput
 
-from tests.annotated_runs import AnnotatedRun, release
+from tests.annotated_runs import AnnotatedRun, register_run, release
 from toolformer_ops.airflow_tasks import approval
 from toolformer_ops.airflow_tasks.approval import AskForApproval
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.storage import database
+from toolformer_ops.storage import database, queries
 
 RUN = "manual__1"
 HOSTILE = "The shop had 520 `shirts` | <img src=x> {{ var.value.password }} and sold 187 of them, so it has 333 left."
@@ -109,6 +109,27 @@ def test_the_question_shows_the_ten_calls_that_save_least(said: dict[str, Any]) 
     _, worst = question(said).split("Those that save least, and are kept all the same:")
     saved = "0.10 0.20 0.30 0.40 0.50 0.60 0.70 0.80 0.90 1.00"
     assert re.findall(r"saves (\d\.\d+) nats", worst) == saved.split()
+
+
+def test_the_question_of_a_run_that_only_finetunes_shows_the_calls_of_its_release(
+    many_calls: AnnotatedRun, settings: Settings
+) -> None:
+    release_id = release(settings, RUN)
+    with database.transaction(many_calls.engine) as connection:
+        register_run(
+            connection,
+            "finetunes",
+            many_calls.corpus_id,
+            "file:///c",
+            [],
+            "{}",
+            model_identity="m@1",
+            limit=None,
+        )
+        database.execute(
+            connection, queries.releases.set_of_run, run_id="finetunes", release_id=release_id, left_out="{}"
+        )
+        assert approval.what_was_found(connection, "finetunes") == approval.what_was_found(connection, RUN)
 
 
 @pytest.mark.usefixtures("run")

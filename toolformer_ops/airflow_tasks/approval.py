@@ -158,12 +158,14 @@ def time_to_answer(context: Context, approval_hours: float) -> datetime.timedelt
 def what_was_found(connection: Connection, run_id: str) -> str:
     """What a person looks at before a yes, in Markdown: thresholds with their counts, best and worst calls, the summary.
 
-    Texts of documents stand as code, without the characters that end it.
+    Of a run that only finetunes they are those of the run that made its release. Texts of documents are code,
+    without the characters that end it.
     """
     from toolformer_ops.runs.placebo_rates import kept_by_chance
     from toolformer_ops.runs.summary import BestCall, summarise
     from toolformer_ops.storage import database, queries
 
+    run_id = database.fetch_one(connection, queries.summary.annotating_run, run_id=run_id).run_id
     counts = database.fetch_all(connection, queries.summary.rates, run_id=run_id)
     table = [
         f"| {row.tool} | {row.threshold:g} | {row.calls:,} | {row.texts:,} | {kept_by_chance(row)} |"
