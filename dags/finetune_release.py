@@ -1,6 +1,6 @@
 """Finetune a language model on a release that is there, and evaluate what it learned.
 
-**How to trigger.** Give the id of a release (table `dataset_releases`). Everything else is as in the run that
+**How to trigger.** Give the id or the address of a release (table `dataset_releases`). Everything else is as in the run that
 made the release (language model, seed), but for the finetuning and the evaluation, which the form asks for;
 its defaults are the paper's. For the paper's tables choose suites, say where their data are
 (`docs/evaluation.md` says where they can be had; pods read them from S3 alone), and finetune the baseline

@@ -35,9 +35,9 @@ values (:run_id, :model_id, :without_calls)
 on conflict (run_id, without_calls) do update set model_id = excluded.model_id, published_at = excluded.published_at
 
 -- name: release
--- A release with the run that made it.
+-- The release of an id or an address, with the run that made it.
 select release.release_id, release.documents, run.run_id, run.corpus_id, run.corpus_uri, run.corpus_version, run.ordinal_limit,
        run.tools, run.document_limit, run.parameters, run.model_identity
 from dataset_releases release
 join annotation_runs run on run.run_id = release.run_id
-where release.release_id = :release_id
+where :release in (release.release_id, release.uri)

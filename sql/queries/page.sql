@@ -116,7 +116,7 @@ order by rt.tool, stages.step
 -- name: outputs
 -- The release of a run and its models.
 select release.release_id, release.uri, release.documents, release.calls, release.lacking_tools, release.withdrawn_at, release.created_at,
-       release.run_id as made_by,
+       release.run_id as made_by, made.released_at as made_at,
        (select coalesce(jsonb_object_agg(held.tool, held.calls order by held.tool), '{}')
         from (select tool, count(*) as calls from release_calls where release_calls.release_id = release.release_id group by tool) held)
            as calls_by_tool,

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
+from sqlalchemy import Connection
 
 from tests.dags.run_pages import OF_R1, Rights, allowed, application, client, rows
 from toolformer_ops.airflow_tasks.model_tasks import ReportLink
 from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
-from toolformer_ops.run_page import evaluation
+from toolformer_ops.run_page import evaluation, reading
+from toolformer_ops.run_page.overview import FunnelRow
 from toolformer_ops.run_page.plugin import RunPagePlugin, serve
 from toolformer_ops.run_page.reading import CACHE_BYTES, MOST_COUNTS, MOST_WAITING, Page, Reader
 
@@ -289,6 +292,31 @@ def test_of_kept_counts_the_oldest_go_first(client: TestClient) -> None:
         assert counted is not None
         assert counted.values == number
     assert list(reader._counts) == list(range(1, MOST_COUNTS + 1))
+
+
+def test_a_page_waits_longer_for_a_count_that_is_old(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "OLD_COUNT", 0.0)
+    monkeypatch.setattr(reading, "SECONDS_OF_A_COUNT", 0.0)
+    monkeypatch.setattr(reading, "KEPT_LONGER_THAN_IT_TOOK", 0.0)
+    reader = reader_of(client)
+    reader.seconds_to_wait = 60.0
+    numbers = iter(range(2))
+
+    def count(_: Connection) -> int:
+        time.sleep(0.2)
+        return next(numbers)
+
+    reader.counted("numbers", count)
+    reader.seconds_to_wait = 0.0
+    newest = reader.counted("numbers", count)
+    assert newest is not None
+    assert newest.values == 1
+
+
+def test_funnels_count_a_text_once_however_many_tools_read_it() -> None:
+    assert FunnelRow("filter", "texts", "texts", False, {"QA": 64, "MT": 64}).total == 64
 
 
 def test_a_kept_answer_is_packed_anew_for_each_request(client: TestClient) -> None:

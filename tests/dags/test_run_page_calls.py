@@ -293,6 +293,28 @@ def test_a_run_that_works_says_what_calls_that_save_enough_wait_for(
     assert "kept is known once its placebos are scored" in best
 
 
+def test_a_run_that_waits_for_placebos_does_not_say_that_nothing_is_kept(
+    client: TestClient, run: AnnotatedRun
+) -> None:
+    run.change("update run_tools set tau_information = 9")
+    page = client.get(f"/run?{OF_RUN}").text
+    assert 'id="total-kept"><small>not known yet</small>' in page
+
+
+def test_a_count_from_before_the_release_does_not_say_what_is_kept(
+    client: TestClient, run: AnnotatedRun
+) -> None:
+    assert re.search(r'id="total-kept">\d', client.get(f"/run?{OF_RUN}").text)
+    run.change(
+        "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
+        "values ('r', 'run-1', 's3://b/releases/r', '', 1, 1)"
+    )
+    run.change(
+        "insert into run_releases (run_id, release_id, released_at) values ('run-1', 'r', now() + interval '1 day')"
+    )
+    assert 'id="total-kept"><small>not known yet</small>' in client.get(f"/run?{OF_RUN}&again=1").text
+
+
 def test_a_run_whose_calls_save_too_little_waits_for_no_placebos(
     client: TestClient, run: AnnotatedRun
 ) -> None:

@@ -16,6 +16,7 @@ from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.conversations import CONTINUE, FORMS
 from toolformer_ops.release.format import write_texts
+from toolformer_ops.release.opened_release import address_of_release
 from toolformer_ops.storage.publication import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in
@@ -41,6 +42,19 @@ CALLS = (
     ],
     [("MT", ", a", "O homem suprimido", "The suppressed man"), ("Calculator", " 84", "12 * 7", "84")],
 )
+
+
+def test_a_release_is_exported_by_its_id(s3_settings: Settings) -> None:
+    address = f"s3://{s3_settings.s3_bucket}/releases/0123456789abcdef"
+    assert address_of_release(s3_settings, "0123456789abcdef") == address
+
+
+def test_a_folder_that_exists_is_no_id(
+    s3_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("0123456789abcdef").mkdir()
+    assert address_of_release(s3_settings, "0123456789abcdef") == "0123456789abcdef"
 
 
 @pytest.fixture

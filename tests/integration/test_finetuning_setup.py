@@ -60,9 +60,17 @@ def test_a_run_finetunes_a_release_by_its_id_alone(
     assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
+def test_a_run_finetunes_a_release_by_its_address(
+    settings: Settings, annotated: AnnotatedRun, release_id: str
+) -> None:
+    [(address,)] = annotated.rows("select uri from dataset_releases")
+    start_finetuning(settings, "tuned-1", f"{address}/", "{}")
+    assert annotated.rows("select release_id from run_releases where run_id = 'tuned-1'") == [(release_id,)]
+
+
 def test_what_cannot_be_chosen_is_named(settings: Settings, annotated: AnnotatedRun, release_id: str) -> None:
     for chosen_release, parameters, message in (
-        ("nothing", "{}", "the id of a registered release, found 'nothing'"),
+        ("nothing", "{}", "the id or the address of a registered release, found 'nothing'"),
         (release_id, "{", "expected a JSON object"),
         (release_id, "[1]", "expected a JSON object"),
         (release_id, '{"seed": 3, "tools": ["QA"]}', "found seed, tools"),

@@ -180,7 +180,7 @@ def finetuning_form() -> dict[str, Param]:
         minLength=1,
         maxLength=MAX_ADDRESS_LENGTH,
         title="Release",
-        description="Id of a release, 16 hex digits: `release_id` in the table dataset_releases, or the name of its folder on S3.",
+        description="Id of a release, 16 hex digits, or its s3:// address: `release_id` and `uri` in the table dataset_releases.",
     )
     return {"release": release} | {name: _param(name) for name in FINETUNING_FIELDS if name in SECTION_OF}
 

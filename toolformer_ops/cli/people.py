@@ -35,7 +35,9 @@ def parameters() -> None:
 
 @app.command("export")
 def export(
-    release: Annotated[str, typer.Argument(help="A release: its folder, or its s3:// address.")],
+    release: Annotated[
+        str, typer.Argument(help="A release: its id, its s3:// address, or a folder with its files.")
+    ],
     out: Annotated[str, typer.Argument(help="Where to write: a .jsonl file or a folder, local or s3://.")],
     export_format: Annotated[
         str,
@@ -83,11 +85,13 @@ def export(
     from toolformer_ops.release.chat_export import export_chat
     from toolformer_ops.release.conversations import FORMS
     from toolformer_ops.release.environment_export import export_environment
+    from toolformer_ops.release.opened_release import address_of_release
     from toolformer_ops.release.preference_export import PAIR_FORMS, export_preferences
     from toolformer_ops.release.refusals import Refusals
     from toolformer_ops.stages.release import compared_with_evaluation_data
 
     settings = load_settings()
+    release = address_of_release(settings, release)
     export: Any
     if form := FORMS.get(export_format):
         compare = functools.partial(compared_with_evaluation_data, settings)

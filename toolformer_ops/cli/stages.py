@@ -275,7 +275,7 @@ def check_release(run: Run) -> None:
 @stage("start-finetuning")
 def start_finetuning(
     run: Run,
-    release: Annotated[str, typer.Option(help="Id of a release that exists.")],
+    release: Annotated[str, typer.Option(help="Id or s3:// address of a release that exists.")],
     parameters: Annotated[
         str, typer.Option(help="finetune_* and evaluation_* parameters to choose anew, as JSON.")
     ],

@@ -29,6 +29,7 @@ from toolformer_ops.tools.registry import get_tool, tool_names
 logger = logging.getLogger(__name__)
 
 _S3 = "s3://"
+_RELEASE_ID = re.compile("[0-9a-f]{16}")
 COMMON_CONTROL_TOKENS = re.compile(
     r"<\|[a-z_]{2,30}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<\uff5c[^<>]{2,40}\uff5c>|</s>"
 )
@@ -126,6 +127,13 @@ class OpenedRelease:
     """What the chat template of the model would lose."""
     control_tokens: re.Pattern[str]
     """Finds what the model would read as a control token in a text."""
+
+
+def address_of_release(settings: Settings, release: str) -> str:
+    """The address of the release with this id; an address, or a folder that exists, as it is."""
+    if not _RELEASE_ID.fullmatch(release) or Path(release).exists():
+        return release
+    return ObjectStore(settings).uri(f"releases/{release}")
 
 
 @contextlib.contextmanager

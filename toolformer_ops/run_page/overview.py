@@ -96,8 +96,8 @@ class FunnelRow:
 
     @property
     def total(self) -> int:
-        """Over all tools."""
-        return sum(self.counts.values())
+        """Over all tools; each of them counts the same texts."""
+        return max(self.counts.values()) if self.reason == "texts" else sum(self.counts.values())
 
 
 def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]:
@@ -162,6 +162,8 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
             # A tool may have placebos if another has none.
             "stages": list(dict.fromkeys(stage.stage for stage in stages)),
             "counted": counted,
+            # What is kept was counted before the release was made.
+            "is_stale": bool(counted and outputs and counted.at < outputs[0].made_at.timestamp()),
             "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
             "why_no_time_left": why_no_time_left(tools, is_counted=counted is not None),
             "now": what_it_does(

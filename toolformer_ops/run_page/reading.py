@@ -45,6 +45,8 @@ SECONDS_TO_COUNT = 60.0
 long."""
 SECONDS_TO_WAIT = 0.15
 """A page waits so long for a count: that of a small run is ready by then."""
+OLD_COUNT, MOST_SECONDS_TO_WAIT = 30.0, 5.0
+"""After so many seconds a count is old, and a page waits longer for the next one, but no longer than this."""
 SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
 """A count is made anew after so many seconds if it is asked for, and after so many it is not shown any
 more."""
@@ -187,7 +189,8 @@ class Reader:
 
         It is None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
         `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it
-        takes. Waits for `seconds_to_wait`, so call it in a thread.
+        takes. Waits for `seconds_to_wait`, or if the newest count is old for twice as long as that took, so call it in
+        a thread.
         """
 
         def make(state: _Count, done: threading.Event) -> None:
@@ -223,9 +226,15 @@ class Reader:
                     target=make, args=(state, under_way), name="run-page-count", daemon=True
                 ).start()
         if under_way is not None:
-            under_way.wait(self.seconds_to_wait)
+            under_way.wait(self._patience(state.newest))
         newest = state.newest
         return newest if newest is not None and newest.age < OLDEST_COUNT else None
+
+    def _patience(self, newest: Counted | None) -> float:
+        """How many seconds a page waits for a count that is being made."""
+        if newest is None or newest.age < OLD_COUNT:
+            return self.seconds_to_wait
+        return max(self.seconds_to_wait, min(2 * newest.seconds, MOST_SECONDS_TO_WAIT))
 
 
 async def reader_of(request: Request) -> Reader:

@@ -359,9 +359,9 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
 
 
 def start_finetuning(
-    settings: Settings, run_id: str, release_id: str, parameters: str, dag_run: DagRun | None = None
+    settings: Settings, run_id: str, release: str, parameters: str, dag_run: DagRun | None = None
 ) -> RunChoices:
-    """Write the rows of a run that finetunes on a release; returns its choices.
+    """Write the rows of a run that finetunes on a release, named by id or address; returns its choices.
 
     `dag_run` is the DAG run that opens it, None for a person at the command line.
 
@@ -385,23 +385,24 @@ def start_finetuning(
             f"{', '.join(unknown)}. All others are those of the run that made the release."
         )
     engine = database.connect(settings)
-    releases = database.fetch_all(engine, queries.finetuning.release, release_id=release_id)
-    if not releases:
+    rows = database.fetch_all(engine, queries.finetuning.release, release=release.rstrip("/"))
+    if not rows:
         raise UsageError(
-            f"--release: expected the id of a registered release, found {release_id!r}. The table "
+            f"--release: expected the id or the address of a registered release, found {release!r}. The table "
             "dataset_releases lists them."
         )
-    [release] = releases
-    choices = RunChoices.parse({**release.parameters, **chosen})
+    [registered] = rows
+    release_id = registered.release_id
+    choices = RunChoices.parse({**registered.parameters, **chosen})
     identity = model_identity(*split_revision(choices.model), settings=settings)
-    require_identity(f"release {release_id} was made", release.model_identity, identity, choices.model)
+    require_identity(f"release {release_id} was made", registered.model_identity, identity, choices.model)
     _require_trainable(settings, choices.model_copy(update={"finetune": True}))
     with database.transaction(engine) as connection:
         keep_texts(connection)
         _register_run(
             connection, settings, run_id, choices,
-            corpus_id=release.corpus_id, corpus_uri=release.corpus_uri, corpus_version=release.corpus_version,
-            ordinal_limit=release.ordinal_limit, model_identity=identity, dag_run=dag_run,
+            corpus_id=registered.corpus_id, corpus_uri=registered.corpus_uri, corpus_version=registered.corpus_version,
+            ordinal_limit=registered.ordinal_limit, model_identity=identity, dag_run=dag_run,
         )  # fmt: skip
         before = database.fetch_all(connection, queries.releases.of_run, run_id=run_id)
         if any(row.release_id != release_id for row in before):
@@ -413,7 +414,7 @@ def start_finetuning(
             connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
         )
         require_whole_texts(connection, run_id)
-    logger.info("run %s finetunes on release %s of run %s", run_id, release_id, release.run_id)
+    logger.info("run %s finetunes on release %s of run %s", run_id, release_id, registered.run_id)
     return choices
 
 
