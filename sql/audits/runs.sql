@@ -257,3 +257,17 @@ where rt.run_id = any(cast(:run_ids as text[]))
         and (recipe.tool <> rt.tool
              or recipe.parent_recipe_id not in (select recipe_id from stages_of(rt) where step < 5)
              or (recipe.stage, recipe.recipe_id) not in (select stage, recipe_id from stages_of(rt) where recipe_id is not null)))
+
+-- name: versions_of_bundles_are_hashes_of_their_files
+-- fail: files of a DAG bundle whose hash is its version
+-- all: changed bundle_versions
+-- remedy: Delete the rows of this version: Airflow's DAG processor stores the files of the newest version again. Runs of this version are cleared with the newest.
+select bundle.version as place, format('the hash %s', bundle.hash) as found
+from (
+    select version,
+           substr(encode(sha256(string_agg(sha256(convert_to(name, 'UTF8')) || sha256(content), ''::bytea order by name collate "C")), 'hex'), 1, 16)
+               as hash
+    from bundle_versions
+    group by version
+) bundle
+where bundle.hash <> bundle.version

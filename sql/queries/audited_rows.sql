@@ -220,6 +220,15 @@ where recipe_id = any(cast(:recipe_ids as text[]))
   and dropped_at is not null
   and to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage || '_' || recipe_id)) is null
 
+-- name: detached
+-- Tables of these recipes that are partitions no more.
+select parent as relation, recipe_id
+from unnest(cast(:tables as text[])) parent
+cross join unnest(cast(:recipe_ids as text[])) recipe_id
+join pg_class partition on partition.oid = to_regclass(quote_ident(parent || '_' || recipe_id))
+where not partition.relispartition
+order by 1, 2
+
 -- name: finished
 -- Audit: what finished_work says of the newest version of a corpus that a recipe has finished: each document due has its ledger row.
 with due as (
@@ -320,7 +329,7 @@ with stage (stage, relation, before, work, nothing, counted, hashed, remedy) as 
      'Delete the document''s placebos (--repair): the next run with this recipe computes them again.')
 ),
 page as materialized (
-    select document_id, rows_hash,
+    select document_id, rows_hash, committed_at,
            case cast(:stage as text)
                when 'sample' then array[rows_written, coalesce(cast(counts ->> 'positions_pruned_below' as integer), 0)]
                when 'execute' then null  -- results are shared, so that the ledger's own number is smaller
@@ -346,7 +355,7 @@ written as (
 {rows}
 ),
 judged as (
-    select stage.*, document_id, page.document_id is not null as in_ledger, written.wrong, written.unless,
+    select stage.*, document_id, page.document_id is not null as in_ledger, page.rows_hash, written.wrong, written.unless,
            coalesce(page.expected, written.expected, nothing) as expected, coalesce(written.found, nothing) as found,
            page.rows_hash <> rows_hash(written.row_texts) as differs,
            stage.stage = 'sample' and not exists (select from documents document where document.document_id = coalesce(page.document_id, written.document_id))
@@ -354,13 +363,17 @@ judged as (
            page.document_id is not null and stage.before is not null and not exists (
                select from stage_ledger before
                where before.recipe_id = :previous_recipe_id and before.stage = stage.before and before.document_id = page.document_id
-           ) as lacks_before
+           ) as lacks_before,
+           -- Retention dropped them, and a later run may have worked on other documents since.
+           page.committed_at <= (select dropped_at from recipes where recipe_id = :previous_recipe_id) as is_before_drop
     from page
     full join written using (document_id)
     join stage on stage.stage = :stage
 ),
 compared as (
-    select *, found[1] < expected[1] or found[2] < expected[2] as lacks, found[1] > expected[1] or found[2] > expected[2] as exceeds from judged
+    select *, found[1] < expected[1] or found[2] < expected[2] as lacks, found[1] > expected[1] or found[2] > expected[2] as exceeds
+    from judged
+    where (lacks_before and is_before_drop) is not true
 ),
 found as (
     select case when not in_ledger or lacks then 'lost' when is_gone then 'orphaned' when exceeds then 'doubled' else 'changed' end as kind,
@@ -392,7 +405,7 @@ found as (
 )
 select case when (select count(*) from page) = :page_size then (select cast(until as text) from bounds) end as position,
        (select count(*) from page) as items,
-       (select count(*) from page where rows_hash is null) as unprovable,
+       (select count(*) from judged where in_ledger and (rows_hash is null or lacks_before and is_before_drop)) as unprovable,
        coalesce((select jsonb_agg(to_jsonb(listed)) from (select * from found limit :most_findings) listed), '[]') as found
 
 -- name: filter

@@ -183,6 +183,9 @@ order by run_id, tool, stage
 -- The files that are registered, by key.
 select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files order by file_key
 
+-- name: stale_files
+select file_key from history_files where state = 'stale' order by file_key
+
 -- name: add_file
 -- Nothing, if there is one of these bytes: two files without rows, such as those of damaged documents, are one.
 insert into history_files (file_key, table_name, owner_id, state, sha256, size_bytes, rows, version)
@@ -198,6 +201,31 @@ delete from history_files where file_key = any(cast(:file_keys as text[]))
 -- name: add_documents
 insert into history_documents (recipe_id, document_id, file_key)
 select :recipe_id, document_id, :file_key from unnest(cast(:document_ids as uuid[])) document_id
+
+-- name: registered_elsewhere
+-- Those of the documents whose rows under a recipe another file holds.
+select document_id, file_key
+from history_documents
+where recipe_id = :recipe_id and file_key <> :file_key and document_id = any(cast(:document_ids as uuid[]))
+order by document_id
+
+-- name: unknown_documents
+-- Those of the documents that Postgres has not, and that were not forgotten.
+select document_id
+from unnest(cast(:document_ids as uuid[])) document_id
+where not exists (select from documents where documents.document_id = document_id.document_id)
+  and not exists (select from forgotten_documents where forgotten_documents.document_id = document_id.document_id)
+order by document_id
+
+-- name: set_registered
+-- A file that is registered again counts, but for the texts that were forgotten since: it is written anew without them.
+with taken_out as (
+    delete from history_documents
+    where file_key = :file_key
+      and document_id in (select document_id from forgotten_documents)
+    returning file_key
+)
+update history_files set state = case when exists (select from taken_out) then 'stale' else 'whole' end where file_key = :file_key
 
 -- name: documents_of_file
 select cast(document_id as text) as document_id from history_documents where file_key = :file_key
@@ -267,19 +295,38 @@ from (
 ) held
 
 -- name: runs_dropped
--- Finished runs of which calls, losses or placebos are in the history alone, the newest first, with the time of the last drop.
+-- Finished runs of which calls, losses or placebos are in the history alone, the newest first, with the time of the last drop. A later run may
+-- have made the partition anew, with other documents.
 select run.run_id, max(recipe.dropped_at) as dropped_at
 from history_runs written
 join annotation_runs run using (run_id)
 join run_tools rt using (run_id)
 cross join stages_of(rt) stage
 join recipes recipe using (recipe_id)
-where recipe.dropped_at is not null
+where recipe.dropped_at >= run.finished_at
   and stage.stage in ('sample', 'score', 'placebo')
-  and to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) is null
+  and (to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) is null
+       or exists (
+           select
+           from history_documents only_copy
+           where only_copy.recipe_id = recipe.recipe_id
+             and not exists (
+                 select from stage_ledger done
+                 where done.recipe_id = only_copy.recipe_id and done.document_id = only_copy.document_id)))
 group by run.run_id, run.finished_at
 order by run.finished_at desc, run.run_id
 
--- name: dropped_recipe
--- When the rows of a recipe were dropped last; no row, or null, if they never were.
-select dropped_at from recipes where recipe_id = :recipe_id
+-- name: documents_nowhere_else
+-- Of how many documents of a file Postgres has no rows in the table that the file is of.
+select count(*) as documents
+from history_documents written
+where written.file_key = :file_key
+  and not exists (
+      select from candidate_calls call
+      where :table = 'candidate_calls' and call.sampling_recipe_id = :recipe_id and call.document_id = written.document_id)
+  and not exists (
+      select from call_losses loss
+      where :table = 'call_losses' and loss.scoring_recipe_id = :recipe_id and loss.document_id = written.document_id)
+  and not exists (
+      select from placebo_losses placebo
+      where :table = 'placebo_losses' and placebo.placebo_recipe_id = :recipe_id and placebo.document_id = written.document_id)

@@ -33,6 +33,12 @@ select 1
 from pg_inherits
 where inhrelid = to_regclass(quote_ident(cast(:partition as text)))
 
+-- name: partition_detached
+-- A row if a table of this name exists that is no partition.
+select 1
+from pg_class
+where oid = to_regclass(quote_ident(cast(:partition as text))) and relkind = 'r' and not relispartition
+
 -- name: grown_tables
 -- The tables and partitions of :tables that have grown by more than a tenth since their statistics were made, and their parents. Autovacuum
 -- looks at the partitions too, at its own times, and never at a partitioned parent, whose statistics joins are planned by.

@@ -5,6 +5,7 @@ is put back.
 """
 
 import dataclasses
+import hashlib
 import json
 import tempfile
 from collections import Counter
@@ -288,6 +289,22 @@ def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_someth
     assert all(check.items > 0 for check in outcome.checks if check.name != "left folders"), outcome.checks
     assert sum(check.unprovable for check in outcome.checks) == 0
     assert lines[-1] == f"audit {outcome.audit_id}: nothing is wrong"
+
+
+def test_a_changed_file_of_a_dag_bundle_is_found(state: State) -> None:
+    files = {"a.py": b"first", "b.py": b"second"}
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
+    version = digest.hexdigest()[:16]
+    for name, content in files.items():
+        database.execute(
+            engine_of(state.settings), queries.bundles.store, version=version, name=name, content=content
+        )
+    assert state.found(state.audit()) == []
+    run_sql(state.settings, "update bundle_versions set content = 'third' where name = 'b.py'")
+    [finding] = findings_of(engine_of(state.settings), state.audit().audit_id)
+    assert (finding.kind, finding.relation, finding.place) == ("changed", "bundle_versions", version)
 
 
 def test_an_undamaged_state_gives_no_finding_in_any_scope(state: State) -> None:

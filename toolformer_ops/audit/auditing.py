@@ -22,6 +22,7 @@ from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_addresses import corpus_id_of
 from toolformer_ops.storage.history_files import OF_STAGE
+from toolformer_ops.storage.partitions import PARTITIONED_TABLES
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.storage.queries import Statement
 
@@ -133,6 +134,15 @@ class Auditing:
             table_of_stage=dict(OF_STAGE),
         )
         return {row.recipe_id for row in rows}
+
+    def detached(self) -> list[Row[Any]]:
+        """The partitions of the recipes, as `relation` and `recipe_id`, that were detached from their tables."""
+        return database.fetch_all(
+            self.engine,
+            queries.audited_rows.detached,
+            tables=list(PARTITIONED_TABLES),
+            recipe_ids=self.subjects.recipe_ids(),
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from toolformer_ops.errors import CorruptObjectError, NoResultError, ToolformerE
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database, history, queries
+from toolformer_ops.storage import database, history, partitions, queries
 from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.publication import Manifest
 from toolformer_ops.storage.temporary_folders import temporary_folder
@@ -30,6 +30,7 @@ from toolformer_ops.storage.temporary_folders import temporary_folder
 logger = logging.getLogger(__name__)
 
 WORDS = {
+    "attach": "attach it again",
     "delete_objects": "delete it",
     "release": "make it again from Postgres",
     "release_calls": "write the calls again from the release's files",
@@ -148,6 +149,9 @@ def accept_numbers(auditing: Auditing, run_id: str) -> int:
 def _repair_one(auditing: Auditing, action: str, repair: dict[str, Any]) -> None:
     store = auditing.store
     match action:
+        case "attach":
+            with database.transaction(auditing.engine) as connection:
+                partitions.attach_detached(connection, repair["table"], repair["recipe_id"])
         case "delete_objects":
             store.remove(store.list(f"{repair['prefix']}/") if repair["prefix"] else repair["keys"])
         case "release":

@@ -64,6 +64,21 @@ def recipe_ids(auditing: Auditing, _: str, __: str) -> Page:
     return page
 
 
+def partitions(auditing: Auditing, _: str, __: str) -> Page:
+    """The rows of each recipe are partitions of their tables, where the stages look for them."""
+    page = Page(items=len(auditing.subjects.recipe_ids()))
+    for row in auditing.detached():
+        page.add(
+            "lost",
+            row.relation,
+            f"partition {row.relation}_{row.recipe_id}",
+            f"expected a partition of {row.relation}, found a table that was detached",
+            "Attach it (--repair), and audit again.",
+            repair={"action": "attach", "table": row.relation, "recipe_id": row.recipe_id},
+        )
+    return page
+
+
 def stage_rows(stage: str) -> Check:
     """The check of one stage: its rows against their hashes in the ledger, and against their definitions."""
     rows = queries.audited_rows[stage]
@@ -88,12 +103,14 @@ def stage_rows(stage: str) -> Check:
         if not auditing.subjects.has_rows:
             return []
         # The ledger of rows that are in the history alone stays; `audit/history.py` looks at their files.
-        # Which inputs an execution has asked is in the calls.
-        in_history = auditing.in_history_alone()
+        # Which inputs an execution has asked is in the calls. What was detached is found by itself.
+        detached = {row.recipe_id for row in auditing.detached()}
+        in_history = auditing.in_history_alone() | detached
         recipe_ids: dict[str, None] = {}  # in order, each once
         for tool in auditing.subjects.tools:
             recipe_id = _recipe(tool, stage)
             has_rows = tool.sampling_recipe_id not in in_history or stage == "filter"
+            has_rows = has_rows and not (before and _recipe(tool, before) in detached)
             if has_rows and recipe_id and recipe_id not in in_history:
                 recipe_ids[recipe_id] = None
         return list(recipe_ids)
@@ -124,7 +141,9 @@ def finished_versions(auditing: Auditing) -> list[str]:
     rows = database.fetch_all(
         auditing.engine, queries.audited_rows.finished_newest, recipe_ids=auditing.subjects.recipe_ids()
     )
-    return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in rows]
+    detached = {row.recipe_id for row in auditing.detached()}
+    attached = (row for row in rows if row.recipe_id not in detached)
+    return [f"{row.recipe_id} {row.corpus_id} {row.version} {row.ordinal_limit}" for row in attached]
 
 
 def numbered_runs(auditing: Auditing) -> list[str]:
@@ -262,6 +281,7 @@ ROW_CHECKS = (
     Check("documents", _once, documents),
     Check("corpora", lambda auditing: auditing.subjects.corpus_ids, corpus_sums),
     Check("recipes", _once, recipe_ids),
+    Check("partitions", _once, partitions),
     *(stage_rows(stage) for stage in RECIPE_OF_STAGE),
     Check("finished work", finished_versions, finished_work),
 )

@@ -27,6 +27,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     BusyError,
     CorruptObjectError,
+    HistoryError,
     ObjectNotFoundError,
     ToolformerError,
     UsageError,
@@ -78,15 +79,24 @@ class Written:
     lost: list[str] = dataclasses.field(default_factory=list)
     """Keys of files that were not there as they were written; what Postgres still has of them was written
     again."""
+    only_copies: list[str] = dataclasses.field(default_factory=list)
+    """Keys of files that were not there, and whose rows Postgres has no more: they stay registered."""
 
 
-def write(settings: Settings, run_id: str | None = None, *, seconds: float | None = None) -> Written:
+def write(
+    settings: Settings,
+    run_id: str | None = None,
+    *,
+    seconds: float | None = None,
+    gives_up_lost: bool = False,
+) -> Written:
     """Write the finished runs that are not in the history, the oldest first, or this one alone.
 
     Args:
         settings: of the deployment.
         run_id: the run; None for all.
         seconds: after which no further file is begun; None: no limit.
+        gives_up_lost: whether a file that is not there is given up although Postgres has not all of its rows.
 
     Returns:
         what was written. May be killed and called again.
@@ -99,7 +109,7 @@ def write(settings: Settings, run_id: str | None = None, *, seconds: float | Non
     if run_id is not None:
         _require_finished(engine, run_id)
     with writing(engine):
-        return _Writer(settings, engine, seconds).write(run_id)
+        return _Writer(settings, engine, seconds, gives_up_lost=gives_up_lost).write(run_id)
 
 
 def write_at_end(settings: Settings, run_id: str) -> None:
@@ -120,6 +130,8 @@ def write_at_end(settings: Settings, run_id: str) -> None:
     except Exception:  # a mistake of ours must not fail a run that has ended
         logger.exception("run %s is not in the history yet, the next end of a run writes it", run_id)
         return
+    if written.only_copies:
+        logger.error("the history lacks %d files that Postgres cannot replace", len(written.only_copies))
     left = f"; {written.left} runs are left for the next end of a run" if written.left else ""
     logger.info(
         "history: %d runs, %d rows in %d files%s", len(written.runs), written.rows, written.files, left
@@ -131,12 +143,21 @@ def take_out_forgotten(settings: Settings, engine: Engine) -> int:
 
     The lock is held (`writing`). Does the rest, too, of a call that was killed. Asks nothing of S3 without a
     history.
+
+    Raises:
+        HistoryError: a file that is the only copy of other rows is not there, and may hold forgotten texts.
     """
     if not database.fetch_all(engine, queries.history.files):
         return 0
     writer = _Writer(settings, engine, None)
     count = writer.mend()
     writer.conclude()
+    if left := database.fetch_all(engine, queries.history.stale_files):
+        raise HistoryError(
+            f"expected {len(left)} files of the history that hold forgotten texts, found none in the bucket, such "
+            f"as {left[0].file_key}. Put them back, and `toolformer-ops forget` again; or, if they are lost for "
+            "good, `toolformer-ops history write --all --give-up-lost`."
+        )
     return count
 
 
@@ -201,8 +222,11 @@ def _require_finished(engine: Engine, run_id: str) -> None:
 class _Writer:
     """One process that writes; it holds the lock."""
 
-    def __init__(self, settings: Settings, engine: Engine, seconds: float | None) -> None:
+    def __init__(
+        self, settings: Settings, engine: Engine, seconds: float | None, *, gives_up_lost: bool = False
+    ) -> None:
         self._settings = settings
+        self._gives_up_lost = gives_up_lost
         self._engine = engine
         self._objects = Objects(settings)
         self._ends_at = None if seconds is None else time.monotonic() + seconds
@@ -243,17 +267,32 @@ class _Writer:
                 self._lose(row, "nothing" if row.file_key not in sizes else f"{sizes[row.file_key]} bytes")
 
     def _lose(self, row: Row[Any], instead: str) -> None:
+        """Have a file written again from Postgres, unless nothing else has its rows.
+
+        The bucket may be the wrong one, or be away in part.
+        """
+        uri = self._objects.uri(row.file_key)
+        lacking = database.fetch_one(
+            self._engine,
+            queries.history.documents_nowhere_else,
+            file_key=row.file_key,
+            table=row.table_name,
+            recipe_id=row.owner_id,
+        )
+        if lacking.documents and not self._gives_up_lost:
+            logger.error(
+                "%s: expected %d bytes, found %s. Postgres has no rows of %d of its documents: the file stays "
+                "registered. Look whether TOOLFORMER_S3_BUCKET is right, or put the object back from a version "
+                "of the bucket or a copy. If it is lost: `toolformer-ops history write --all --give-up-lost`.",
+                uri, row.size_bytes, instead, lacking.documents,
+            )  # fmt: skip
+            if row.file_key not in self._written.only_copies:
+                self._written.only_copies.append(row.file_key)
+            return
         logger.warning(
             "%s: expected %d bytes, found %s: what Postgres has of its rows is written again",
-            self._objects.uri(row.file_key), row.size_bytes, instead,
+            uri, row.size_bytes, instead,
         )  # fmt: skip
-        for recipe in database.fetch_all(
-            self._engine, queries.history.dropped_recipe, recipe_id=row.owner_id
-        ):
-            if recipe.dropped_at is not None:
-                logger.warning(
-                    "recipe %s: its rows were dropped from Postgres, and this file is lost", row.owner_id
-                )
         database.execute(self._engine, queries.history.lose_file, file_key=row.file_key)
         self._written.lost.append(row.file_key)
 
@@ -451,7 +490,7 @@ class _Writer:
             self._write_catalog(table)
         self._put_manifest()
         self._delete_leaving()
-        remove_from_cache(self._settings, [_of_row(row) for row in self._files("whole", "stale")])
+        remove_from_cache(self._settings, [HistoryFile.of_row(row) for row in self._files("whole", "stale")])
 
     def _write_catalog(self, table: str) -> None:
         """Write a small table, unless it is as it was written last."""
@@ -469,7 +508,7 @@ class _Writer:
 
     def _put_manifest(self) -> None:
         """Write the manifest of the files that count, over the one before."""
-        manifest = manifest_bytes([_of_row(row) for row in self._files("whole", "stale")])
+        manifest = manifest_bytes([HistoryFile.of_row(row) for row in self._files("whole", "stale")])
         self._objects.put(MANIFEST_KEY, manifest, "application/json")
 
     # A file
@@ -532,11 +571,6 @@ def _content(objects: Objects, key: str, path: Path) -> str:
         return "nothing"
     except CorruptObjectError:
         return "bytes that are not those of its checksum"
-
-
-def _of_row(row: Row[Any]) -> HistoryFile:
-    fields = (field.name for field in dataclasses.fields(HistoryFile))
-    return HistoryFile(**{name: row._mapping[name] for name in fields})
 
 
 def _arrow_table(table: str, rows: Sequence[Row[Any]]) -> "pyarrow.Table":

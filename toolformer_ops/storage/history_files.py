@@ -15,14 +15,19 @@ A file never changes; it is named by its content. `storage/history.py` writes th
 `storage/history_queries.py` asks it.
 """
 
+import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Engine, Row
+
 from toolformer_ops.errors import HistoryError, ObjectNotFoundError
+from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.objects import Objects
 
 if TYPE_CHECKING:
@@ -84,6 +89,8 @@ OF_STAGE: Mapping[str, str] = MappingProxyType(
 """The table that holds the rows of a stage; its owners are the stage's recipes."""
 CATALOG_TABLES = tuple(list(TABLES)[6:])
 """The tables that each write holds whole."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OWNER = re.compile(r"\w[\w.-]*")
 
 
 def arrow_schema(table: str) -> "pyarrow.Schema":
@@ -119,6 +126,27 @@ class HistoryFile:
     size_bytes: int
     rows: int
 
+    @classmethod
+    def of_row(cls, row: Row[Any]) -> "HistoryFile":
+        """The file that a row of `history_files` registers."""
+        fields = (field.name for field in dataclasses.fields(cls))
+        return cls(**{name: row._mapping[name] for name in fields})
+
+    @property
+    def is_named_by_its_content(self) -> bool:
+        """Whether its fields are of the form that a write gives them, and its key follows from the others.
+
+        Whoever may write to the bucket may write any manifest: paths are made of nothing else.
+        """
+        texts = (self.file_key, self.table_name, self.owner_id, self.sha256)
+        if not all(isinstance(text, str) for text in texts):
+            return False
+        if not all(type(number) is int and number >= 0 for number in (self.size_bytes, self.rows)):
+            return False
+        has_form = _SHA256.fullmatch(self.sha256) and _OWNER.fullmatch(self.owner_id)
+        is_its_key = self.file_key == key_of(self.table_name, self.owner_id, self.sha256)
+        return bool(has_form) and self.table_name in TABLES and is_its_key
+
     @property
     def name(self) -> str:
         """The name of its copy in the cache of a machine."""
@@ -151,7 +179,8 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
     """The files that the history consists of.
 
     Raises:
-        HistoryError: there is no manifest, or it is of another version, or was changed after it was written.
+        HistoryError: there is no manifest, or it is of another version, or was changed after it was written,
+        or names what no write names so.
         ObjectStoreError: S3 refuses, or does not answer.
     """
     uri = objects.uri(MANIFEST_KEY)
@@ -165,8 +194,9 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
     try:
         value = json.loads(body)
         written_as, listed, stated = value["format"], value["files"], value["content_sha256"]
+        files = [_file(item) for item in listed] if written_as == FORMAT else []
     except (ValueError, KeyError, TypeError):
-        written_as, listed, stated = None, [], ""
+        written_as, listed, files, stated = None, [], [], ""
     if isinstance(written_as, str) and written_as != FORMAT:
         raise HistoryError(
             f"{uri}: expected a history of format {FORMAT}, found {written_as!r:.60}. "
@@ -177,7 +207,48 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
             f"{uri}: expected the manifest as it was written, found another content: it is damaged. {WRITE} "
             "writes it anew."
         )
-    return [_file(item) for item in listed]
+    if wrong := [file for file in files if not file.is_named_by_its_content]:
+        raise HistoryError(
+            f"{uri}: expected files that are named by their content, found {wrong[0].file_key!r:.120}: it was "
+            f"not written by toolformer-ops. {WRITE} writes it anew."
+        )
+    return files
+
+
+def registered_manifest(objects: Objects, engine: Engine) -> list[HistoryFile]:
+    """The files that the history consists of, each as Postgres registers it.
+
+    Raises as `read_manifest`.
+
+    Raises:
+        HistoryError: the manifest names other files than `history_files`.
+        DatabaseError: Postgres does not answer.
+    """
+    files = read_manifest(objects)
+    while wrong := _unlike_registered(files, database.fetch_all(engine, queries.history.files)):
+        before, files = files, read_manifest(objects)
+        if files == before:  # else a write replaced it meanwhile
+            raise HistoryError(
+                f"{objects.uri(MANIFEST_KEY)}: expected the files of history_files in Postgres, found "
+                f"{wrong}: it was exchanged, or it is of another deployment. {WRITE} writes it anew."
+            )
+    return files
+
+
+def _unlike_registered(files: Sequence[HistoryFile], rows: Sequence[Row[Any]]) -> str:
+    """What of a manifest is not as it is registered, in words; nothing if all is.
+
+    A write registers a file before the manifest names it. So files that were registered last may lack.
+    """
+    written_at = {HistoryFile.of_row(row): row.written_at for row in rows}
+    unknown = [file.file_key for file in files if file not in written_at]
+    if unknown:
+        return f"{len(unknown)} others, such as {min(unknown)}"
+    newest = max((written_at[file] for file in files), default=None)
+    counted = (row for row in rows if row.state in ("whole", "stale"))
+    due = {row.file_key for row in counted if newest is None or row.written_at <= newest}
+    lacking = due - {file.file_key for file in files}
+    return f"{len(lacking)} lacking, such as {min(lacking)}" if lacking else ""
 
 
 def _file(item: Mapping[str, Any]) -> HistoryFile:

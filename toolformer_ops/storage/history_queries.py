@@ -33,6 +33,7 @@ from toolformer_ops.storage.history_files import (
     WRITE,
     HistoryFile,
     read_manifest,
+    registered_manifest,
 )
 from toolformer_ops.storage.objects import PARTS_AT_ONCE, Objects
 from toolformer_ops.storage.temporary_folders import remove_left, temporary_folder
@@ -84,7 +85,9 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
     `run` is what the questions of `sql/examples` are about if they name none.
 
     Raises:
-        HistoryError: the history is missing, damaged, or of another version.
+        HistoryError: the history is missing, damaged, of another version, or unlike what Postgres
+        registers.
+        DatabaseError: the settings name a Postgres that does not answer.
         UnknownNameError: the query names what the history has not.
         UsageError: it is not one query, is wrong, or needs more memory than `history_memory_gib`.
         ConfigurationError: DuckDB is not installed.
@@ -214,7 +217,7 @@ def where_older_rows_are(engine: "Engine", query: str, run: str = "") -> str:
         return ""
     others = f" and of {len(runs) - 1} more runs" if len(runs) > 1 else ""
     return (
-        f"Postgres has no calls of run {runs[0].run_id}{others} any more: retention dropped them on "
+        f"Postgres lacks calls of run {runs[0].run_id}{others}: retention dropped them on "
         f"{runs[0].dropped_at:%Y-%m-%d}. They are in the history: `toolformer-ops sql --history`, or `make "
         "sql HISTORY=1`."
     )
@@ -276,7 +279,11 @@ def _made_statements() -> dict[str, str]:
 
 
 def _manifest(settings: Settings) -> list[HistoryFile]:
-    return read_manifest(Objects(settings))
+    """The files of the history: as Postgres registers them, if the settings name one."""
+    objects = Objects(settings)
+    if not settings.database_dsn.get_secret_value():
+        return read_manifest(objects)
+    return registered_manifest(objects, database.connect(settings, writes=False))
 
 
 def _copies(settings: Settings, tables: Collection[str]) -> dict[HistoryFile, Path]:
@@ -363,14 +370,11 @@ def _download(settings: Settings, objects: Objects, parts: Path, file: HistoryFi
             content = "bytes that are not those of its checksum"
         if content != file.sha256:
             uri = objects.uri(file.file_key)
-            remedy = (
-                f"Ask again; if it stays so, {WRITE} writes it again"
-                if content == "nothing"
-                else f"Remove it; then {WRITE} writes it again"
-            )
+            again = "Ask again; if it stays so" if content == "nothing" else "Remove it; then"
             raise HistoryError(
-                f"{uri}: expected content {file.sha256}, found {content}: the history is damaged. {remedy} "
-                "from Postgres."
+                f"{uri}: expected content {file.sha256}, found {content}: the history is damaged. {again} "
+                f"{WRITE} writes it again from Postgres. If retention has dropped its rows there, the command "
+                "says so: put an older version of the object back."
             )
         part.replace(path)
         remember(settings, path, file.sha256)

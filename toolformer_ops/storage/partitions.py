@@ -6,7 +6,7 @@ statistics of what the stages write. Owns no table.
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from psycopg2 import sql
 from psycopg2.errors import LockNotAvailable
@@ -35,16 +35,20 @@ PARTITIONED_TABLES = tuple(dict.fromkeys(itertools.chain.from_iterable(TABLES_OF
 GROWING_TABLES = (*PARTITIONED_TABLES, "call_results")
 """What the stages write into."""
 
+_ATTACH = "alter table {table} attach partition {partition} for values in ({recipe_id})"
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 
 
 def ensure_partitions(connection: Connection, stage: str, recipe_id: str) -> None:
     """Make the partitions in which a stage writes its rows and its ledger rows under a recipe.
 
-    Partitions that exist stay. If retention has dropped the rows and kept the ledger, the ledger goes now,
-    with the marks that the work is finished: it would say that documents are done whose rows are gone.
+    Partitions that exist stay, and those that were detached are attached again. If retention has dropped the
+    rows and kept the ledger, the ledger goes now, with the marks that the work is finished: it would say that
+    documents are done whose rows are gone.
     """
     rows, *others = TABLES_OF_STAGE[stage]
+    for table in TABLES_OF_STAGE[stage]:
+        attach_detached(connection, table, recipe_id)
     if others and not has_partition(connection, rows, recipe_id):
         execute(connection, queries.retention.delete_work, recipe_id=recipe_id)
         for table in others:
@@ -70,7 +74,6 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     """
     if has_partition(connection, table, recipe_id):
         return
-    partition = f"{table}_{recipe_id}"
     # Its rows are never updated: frozen when they are vacuumed first, they are not read again to be frozen.
     statements = [
         "create table {partition} (like {table} including all) with (autovacuum_freeze_min_age = 0)"
@@ -82,7 +85,27 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     if "call_id" in TABLE_KEYS[table]:
         # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
         statements.append("alter table {partition} alter column call_id set (n_distinct = 4)")
-    statements.append("alter table {table} attach partition {partition} for values in ({recipe_id})")
+    statements.append(_ATTACH)
+    _execute(connection, statements, table, recipe_id)
+
+
+def attach_detached(connection: Connection, table: str, recipe_id: str) -> None:
+    """Attach the partition of a recipe again if it was detached.
+
+    What was forgotten meanwhile goes: the rows of documents that are there no more.
+    """
+    partition = lock_partition(connection, table, recipe_id)
+    if fetch_all(connection, queries.schema.partition_detached, partition=partition):
+        forgets = (
+            "delete from {partition} where not exists "
+            "(select from documents where documents.document_id = {partition}.document_id)"
+        )
+        _execute(connection, [forgets, _ATTACH], table, recipe_id)
+
+
+def _execute(connection: Connection, statements: Sequence[str], table: str, recipe_id: str) -> None:
+    """Execute statements with the names of a table, its partition, its key and the recipe."""
+    partition = f"{table}_{recipe_id}"
     names = {
         "table": sql.Identifier(table),
         "partition": sql.Identifier(partition),

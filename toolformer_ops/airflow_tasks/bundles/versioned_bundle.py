@@ -140,8 +140,12 @@ class VersionedBundle(BaseDagBundle):
 
 
 def content_hash(contents: Mapping[str, bytes | None]) -> str:
-    """16 hexadecimal digits that follow from the names and the contents."""
+    """16 hexadecimal digits that follow from the names and the contents.
+
+    An audit computes them again from `bundle_versions`, which holds no file that may not be read.
+    """
     digest = hashlib.sha256()
     for name, content in sorted(contents.items()):
-        digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content or b"").digest())
+        if content is not None:
+            digest.update(hashlib.sha256(name.encode()).digest() + hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
