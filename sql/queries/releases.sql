@@ -45,7 +45,8 @@ set manifest_sha256 = excluded.manifest_sha256,
     withdrawn_at = null
 
 -- name: unchanged
--- The release of the run before, if the corpus is at the same version and no row was written since of which a release is made.
+-- The release of the run before, if the corpus is at the same version, no row was written since of which a release is made, and none of its
+-- texts was forgotten.
 select earlier.run_id, made.left_out, release.release_id, release.uri, release.manifest_sha256, release.definition
 from annotation_runs run
 join annotation_runs earlier
@@ -63,6 +64,12 @@ where run.run_id = :run_id
       cross join stages_of(ours) used
       join micro_batches batch on batch.recipe_id = used.recipe_id
       where ours.run_id = run.run_id and batch.committed_at >= made.released_at
+  )
+  and not exists (
+      select
+      from release_calls call
+      join forgotten_documents using (document_id)
+      where call.release_id = release.release_id
   )
 
 -- name: changed_examples

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import AnnotatedRun, recipe_id, release
+from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, register_run, register_tool, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
@@ -438,3 +438,31 @@ def test_a_model_trained_on_the_release_is_named_to_be_withdrawn(corpus: Corpus,
     assert list(store.list("models/m1/")) == []
     assert store.read_manifest("models/m10") is not None
     assert corpus.rows("select withdrawn_at is not null from finetuned_models") == [(True,)]
+
+
+def run_again(corpus: Corpus) -> list[uuid.UUID]:
+    """The texts that a later run over the same version of the corpus releases, which has nothing to do."""
+    with database.transaction(corpus.engine) as connection:
+        uri = f"file:///corpora/{corpus.run_id}"
+        [[parameters]] = connection.exec_driver_sql("select parameters::text from annotation_runs").all()
+        register_run(
+            connection, "run-2", corpus.corpus_id, uri, ["Calculator"], parameters,
+            model_identity="no-such-model@1", limit=None,
+        )  # fmt: skip
+        register_tool(
+            connection, "run-2", "Calculator", {stage: recipe_id(stage, "Calculator") for stage in STAGES},
+            keep_threshold=0.5, prune_below=0.0, reads_record=False,
+        )  # fmt: skip
+    release_id = release(corpus.settings, "run-2")
+    texts = "select distinct document_id from release_calls where release_id = :id order by 1"
+    return [row.document_id for row in corpus.rows(texts, id=release_id)]
+
+
+def test_a_run_over_the_same_version_does_not_release_a_text_that_was_forgotten(corpus: Corpus) -> None:
+    forget(corpus.settings, [corpus.secret.document_id])
+    assert run_again(corpus) == [corpus.other.document_id]
+
+
+def test_a_run_over_the_same_version_takes_the_release_of_the_run_before(corpus: Corpus) -> None:
+    assert run_again(corpus) == sorted([corpus.secret.document_id, corpus.other.document_id])
+    assert corpus.rows("select count(*) from dataset_releases") == [(1,)]
