@@ -7,9 +7,9 @@ create function what_changed_since_the_run_before(run text default '', before te
     language sql stable
 as $$
     select coalesce(tool, tool_before) as tool, change, reason, count(*) as places, count(distinct document_id) as texts, min(detail) as such_as
-    from run_comparison
-    where run_id = run_or_newest(run)
-      and (before = '' and is_previous_run or before_run_id = nullif(before, ''))
+    from annotation_runs now
+    cross join lateral run_comparison_between(now.run_id, coalesce(nullif(before, ''), now.previous_run_id))
+    where now.run_id = run_or_newest(run) and (before <> '' or now.finished_at is not null)
     group by 1, 2, 3
     order by 1, 2, places desc, 3
 $$;

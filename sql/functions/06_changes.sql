@@ -228,3 +228,31 @@ begin
 end
 $$;
 comment on function release_changes_between is 'The calls that only one of the releases of two runs holds: is_added for those of the later run. Where neither made a release, of the calls that they keep (calls_to_compare). Each has one reason: the first, in the order in which a run decides, for which the run without the call does not release it (docs/database.md has the list). Without an earlier run (null) it is first_run. Reads the partitions of the two runs alone.';
+
+create or replace function run_comparison_between(later_run text, earlier_run text)
+    returns table (
+        change text, document_id text, position_char integer, tool text, call_text text, result text, loss_reduction double precision, call_id text,
+        tool_before text, call_text_before text, result_before text, loss_reduction_before double precision, call_id_before text,
+        reason text, detail text)
+    language sql stable
+as $$
+    select case when bool_and(is_added) then 'new' when not bool_or(is_added) then 'gone' else 'changed' end as change,
+           cast(document_id as text), position_char,
+           max(tool) filter (where is_added) as tool,
+           max(call_text) filter (where is_added) as call_text,
+           max(result) filter (where is_added) as result,
+           max(loss_reduction) filter (where is_added) as loss_reduction,
+           max(cast(call_id as text)) filter (where is_added) as call_id,
+           max(tool) filter (where not is_added) as tool_before,
+           max(call_text) filter (where not is_added) as call_text_before,
+           max(result) filter (where not is_added) as result_before,
+           max(loss_reduction) filter (where not is_added) as loss_reduction_before,
+           max(cast(call_id as text)) filter (where not is_added) as call_id_before,
+           -- Of a changed place, one side may only say that the other's call is better there; then the other side says why.
+           (array_agg(reason order by reason = 'better_call_at_position', is_added desc))[1] as reason,
+           (array_agg(detail order by reason = 'better_call_at_position', is_added desc))[1] as detail
+    from release_changes_between(later_run, earlier_run)
+    group by document_id, position_char,
+             case when position_char is null then call_id end  -- rows were dropped: nothing says the place
+$$;
+comment on function run_comparison_between is 'The places of texts at which the releases of two runs differ, one row a place; columns as in the view run_comparison. Without an earlier run (null) every call is new.';

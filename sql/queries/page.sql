@@ -18,8 +18,7 @@ limit 50
 with compared as materialized (
     select change, cast(document_id as uuid) as document_id, coalesce(position_char, -1) as place, position_char, tool, call_text, result, loss_reduction, call_id, tool_before,
            call_text_before, result_before, loss_reduction_before, call_id_before, reason, detail
-    from run_comparison
-    where run_id = :run_id and before_run_id = :before_run_id
+    from run_comparison_between(:run_id, :before_run_id)
 ),
 page as (
     select *

@@ -1,20 +1,14 @@
 create view release_changes as
-select now.run_id, before.run_id as before_run_id, coalesce(before.run_id = now.previous_run_id, false) as is_previous_run,
+select now.run_id, now.previous_run_id as before_run_id, true as is_previous_run,
        changed.is_added, changed.tool, cast(changed.document_id as text) as document_id, cast(changed.call_id as text) as call_id,
        changed.position_char, changed.call_text, changed.result, changed.loss_reduction, changed.reason, changed.detail
 from annotation_runs now
-join annotation_runs before on (before.started_at, before.run_id) < (now.started_at, now.run_id)
-cross join lateral release_changes_between(now.run_id, before.run_id) changed
-union all
-select now.run_id, null, now.previous_run_id is null and now.finished_at is not null,
-       changed.is_added, changed.tool, cast(changed.document_id as text), cast(changed.call_id as text),
-       changed.position_char, changed.call_text, changed.result, changed.loss_reduction, changed.reason, changed.detail
-from annotation_runs now
-cross join lateral release_changes_between(now.run_id, null) changed;
-comment on view release_changes is 'The calls that only one of the releases of two runs holds, with the reason: the same as `toolformer-ops changes`. Give run_id, and before_run_id or is_previous_run: each pair of runs is compared anew.';
+cross join lateral release_changes_between(now.run_id, now.previous_run_id) changed
+where now.finished_at is not null;
+comment on view release_changes is 'The calls that only one of the releases of a finished run and of the run before it holds, with the reason: the same as `toolformer-ops changes`. Give run_id: each run is compared anew. Any two runs: release_changes_between.';
 comment on column release_changes.run_id is 'The later run.';
-comment on column release_changes.before_run_id is 'The earlier run; null for the comparison with no run, in which every call is added.';
-comment on column release_changes.is_previous_run is 'Whether the earlier run is the one that the later run is compared with (annotation_runs.previous_run_id).';
+comment on column release_changes.before_run_id is 'The run before; null if there is none, and every call is added.';
+comment on column release_changes.is_previous_run is 'Always true: the earlier run is annotation_runs.previous_run_id.';
 comment on column release_changes.is_added is 'Whether the later run''s release holds the call; else the earlier one''s does.';
 comment on column release_changes.document_id is 'The text.';
 comment on column release_changes.call_id is 'The call.';

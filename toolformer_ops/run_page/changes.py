@@ -1,6 +1,6 @@
 """Changes: how the release of a run differs from that of another, place by place, each with the one reason why.
 
-Reads the view `run_comparison`; what is the same call, and which reason comes first, is decided there.
+Reads the function `run_comparison_between`; what is the same call, and which reason comes first, is decided there.
 Comparing reads both releases whole, so that it is done beside the page (`Reader.counted`), which says so if
 it takes longer than a moment.
 """
