@@ -64,7 +64,7 @@ def test_a_training_shows_its_newest_step() -> None:
     log = ["x INFO step 1 of 12: loss 3.6, 6 min left", "uploading"]
     airflow.log_tail.side_effect = [AirflowError("there is no log yet"), log, log]
     watch(airflow, "d", "r", None, shown.append, sleep=lambda _: None)
-    assert [snapshot.line for snapshot in shown[:2]] == [
+    assert [snapshot.footer for snapshot in shown[:2]] == [
         "running: finetune (before the first step)",
         "running: finetune (step 1 of 12: loss 3.6, 6 min left)",
     ]

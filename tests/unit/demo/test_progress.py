@@ -1,6 +1,7 @@
 """Progress: which stage a tool is at, and when a line is printed."""
 
 import io
+from dataclasses import replace
 from types import SimpleNamespace
 
 from rich.console import Console
@@ -43,16 +44,47 @@ def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
     )
 
 
-def test_lines_come_only_when_something_changed_but_not_too_often() -> None:
-    times, out = iter([0.0, 0.0, 1.0, 65.0, 70.0]), io.StringIO()
+def lines_of(*snapshots: tuple[float, Snapshot]) -> list[str]:
+    """What is printed without a terminal of a run that is looked at at these seconds."""
+    times, out = iter([0.0, *(seconds for seconds, _ in snapshots)]), io.StringIO()
     with progress_display(Console(file=out, width=100), seconds_between=5.0, clock=times.__next__) as show:
-        show(Snapshot((SAMPLING,), 1))  # at 0 s
-        for _ in range(3):  # at 1 s, which is too soon; at 65 s; at 70 s, with nothing new
-            show(Snapshot((SAMPLING,), 2, ("QA.annotate [0]",)))
-    assert out.getvalue().splitlines() == [
-        "0:00 Calculator sample 12/21; 1 calls so far",
-        "1:05 Calculator sample 12/21; 2 calls so far; running: QA.annotate [0]",
+        for _, snapshot in snapshots:
+            show(snapshot)
+    return out.getvalue().splitlines()
+
+
+def test_a_line_names_the_tools_that_came_to_another_stage() -> None:
+    scoring = replace(SAMPLING, stage="score", done=3)
+    other = ToolProgress("MT", "sample", 1, 9, 1, 27)
+    assert lines_of((0.0, Snapshot((SAMPLING, other), 1)), (9.0, Snapshot((scoring, other), 8))) == [
+        "0:00 Calculator sample 12/21, MT sample 1/9; 1 calls so far",
+        "0:09 Calculator score 3/21; 8 calls so far",
     ]
+
+
+def test_a_line_comes_after_a_minute_though_no_stage_has_changed() -> None:
+    later = Snapshot((replace(SAMPLING, done=13),), 2, ("QA.annotate [0]",))
+    assert lines_of((0.0, Snapshot((SAMPLING,), 1)), (59.0, later), (60.0, later)) == [
+        "0:00 Calculator sample 12/21; 1 calls so far",
+        "1:00 Calculator sample 13/21; 2 calls so far; running: QA.annotate [0]",
+    ]
+
+
+def test_stages_that_change_in_quick_succession_are_one_line() -> None:
+    scoring, done = replace(SAMPLING, stage="score"), replace(SAMPLING, stage="done")
+    seconds_of_stages = ((0.0, SAMPLING), (1.0, scoring), (5.0, done))
+    assert lines_of(*((seconds, Snapshot((tool,), 1)) for seconds, tool in seconds_of_stages)) == [
+        "0:00 Calculator sample 12/21; 1 calls so far",
+        "0:05 Calculator done; 1 calls so far",
+    ]
+
+
+def test_no_line_comes_of_a_run_that_does_nothing_new() -> None:
+    assert len(lines_of((0.0, Snapshot((SAMPLING,), 1)), (600.0, Snapshot((SAMPLING,), 1)))) == 1
+
+
+def test_a_share_of_no_token_is_not_said() -> None:
+    assert replace(SAMPLING, tokens_done=0.0).count == "12/21"
 
 
 def test_a_terminal_shows_bars() -> None:

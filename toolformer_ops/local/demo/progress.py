@@ -1,11 +1,11 @@
-"""Show how far a run is: a bar a tool if there is a terminal, else a line every few seconds.
+"""Show how far a run is: a bar a tool if there is a terminal, else a line when a tool has come to its next stage.
 
 Reads the view `annotation_progress` and the ledger's counts. Knows nothing of Airflow: the names of the tasks
 that run now are handed to it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,12 @@ from sqlalchemy import Connection
 
 from toolformer_ops.storage import database, queries
 
-SECONDS_BETWEEN_LINES = 5.0
+SECONDS_BETWEEN_LINES = 20.0
+"""Without a terminal, lines of stages that changed are so far apart."""
+SECONDS_OF_SILENCE = 60.0
+"""Without a terminal, a line comes after so long, though no stage has changed."""
+DONE = "done"
+"""In place of a stage: all of a tool's are done."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class ToolProgress:
 
     tool: str
     stage: str
-    """The stage at work; `done` after the last."""
+    """The stage at work; `DONE` after the last."""
     done: int
     """Documents that the stage at work has done."""
     total: int
@@ -44,7 +49,7 @@ class ToolProgress:
     @property
     def count(self) -> str:
         """How far the stage at work is, as `28/29 (37 % of the tokens)`."""
-        token_share = "" if self.tokens_done is None else f" ({100 * self.tokens_done:.0f} % of the tokens)"
+        token_share = f" ({100 * self.tokens_done:.0f} % of the tokens)" if self.tokens_done else ""
         return f"{self.done}/{self.total}{token_share}"
 
 
@@ -65,11 +70,21 @@ class Snapshot:
         running = f"running: {', '.join(self.running)}" if self.running else ""
         return "; ".join(part for part in (calls, running) if part)
 
-    @property
-    def line(self) -> str:
-        """All in one line: `Calculator sample 12/46 (21 % of the tokens), MT done 22/22; 310 calls so far; running: MT.check`."""
-        tools = ", ".join(f"{tool.tool} {tool.stage} {tool.count}" for tool in self.tools)
-        return "; ".join(part for part in (tools, self.footer) if part)
+    def stages(self) -> dict[str, str]:
+        """The stage at work by tool."""
+        return {tool.tool: tool.stage for tool in self.tools}
+
+    def line(self, stages_before: Mapping[str, str]) -> str:
+        """What is new in one line: `Calculator sample 12/46 (21 % of the tokens), MT done; 310 calls so far; running: MT.check`.
+
+        It names the tools at another stage than before, and those at work if there are none.
+        """
+        moved = [tool for tool in self.tools if stages_before.get(tool.tool) != tool.stage]
+        shown = moved or [tool for tool in self.tools if tool.stage != DONE]
+        parts = [
+            tool.tool + (" done" if tool.stage == DONE else f" {tool.stage} {tool.count}") for tool in shown
+        ]
+        return "; ".join(part for part in (", ".join(parts), self.footer) if part)
 
 
 def read_progress(connection: Connection, run_id: str) -> Snapshot:
@@ -98,7 +113,7 @@ def by_tool(rows: Sequence[Any]) -> tuple[ToolProgress, ...]:
         tools.append(
             ToolProgress(
                 tool=tool,
-                stage=at_work.stage if at_work else "done",
+                stage=at_work.stage if at_work else DONE,
                 done=shown.done,
                 total=shown.total,
                 steps_done=steps_done,
@@ -118,7 +133,8 @@ def progress_display(
     """Give a function that shows the newest state of a run.
 
     On a terminal: a bar a tool, and a line with the time, the calls so far and what runs now. Elsewhere: a
-    line when something has changed, but not more often than every few seconds.
+    line when a tool has come to another stage, at most every `seconds_between`, and a line after
+    `SECONDS_OF_SILENCE` if anything has changed.
     """
     began = clock()
 
@@ -143,14 +159,16 @@ def progress_display(
             yield keep
         return
 
-    last_line, last_time = "", float("-inf")
+    printed, printed_at = Snapshot((), None), float("-inf")
 
     def print_line(snapshot: Snapshot) -> None:
-        nonlocal last_line, last_time
+        nonlocal printed, printed_at
         now = clock()
-        if snapshot.line in ("", last_line) or now - last_time < seconds_between:
+        has_moved = snapshot.stages() != printed.stages()
+        if snapshot == printed or now - printed_at < (seconds_between if has_moved else SECONDS_OF_SILENCE):
             return
-        last_line, last_time = snapshot.line, now
-        console.print(f"{elapsed(now)} {last_line}", markup=False, highlight=False, soft_wrap=True)
+        line = snapshot.line(printed.stages())
+        printed, printed_at = snapshot, now
+        console.print(f"{elapsed(now)} {line}", markup=False, highlight=False, soft_wrap=True)
 
     yield print_line
