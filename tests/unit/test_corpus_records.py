@@ -156,6 +156,8 @@ def _read_lines(*lines: bytes) -> list[tuple[int, Record | Rejection]]:
         ((b'[{"text": "a"},', b' {"text": "b"}]'), "json_array", "jq -c '.[]'"),
         ((b'[{"text": "a"}, {"text": "b"}]',), "json_array", "jq -c '.[]'"),
         ((b"{", b'  "text": "a"', b"}"), "pretty_printed_json", "jq -c ."),
+        ((b"text,url", b"It is one, or two,https://x.org"), "delimited_text", "read_csv(FILE).to_json"),
+        ((b"id\tbody", b"7\tIt is."), "delimited_text", "read_csv(FILE).to_json"),
     ],
 )
 def test_a_file_of_other_json_is_refused_once_with_the_remedy(
@@ -165,6 +167,13 @@ def test_a_file_of_other_json_is_refused_once_with_the_remedy(
     assert isinstance(refused, Rejection)
     assert (line, refused.reason) == (0, reason)
     assert remedy in refused.detail
+
+
+def test_prose_with_commas_is_no_table() -> None:
+    records = _read_lines(b"Well, it is a text of some length, and no table.", b"So, it is, too, no record.")
+    assert [refused.reason for _, refused in records if isinstance(refused, Rejection)] == [
+        "corrupt_json"
+    ] * 2
 
 
 @pytest.mark.parametrize("first", [b'[{"text": "a"}]', b"[]", b"{", b'["text"]'])

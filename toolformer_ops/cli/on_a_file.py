@@ -235,7 +235,7 @@ def check(
             corpus, ignored=bool(tools or model or limit or field) or parameters != "{}"
         )
     else:
-        choices = run_choices(corpus, tools, model, limit, parameters, field)
+        choices = run_choices(corpus, tools, model, limit, parameters, field, needs_model=False)
     print_observations(observations(load_settings(), choices, CorpusLook(), measures_time=measure))
 
 
@@ -340,11 +340,12 @@ def annotate(
     from toolformer_ops.tools.registry import typed_tools
 
     # 1. What is asked for, said before anything that takes long is imported.
-    settings, name = load_settings(), model_name(model)
+    settings = load_settings()
     values = with_fields(typed_values(parameters), field)
     names = typed_tools(tools or ())
     if not names:
         raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
+    name = model_name(model)
     typer.echo(
         f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in "
         f"{settings.dtype}",

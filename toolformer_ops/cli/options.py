@@ -75,19 +75,28 @@ def run_choices(
     limit: int,
     parameters: str,
     field: Sequence[str] | None,
+    *,
+    needs_model: bool = True,
 ) -> "RunChoices":
-    """The parameters of a run that a command's options ask for; raises `UsageError` if they are none."""
-    from toolformer_ops.runs.choices import RunChoices, typed_values
+    """The parameters of a run that a command's options ask for; without `needs_model` perhaps with `NO_MODEL`.
+
+    Raises:
+        UsageError: they are none, or no model is named.
+    """
+    from toolformer_ops.runs.choices import NO_MODEL, RunChoices, typed_values
     from toolformer_ops.tools.registry import typed_tools
 
-    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": model_name(model)}
+    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": NO_MODEL}
     if names := typed_tools(tools or ()):
         values["tools"] = names
     if limit:
         values["document_limit"] = limit
     choices = RunChoices.parse(values)
     choices.kept_from()
-    return choices
+    if not needs_model and not (model or load_settings().default_model):
+        return choices
+    # The last, since the demo's model may have to be converted.
+    return choices.model_copy(update={"model": model_name(model)})
 
 
 def print_observations(lines: "Iterable[Observation]", *, err: bool = False) -> None:

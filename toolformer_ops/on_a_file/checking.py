@@ -30,7 +30,7 @@ from toolformer_ops.on_a_file.annotator import models_of
 from toolformer_ops.on_a_file.estimation import PROBE_TEXTS, count_kept, extrapolate, probe_tool, total
 from toolformer_ops.on_a_file.near_duplicates import SketchedText, near_duplicates, sketched_text
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import NO_MODEL, PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.models import require_endpoint, with_sample_end
 from toolformer_ops.runs.reasons import title
@@ -198,7 +198,7 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         texts += ", the limit"
     elif not look.is_whole:
         texts = f"about {look.texts:,} texts, of which the first {len(look.documents):,} were read"
-    yield Observation("ok", "corpus", f"{texts}, of {characters:,.0f} characters in the mean")
+    yield Observation("ok", "corpus", f"{texts}, of {characters:,.0f} characters on average")
     if look.refused and first is not None:
         refused_share = f"{look.refused.total():,} of {look.lines:,}"
         yield Observation(
@@ -416,7 +416,13 @@ def _before_time(
         for name in choices.tools:
             look_at_tool = functools.partial(of_tool, settings, name, look, choices, is_here=is_here)
             yield observed(name, look_at_tool)
-    if is_here:
+    if choices.model == NO_MODEL:
+        yield Observation(
+            "wrong",
+            "model",
+            "expected a language model, found none. Name one, or set TOOLFORMER_DEFAULT_MODEL.",
+        )
+    elif is_here:
         yield from of_model(settings, choices, look.remedies, looks_at_memory=looks_at_memory)
         if is_endpoint(choices.proposer):
             yield observed("proposer", lambda: of_proposer(settings, choices))

@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from toolformer_ops.config import ENV_PREFIX, Settings
-from toolformer_ops.errors import UsageError, expectation
+from toolformer_ops.errors import UsageError, did_you_mean, expectation
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS, Preset
 from toolformer_ops.storage.corpus_addresses import CorpusAddress
@@ -44,6 +44,9 @@ CHOSEN_ANEW = ("finetune", "approve", "evaluation_")
 
 LORA = "finetune_lora_"
 """How the names of the choices begin that decide nothing unless adapters are trained."""
+
+NO_MODEL = "none"
+"""Instead of a model, for a look at a corpus and its tools alone."""
 
 Part = TypeVar("Part", bound="Choices")
 
@@ -583,7 +586,12 @@ class RunChoices(
             for item in error.errors():
                 if item["loc"]:
                     field = ".".join(map(str, item["loc"]))
-                    problems.append(f"{field}: {expectation(item)} (found {item['input']!r:.80})")
+                    problem = expectation(item)
+                    if item["type"] == "extra_forbidden" and (
+                        similar := did_you_mean(field, cls.model_fields)
+                    ):
+                        problem += f", {similar}"
+                    problems.append(f"{field}: {problem} (found {item['input']!r:.80})")
                 else:  # of several fields, which it names
                     problems.append(expectation(item))
             raise UsageError(

@@ -45,6 +45,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "no_field": "file lacks a field that the run names",
         "json_array": "file is one JSON array, not an object a line",
         "pretty_printed_json": "file is an object over several lines, not an object a line",
+        "delimited_text": "file is a table (CSV), not an object a line",
         "empty_text": "text is empty",
         "text_not_a_string": "text is no string",
         "title_not_a_string": "title is no string",

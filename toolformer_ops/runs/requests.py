@@ -5,13 +5,12 @@ without a usable record, a model without weights) `stages/run_setup.py` finds.
 """
 
 import concurrent.futures
-import difflib
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ToolformerError, UsageError
+from toolformer_ops.errors import ToolformerError, UsageError, did_you_mean
 from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint, read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.storage.corpus_addresses import normal_uri
@@ -34,8 +33,8 @@ def require_known_fields(sent: Collection[str], fields: Collection[str]) -> None
     """
     problems = []
     for name in sorted(set(sent) - set(fields)):
-        near = difflib.get_close_matches(name, list(fields), n=1)
-        problems.append(f"{name} (did you mean {near[0]}?)" if near else name)
+        similar = did_you_mean(name, fields)
+        problems.append(f"{name} ({similar})" if similar else name)
     if problems:
         raise UsageError(
             f"expected the fields of the form, found {', '.join(problems)}. `toolformer-ops parameters` "

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,8 @@ from toolformer_ops.storage.unpacking import UnpackingLimits
 
 FIRST_LINES = 20
 """By which it is told what fields the records of a file have."""
+_COLUMN_NAME = re.compile(rb'"?\w[\w .-]{0,39}"?')
+"""What the head of a table has between its separators."""
 _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 
 
@@ -97,7 +100,21 @@ def _other_format(first_lines: Sequence[Line]) -> Rejection | None:
     if first == b"{" and second.startswith(b'"'):
         finding = "found an object over several lines; `jq -c .` writes it so"
         return rejection("pretty_printed_json", f"expected a JSON object in each line, {finding}")
+    if _is_table(first, second):
+        finding = (
+            "found a table (CSV); with pandas: read_csv(FILE).to_json(OUT, orient='records', lines=True)"
+        )
+        return rejection("delimited_text", f"expected a JSON object in each line, {finding}")
     return None
+
+
+def _is_table(first: bytes, second: bytes) -> bool:
+    """Whether two lines are the head and a row of a table: names that one character separates, and as many values."""
+    for mark in (b",", b";", b"\t"):
+        names = first.split(mark)
+        if len(names) > 1 and second.count(mark) >= len(names) - 1:
+            return all(_COLUMN_NAME.fullmatch(name) for name in names)
+    return False
 
 
 def _shared_fields(lines: Sequence[Line]) -> frozenset[str]:

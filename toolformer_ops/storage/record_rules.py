@@ -73,7 +73,7 @@ class Rejection:
 
     reason: str
     """corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate,
-    json_array, pretty_printed_json; or that of a `Line` or of a file that is not read."""
+    json_array, pretty_printed_json, delimited_text; or that of a `Line` or of a file that is not read."""
     detail: str
     """What was found, in words of ours and numbers alone."""
     quote: str = ""

