@@ -372,8 +372,10 @@ def load_settings() -> Settings:
     try:
         return Settings(_env_file=file)  # type: ignore[call-arg]
     except ValidationError as error:
-        wrong = {f"{ENV_PREFIX}{str(item['loc'][0]).upper()}": expectation(item) for item in error.errors()}
-        problems = "; ".join(f"{variable}: {problem}" for variable, problem in wrong.items())
+        wrong = []
+        for item in error.errors():
+            wrong.append(f"{ENV_PREFIX}{str(item['loc'][0]).upper()}: {expectation(item)}")
+        problems = "; ".join(wrong)
     except SettingsError as error:
         problems = f"{error}; it is read as JSON"
     raise ConfigurationError(f"settings: {problems}. Correct it in the environment, or in {file}.")

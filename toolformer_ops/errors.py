@@ -364,10 +364,11 @@ def expectation(mistake: Mapping[str, Any]) -> str:
     words = _EXPECTED.get(mistake["type"])
     if words is None:
         return str(mistake["msg"]).removeprefix("Value error, ")
-    bounds = mistake.get("ctx", {})
-    return words.format(
-        **{name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in bounds.items()}
-    )
+    bounds = dict(mistake.get("ctx", {}))
+    for name, bound in bounds.items():
+        if isinstance(bound, float):
+            bounds[name] = f"{bound:g}"
+    return words.format(**bounds)
 
 
 def lacking_package(error: BaseException) -> ConfigurationError | None:
