@@ -255,6 +255,12 @@ EXIT_INFRASTRUCTURE = 75
 EXIT_TERMINATED = 143
 """128 + SIGTERM, as shells and Kubernetes show a process that SIGTERM ended."""
 
+
+def file_problem(error: OSError | ValueError) -> str:
+    """What is wrong with a file, for a message: `no such file or directory`, without the error's number."""
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _CONTROL = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 

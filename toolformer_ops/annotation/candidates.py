@@ -18,6 +18,7 @@ Does not run tools and does not score (`scoring.py`).
 """
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
-from toolformer_ops.call_syntax import CALL_START, Call, parse_call
+from toolformer_ops.call_syntax import CALL_START, NOT_IN_A_CALL, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
@@ -84,9 +85,9 @@ class SampledParagraph:
     seconds: float
 
 
-def annotation_prompt(tool: Tool) -> AnnotationPrompt:
-    """The tool's prompt P, as the engine takes it."""
-    return AnnotationPrompt(tool.spec.name, tool.prompt)
+def annotation_prompt(tool: Tool, *, is_sent: bool = False) -> AnnotationPrompt:
+    """The tool's prompt P, as the engine takes it; what is sent to an endpoint may say less."""
+    return AnnotationPrompt(tool.spec.name, tool.prompt_to_send if is_sent else tool.prompt)
 
 
 def given_call_start(tool: Tool, call_prefix: str) -> str:
@@ -122,7 +123,7 @@ def sample_paragraphs(
     ]
     sampled_texts = sample_texts(
         model,
-        annotation_prompt(tool),
+        annotation_prompt(tool, is_sent=endpoint is not None),
         given_call_start(tool, choices.call_prefix),
         choices,
         [sampling.text for sampling in samplings],
@@ -261,7 +262,11 @@ def read_call(tool: Tool, sample: SampledContinuation, text: str) -> Call | str:
     except CallSyntaxError:
         copied = _copied_call(sample.text, text)
         if copied is None:
-            return "sample_does_not_parse"
+            is_begun = sample.text.lstrip().startswith(f"{tool.spec.name}(")
+            is_held = re.search(NOT_IN_A_CALL, sample.text) is None
+            return (
+                "sample_with_bracket_or_line_break" if is_begun and not is_held else "sample_does_not_parse"
+            )
         call = copied
     if call.tool != tool.spec.name:
         return "sample_of_another_tool"

@@ -12,7 +12,6 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
-    from toolformer_ops.config import Settings
     from toolformer_ops.on_a_file.new_tool import NewTool
 
 TEXTS = 10
@@ -73,6 +72,7 @@ _Headers = Annotated[
 _AllowWrites = Annotated[
     bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
 ]
+_Replace = Annotated[bool, typer.Option("--replace", help="Write the files of this name anew.")]
 _Texts = Annotated[
     str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
 ]
@@ -100,6 +100,7 @@ def new_tool(
     secret: _Secrets = None,
     header: _Headers = None,
     allow_writes: _AllowWrites = False,
+    replace: _Replace = False,
     texts: _Texts = None,
     field: FieldOption = None,
     model: _TryModel = "",
@@ -129,11 +130,15 @@ def new_tool(
     if sql or connection:
         database = making.database_part(sql, connection, table or (), secret or ())
         chosen = name or camel_case(database.name)
-        written = [making.write_database_tool(settings, database, chosen, examples)]
+        written = [making.write_database_tool(settings, database, chosen, examples, replaces=replace)]
     elif python:
         file, function = _file_and_function(python)
         chosen = name or camel_case(function)
-        written = [making.write_function_tool(settings, file, function, chosen, examples, secret or ())]
+        written = [
+            making.write_function_tool(
+                settings, file, function, chosen, examples, secret or (), replaces=replace
+            )
+        ]
     else:
         server = making.server_part(mcp, openapi, url, header or (), secret or ())
         arguments = making.fixed_arguments(fixed or ())
@@ -141,9 +146,9 @@ def new_tool(
             making.ServerToolChoice(called, chosen, arguments, allow_writes)
             for called, chosen in _names_of_server_tools(tool or (), name).items()
         ]
-        written = making.write_server_tools(settings, server, choices, examples)
+        written = making.write_server_tools(settings, server, choices, examples, replaces=replace)
     for new in written:
-        _show_new_tool(settings, new)
+        _show_new_tool(new)
     # 2. What a model does with it.
     for new in written:
         chosen = new.tool.spec.name
@@ -176,9 +181,8 @@ def _names_of_server_tools(tools: Sequence[str], name: str) -> dict[str, str]:
     return {tool: name or camel_case(tool) for tool in tools}
 
 
-def _show_new_tool(settings: "Settings", new: "NewTool") -> None:
-    """Say what was written, propose what of an answer is the result, and show what the tool answers to the examples."""
-    from toolformer_ops.on_a_file import new_tool as making
+def _show_new_tool(new: "NewTool") -> None:
+    """Say what was written, what of an answer is the result, and what the tool answers to the examples."""
     from toolformer_ops.on_a_file.examples import call_form
 
     chosen = new.tool.spec.name
@@ -186,14 +190,14 @@ def _show_new_tool(settings: "Settings", new: "NewTool") -> None:
     for warning in new.warnings:
         typer.echo(f"{chosen}: {warning}", err=True)
     typer.echo(f"calls: {call_form(new.tool)}", err=True)
-    proposal = making.propose_result(settings, new)
-    if proposal is not None:
+    if new.proposal is not None:
         typer.echo(
-            f"result = {proposal[0]}: what {proposal[1]} of {len(new.calls)} texts go on with; see the file",
+            f"result = {new.proposal[0]}: what {new.proposal[1]} of {len(new.answers)} texts go on with; "
+            "see the file",
             err=True,
         )
-    for call_input, output in making.run_examples(settings, new):
-        typer.echo(f"[{chosen}({call_input}) -> {output.results[0] if output.results else output.reason}]")
+    for call, result in new.answers:
+        typer.echo(f"[{chosen}({call.input}) -> {result}]")
 
 
 @app.command("refresh-tool")

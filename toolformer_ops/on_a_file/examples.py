@@ -1,13 +1,15 @@
 """The examples that a user gives for a new tool: texts with calls where their results help, one a line."""
 
+import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.call_syntax import ARROW, parse_call
-from toolformer_ops.errors import CallSyntaxError, RejectedInputError, UsageError
+from toolformer_ops.errors import CallSyntaxError, RejectedInputError, UsageError, file_problem
 from toolformer_ops.tools.files.file_tool import FileTool
 
 SHOWN_VALUES = 10
@@ -23,12 +25,16 @@ WORDS_OF_TYPES = {
 }
 """By the type of JSON Schema."""
 _CALL = re.compile(r" ?\[([^\[\]]*)\]")
+_NAMED_CALL = re.compile(r"\[\s*([A-Za-z][A-Za-z0-9_]*)\s*\(")
+_NUMBER = re.compile(r"-?\d[\d.,]*\d|-?\d")
 
 
 @dataclass(frozen=True)
 class ExampleCall:
     """A call in a text of the user."""
 
+    line: int
+    """The number of its line in the file, from 1."""
     input: str
     expected: str
     """The result that the user wrote; empty if there is none."""
@@ -41,6 +47,36 @@ class ExampleCall:
             return result == self.expected
         goes_on = bool(result) and self.following.startswith(result)
         return goes_on and not self.following[len(result) :][:1].isalnum()
+
+    def is_said(self, result: str) -> bool:
+        """Whether a result is what the user wrote, or else the text behind the call holds a value of it.
+
+        A number may be written otherwise there: `1,312` for `1312`, `24.50` for `24.5`.
+        """
+        if self.expected:
+            return result == self.expected
+        numbers: set[float] = set()
+        for written in _NUMBER.findall(self.following):
+            numbers |= _readings(written)
+        following = self.following.casefold()
+        for value in re.split(r"[,;] ", result):
+            is_number = _NUMBER.fullmatch(value) is not None
+            if (
+                (_readings(value) & numbers)
+                if is_number
+                else (value.strip() and value.casefold() in following)
+            ):
+                return True
+        return False
+
+
+def _readings(number: str) -> set[float]:
+    """What a number may mean: its comma parts thousands, or is a decimal point."""
+    readings = set()
+    for plain in (number.replace(",", ""), number.replace(".", "").replace(",", ".")):
+        with contextlib.suppress(ValueError):
+            readings.add(float(plain))
+    return readings
 
 
 @dataclass(frozen=True)
@@ -61,21 +97,34 @@ def read_examples(tool: FileTool, path: Path, others: Sequence[str] = ()) -> tup
         UsageError: there is none, one holds no call, or a call that could not be sent.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--examples: expected a text file in UTF-8, found {error}.") from error
+        raise UsageError(
+            f"--examples: expected a text file in UTF-8 at {path}, found: {file_problem(error)}."
+        ) from error
     form = call_form(tool)
     examples: list[Example] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line:
+            continue
         where = f"--examples, line {number}"
         own = without_calls(line, others)
-        calls = _calls(tool, own, where)
+        calls = _calls(tool, own, number)
+        named = Counter(_NAMED_CALL.findall(own))
+        if len(calls) < named[tool.spec.name]:
+            raise UsageError(
+                f"{where}: expected a call that can be read again, [{form}], found other text in brackets. "
+                "The input of a call holds no square bracket and no arrow (->): "
+                "docs/own_tools.md#what-a-call-cannot-hold."
+            )
         if calls:
             with_calls = re.sub(rf"\s*{ARROW}[^\[\]]*\]", "]", own)
             examples.append(Example(without_calls(own, [tool.spec.name]), with_calls, calls))
         elif own == line:
+            others_there = " and ".join(f"calls of {name}" for name in named)
+            remedy = f"Write {tool.spec.name} there" if named else "Write one where it helps"
             raise UsageError(
-                f"{where}: expected a call [{form}] in the text, found none. Write one where it helps."
+                f"{where}: expected a call [{form}] in the text, found {others_there or 'none'}. {remedy}."
             )
     if not examples:
         raise UsageError(
@@ -121,8 +170,8 @@ def _words_of(part: dict[str, object]) -> list[str]:
     return [*words, f"as {part['pattern']}"] if "pattern" in part else words
 
 
-def _calls(tool: FileTool, line: str, where: str) -> tuple[ExampleCall, ...]:
-    """The calls of the tool in a line; other brackets are the text's own."""
+def _calls(tool: FileTool, line: str, number: int) -> tuple[ExampleCall, ...]:
+    """The calls of the tool in a line, which has this number; other brackets are the text's own."""
     calls = []
     for place in _CALL.finditer(line):
         inside = place[1]
@@ -135,10 +184,10 @@ def _calls(tool: FileTool, line: str, where: str) -> tuple[ExampleCall, ...]:
             continue
         except RejectedInputError as error:
             raise UsageError(
-                f"{where}: expected a call such as [{call_form(tool)}], found [{inside}] ({error.reason}). "
+                f"--examples, line {number}: expected a call such as [{call_form(tool)}], found [{inside}] ({error.reason}). "
                 f"Its arguments: {arguments_shown(tool)}."
             ) from error
         expected = inside.partition(ARROW)[2].strip() if ARROW in inside else ""
         following = without_calls(line[place.end() :], [tool.spec.name]).strip()
-        calls.append(ExampleCall(call.input, expected, following))
+        calls.append(ExampleCall(number, call.input, expected, following))
     return tuple(calls)

@@ -2,15 +2,17 @@
 
 1. What answers is asked what it is: a server for its tool's description and input schema, a database for its
    tables.
-2. The calls in the examples are checked as far as the file tells, and run.
-3. File and prompt are written (`tool_file_texts.py`); nothing is written over.
+2. The calls in the examples are checked as far as the file tells, and run. If one has no result, or of a
+   database another than its text says, nothing is written.
+3. File and prompt are written (`tool_file_texts.py`); another tool's are replaced only on request.
 4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which
    are kept.
 
-Does not choose thresholds or a filter: what is written holds the paper's numbers, for a person to change.
+Does not choose a filter: every text is asked, until a person writes one.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -24,15 +26,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import (
-    ConfigurationError,
-    ToolError,
-    UsageError,
-)
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, file_problem
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.on_a_file.examples import Example, ExampleCall, read_examples
 from toolformer_ops.on_a_file.result_proposal import proposed_result
+from toolformer_ops.on_a_file.shown_calls import why_no_result
 from toolformer_ops.on_a_file.tool_file_texts import (
     NO_RESULT,
     TABLES_CHARACTERS,
@@ -41,16 +41,19 @@ from toolformer_ops.on_a_file.tool_file_texts import (
     prompt_text,
     rows_shown,
     server_file_text,
+    without_markup,
 )
 from toolformer_ops.runs.models import load_model
 from toolformer_ops.shown_text import json_to_show
-from toolformer_ops.tools.base import ToolOutput, run_tool
+from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
 from toolformer_ops.tools.databases.database_tool import (
+    ROWS_SLOT,
     look_at_database,
+    query_described,
     recorded_tables,
-    tables_text,
 )
+from toolformer_ops.tools.databases.table_texts import first_row_query, tables_in, tables_text
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
 from toolformer_ops.tools.files.tool_file import toml_value
@@ -62,6 +65,10 @@ from toolformer_ops.tools.servers.served_tool import ServedTool
 from toolformer_ops.tools.servers.server_file import ServerPart, ServerToolFile
 
 SILENT = "the server does not say whether the tool only reads. Be sure that it does."
+ROWS_STAY = (
+    "the prompt shows a row of each table to a model of this machine. A proposer behind an endpoint gets "
+    "names of tables and columns and your examples, and no row."
+)
 SHOWN_CALLS = 10
 
 
@@ -72,17 +79,13 @@ class NewTool:
     path: Path
     prompt_path: Path
     tool: FileTool
-    examples: tuple[Example, ...]
+    answers: list[tuple[ExampleCall, str]]
+    """The calls of the examples, in order, each with its result."""
+    proposal: tuple[str, int] | None = None
+    """What of a server's answers became `result` of the tool file, and in how many calls that is what the text
+    goes on with."""
     warnings: tuple[str, ...] = ()
     """What its user should know, a sentence each."""
-
-    @property
-    def calls(self) -> list[ExampleCall]:
-        """The calls of the examples, in order."""
-        calls: list[ExampleCall] = []
-        for example in self.examples:
-            calls += example.calls
-        return calls
 
 
 def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
@@ -134,8 +137,16 @@ def database_part(url: str, connection: str, tables: Sequence[str], secrets: Seq
     A relative path is one of the current folder.
 
     Raises:
+        UsageError: it is no address, but a path for example.
         ConfigurationError: the options do not fit together, or the address holds a password.
     """
+    if url and "://" not in url:
+        raise UsageError(f"--sql: expected an address, found {url}. A file of SQLite is sqlite:///{url}")
+    if url.startswith("sqlite://") and not url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite://")
+        raise UsageError(
+            f"--sql: expected three strokes before the path, found {url}. Write sqlite:///{path}"
+        )
     if url.startswith("sqlite:///"):
         url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).expanduser().resolve()}"
     keys = {"url": url, "connection": connection, "tables": tuple(tables), "secrets": tuple(secrets)}
@@ -160,211 +171,320 @@ class ServerToolChoice:
 
 
 def write_server_tools(
-    settings: Settings, server: ServerPart, choices: Sequence[ServerToolChoice], examples: Path
-) -> list[NewTool]:
-    """Write the files of several tools of one server, each with the examples that hold its calls.
-
-    It begins all of them, or none. Raises as `write_server_tool`.
-    """
-    names = [choice.name for choice in choices]
-    written: list[NewTool] = []
-    try:
-        for choice in choices:
-            others = [name for name in names if name != choice.name]
-            written.append(write_server_tool(settings, server, choice, examples, others))
-    except BaseException:
-        for new in written:
-            for file in new.path.parent.glob(f"{new.path.stem}.*"):
-                file.unlink()
-        forget_tools()
-        raise
-    return written
-
-
-def write_server_tool(
     settings: Settings,
     server: ServerPart,
-    choice: ServerToolChoice,
+    choices: Sequence[ServerToolChoice],
     examples: Path,
-    others: Sequence[str] = (),
-) -> NewTool:
-    """Ask the server, and write file and prompt into the folder of the tool files.
+    *,
+    replaces: bool = False,
+) -> list[NewTool]:
+    """Ask the server, and write file and prompt of each of its tools into the tools' folder, or of none.
 
-    `others` are the names of tools that are made of the same server and examples.
+    Each has the examples that hold its calls.
 
     Raises:
-        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
+        UsageError: a name is taken, an example holds no call of a tool, or one has no result.
         ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
         leave.
     """
+    names = [choice.name for choice in choices]
+    written = []
+    with contextlib.ExitStack() as stack:
+        all_files = [stack.enter_context(new_files(settings, name, replaces=replaces)) for name in names]
+        for choice, files in zip(choices, all_files, strict=True):
+            others = [name for name in names if name != choice.name]
+            written.append(_write_server_tool(settings, server, choice, files, examples, others))
+    return written
+
+
+def _write_server_tool(
+    settings: Settings,
+    server: ServerPart,
+    choice: ServerToolChoice,
+    files: "NewFiles",
+    examples: Path,
+    others: Sequence[str],
+) -> NewTool:
+    """The files of one tool; `others` are the names of tools of the same server and examples."""
+    # 1. What the server says.
     name = choice.name
-    with new_files(settings, name) as files:
-        if server.openapi:
-            document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
-            shutil.copyfile(server.openapi, document)
-            server = server.model_copy(update={"openapi": document.name})
-        draft = ServerToolFile(
-            name=name,
-            purpose=name,
-            prompt=files.prompt_path.name,
-            tool=choice.tool,
-            server=server,
-            allow_writes=choice.allow_writes,
-            fixed=dict(choice.fixed),
+    if server.openapi:
+        document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
+        copy_file(server.openapi, document, "--openapi: expected a JSON or YAML file")
+        server = server.model_copy(update={"openapi": document.name})
+    draft = ServerToolFile(
+        name=name,
+        purpose=name,
+        prompt=files.prompt_path.name,
+        tool=choice.tool,
+        server=server,
+        allow_writes=choice.allow_writes,
+        fixed=dict(choice.fixed),
+    )
+    described = ask_server(draft, files.path.parent)
+    if described.recorded.read_only is False and not choice.allow_writes:
+        raise ToolError(
+            f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as "
+            "a writing one. If texts of a language model may decide what it writes, say so: "
+            "--allow-writes."
         )
-        described = ask_server(draft, files.path.parent)
-        if described.recorded.read_only is False and not choice.allow_writes:
-            raise ToolError(
-                f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as "
-                "one that writes. If texts of a language model may decide what it writes, say so: "
-                "--allow-writes."
-            )
-        warnings = (SILENT,) if described.recorded.read_only is None else ()
-        text = server_file_text(draft, described)
-        return files.write(text, described.description, examples, warnings=warnings, others=others)
+    # 2. The file, with what of its answers the examples go on with.
+    tool = files.write_tool(server_file_text(draft, described))
+    shown = read_examples(tool, examples, others)
+    proposal = propose_result(settings, tool, calls_of(shown))
+    tool = tool_of_file(files.path)
+    # 3. The prompt.
+    answers = run_examples(settings, tool, calls_of(shown))
+    files.write_prompt(tool, prompt_text(tool, described.description, shown))
+    warnings = (SILENT,) if described.recorded.read_only is None else ()
+    return NewTool(
+        path=files.path,
+        prompt_path=files.prompt_path,
+        tool=tool,
+        answers=answers,
+        proposal=proposal,
+        warnings=warnings,
+    )
 
 
-def write_database_tool(settings: Settings, database: DatabasePart, name: str, examples: Path) -> NewTool:
+def write_database_tool(
+    settings: Settings, database: DatabasePart, name: str, examples: Path, *, replaces: bool = False
+) -> NewTool:
     """Look at the database, and write file and prompt into the folder of the tool files.
 
     Raises:
-        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
-        ToolError, InfrastructureError: the database cannot be used, or does not answer.
+        UsageError: the name is taken, an example holds no call of the tool, or one has no result or another
+        than its text says.
+        ToolError, InfrastructureError: the database cannot be used, has no table, or does not answer.
     """
-    with new_files(settings, name) as files:
+    with new_files(settings, name, replaces=replaces) as files:
+        # 1. Its tables.
         draft = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
         opened = look_at_database(draft, files.path.parent)
-        text = database_file_text(draft, opened)
+        recorded = recorded_tables(draft, opened)
+        tool = files.write_tool(database_file_text(draft, recorded))
+        # 2. The examples, which say which tables matter most.
+        shown = read_examples(tool, examples)
+        calls = calls_of(shown)
+        answers = run_examples(settings, tool, calls, must_be_said=True)
+        keys = {table.name: table.keys for table in opened.tables}
+        first = tables_in(recorded, inputs_of(calls))
+        tables, names = tables_text(recorded, keys, first, TABLES_CHARACTERS)
+        # 3. The file again, with a row of each of these, and the prompt.
+        rows = rows_of(settings, tool, {name: first_row_query(recorded, name) for name in names})
+        database = database.model_copy(update={"shown_rows": rows_shown(rows)})
+        draft = draft.model_copy(update={"database": database})
+        tool = files.write_tool(database_file_text(draft, recorded))
+        meaning = without_markup(query_described(recorded, tables))
+        files.write_prompt(tool, prompt_text(tool, ROWS_SLOT if rows else "", shown, meaning))
         warnings = [*opened.warnings]
-        if len(tables_text(recorded_tables(draft, opened))) > TABLES_CHARACTERS:
+        if rows:
+            warnings.append(ROWS_STAY)
+        if lacking := len(recorded.columns) - len(names):
             warnings.append(
-                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns, and "
-                f"{len(opened.tables)} tables have more. Name those that texts need: --table."
+                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns: it names "
+                f"{len(names)}, and {lacking} more it does not. Name those that texts need: --table."
             )
-        return files.write(text, rows_shown(opened), examples, warnings=warnings)
+        return NewTool(
+            path=files.path,
+            prompt_path=files.prompt_path,
+            tool=tool,
+            answers=answers,
+            warnings=tuple(warnings),
+        )
+
+
+def rows_of(settings: Settings, tool: FileTool, queries: Mapping[str, str]) -> dict[str, str]:
+    """A row of each table that has one, as the tool answers the table's query."""
+    runner = tool.open(settings, lambda: load_model(settings, ""))
+    outputs = run_tool(runner, list(queries.values()), settings.tool_time_limit_seconds)
+    runner.close()
+    return {
+        table: output.results[0] for table, output in zip(queries, outputs, strict=True) if output.results
+    }
 
 
 def write_function_tool(
-    settings: Settings, source: Path, function: str, name: str, examples: Path, secrets: Sequence[str] = ()
+    settings: Settings,
+    source: Path,
+    function: str,
+    name: str,
+    examples: Path,
+    secrets: Sequence[str] = (),
+    *,
+    replaces: bool = False,
 ) -> NewTool:
     """Copy the function's file beside the tool files, and write file and prompt.
 
     Raises:
-        UsageError: the name is taken, a file exists, or an example holds no call of the tool.
+        UsageError: the name is taken, an example holds no call of the tool, or one has no result.
         ToolError: the file cannot be read, or its function not be a tool.
     """
-    with new_files(settings, name) as files:
+    with new_files(settings, name, replaces=replaces) as files:
         copied = files.add(".py")
-        try:
-            shutil.copyfile(source, copied)
-        except OSError as error:
-            raise ToolError(f"--python: expected a file of Python, found {error}.") from error
+        copy_file(source, copied, "--python: expected a file of Python")
         part = FunctionPart(file=copied.name, name=function, secrets=tuple(secrets))
         draft = FunctionToolFile(name=name, purpose=name, prompt=files.prompt_path.name, function=part)
         described = look_at_function(draft, files.path.parent)
-        return files.write(function_file_text(draft, described), described.description, examples)
+        tool = files.write_tool(function_file_text(draft, described))
+        shown = read_examples(tool, examples)
+        answers = run_examples(settings, tool, calls_of(shown))
+        files.write_prompt(tool, prompt_text(tool, described.description, shown))
+        return NewTool(path=files.path, prompt_path=files.prompt_path, tool=tool, answers=answers)
+
+
+def copy_file(source: Path | str, copied: Path, expected: str) -> None:
+    """Copy a file of the user; a ToolError begins with what was `expected`."""
+    try:
+        shutil.copyfile(source, copied)
+    except OSError as error:
+        raise ToolError(f"{expected} at {source}, found: {file_problem(error)}.") from error
 
 
 @dataclass(frozen=True)
 class NewFiles:
-    """The files of a new tool, which are removed again if one of them cannot be written."""
+    """The files of a new tool, which are as before if one of them cannot be written."""
 
     path: Path
     """The tool file."""
     prompt_path: Path
-    others: list[Path]
+    before: dict[Path, bytes | None]
+    """What was in each of them; None where there was no file."""
+
+    @classmethod
+    def of(cls, path: Path) -> "NewFiles":
+        """The tool file at this path, and its prompt."""
+        files = cls(path, path.with_suffix(".txt"), {})
+        files.add(".toml")
+        files.add(".txt")
+        return files
 
     def add(self, ending: str) -> Path:
         """Another file beside them, by the end of its name."""
-        self.others.append(self.path.with_name(self.path.stem + ending))
-        return self.others[-1]
+        file = self.path.with_name(self.path.stem + ending)
+        self.before[file] = file.read_bytes() if file.is_file() else None
+        return file
 
-    def write(
-        self,
-        file_text: str,
-        description: str,
-        examples: Path,
-        *,
-        warnings: Sequence[str] = (),
-        others: Sequence[str] = (),
-    ) -> NewTool:
-        """Write the tool file, and then the prompt, with the examples that the tool takes.
+    def restore(self) -> None:
+        """Leave all of them as they were."""
+        for file, content in self.before.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_bytes(content)
 
-        Calls of `others` in the examples are left out.
-
-        Raises:
-            UsageError: an example holds no call of the tool.
-            ToolError: the file cannot be used.
-        """
+    def write_tool(self, file_text: str) -> FileTool:
+        """Write the tool file; a ToolError says that it cannot be used."""
         self.path.write_text(file_text, encoding="utf-8")
-        tool = tool_of_file(self.path)
-        shown = read_examples(tool, examples, others)
-        self.prompt_path.write_text(prompt_text(tool, description, shown), encoding="utf-8")
+        return tool_of_file(self.path)
+
+    def write_prompt(self, tool: FileTool, text: str) -> None:
+        """Write the prompt; a UsageError says that it is none."""
+        self.prompt_path.write_text(text, encoding="utf-8")
         tool.prompt  # noqa: B018 - read and checked here
-        return NewTool(self.path, self.prompt_path, tool, shown, tuple(warnings))
 
 
 @contextlib.contextmanager
-def new_files(settings: Settings, name: str) -> Iterator[NewFiles]:
+def new_files(settings: Settings, name: str, *, replaces: bool = False) -> Iterator[NewFiles]:
     """The files of a new tool of that name, in the folder of the tool files.
 
     Raises:
-        UsageError: the name is taken, or a file exists.
+        UsageError: it is no name for calls, or taken.
     """
-    if name.lower() in {tool.lower() for tool in tool_names()}:
+    if not TOOL_NAME.fullmatch(name):
+        likely = re.sub(r"[^A-Za-z0-9_]|^[^A-Za-z]+", "", name) or "Shop"
+        raise UsageError(
+            f"--name: expected letters, digits and underscores with a letter first, found {name!r:.80}. Give "
+            f"the tool a name for its calls, such as --name {likely}."
+        )
+    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    files = NewFiles.of(settings.tools_folder / f"{stem}.toml")
+    there = list(filter(Path.is_file, files.before))
+    if there and not replaces:
+        raise UsageError(
+            f"--name: expected a new name, found {name}, which has files: {' and '.join(map(str, there))}. Write them "
+            "anew with --replace, or choose another name."
+        )
+    if not there and name.lower() in {tool.lower() for tool in tool_names()}:
         raise UsageError(
             f"--name: expected a new name, found {name}, which is a tool already. Choose another."
         )
-    folder = settings.tools_folder
-    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    files = NewFiles(folder / f"{stem}.toml", folder / f"{stem}.txt", [])
-    if left := [str(file) for file in (files.path, files.prompt_path) if file.exists()]:
-        raise UsageError(
-            f"expected no file {' and '.join(left)}, found one. Remove it, or choose another --name."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    settings.tools_folder.mkdir(parents=True, exist_ok=True)
     try:
         yield files
     except BaseException:
-        for file in (files.path, files.prompt_path, *files.others):
-            file.unlink(missing_ok=True)
+        files.restore()
         raise
-    forget_tools()
+    finally:
+        forget_tools()
 
 
-def propose_result(settings: Settings, new: NewTool) -> tuple[str, int] | None:
-    """What of a server's answers the examples go on with, as `result` of the tool file, and in how many calls that is so.
+def calls_of(examples: Sequence[Example]) -> list[ExampleCall]:
+    """The calls of examples, in order."""
+    return list(itertools.chain.from_iterable(example.calls for example in examples))
 
-    It is written into the file. None if there is none that at least half of the calls agree with, and for
+
+def inputs_of(calls: Sequence[ExampleCall]) -> list[str]:
+    """What is asked by calls, in order."""
+    return [call.input for call in calls]
+
+
+def propose_result(
+    settings: Settings, tool: FileTool, calls: Sequence[ExampleCall]
+) -> tuple[str, int] | None:
+    """What of a server's answers the examples go on with, and in how many calls.
+
+    It is written into the file as `result`. None if there is none that at least half of the calls agree with, and for
     what is no tool of a server.
 
     Raises:
         ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
     """
-    text = new.path.read_text(encoding="utf-8")
-    if not isinstance(new.tool, ServedTool) or NO_RESULT not in text:
+    text = tool.path.read_text(encoding="utf-8")
+    if not isinstance(tool, ServedTool) or NO_RESULT not in text:
         return None
-    calls = new.calls
-    runner = new.tool.with_whole_answers().open_server()
-    outputs = run_tool(runner, [call.input for call in calls], settings.tool_time_limit_seconds)
+    runner = tool.with_whole_answers().open_server()
+    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
     runner.close()
     answers = [output.results[0] if output.results else "" for output in outputs]
     proposal = proposed_result(calls, answers)
     if proposal is not None:
-        new.path.write_text(text.replace(NO_RESULT, f"result = {toml_value(proposal[0])}"), encoding="utf-8")
-        forget_tools()
+        tool.path.write_text(text.replace(NO_RESULT, f"result = {toml_value(proposal[0])}"), encoding="utf-8")
     return proposal
 
 
-def run_examples(settings: Settings, new: NewTool) -> list[tuple[str, ToolOutput]]:
-    """The calls of the examples and what the tool answers to each, in order.
+def run_examples(
+    settings: Settings, tool: FileTool, calls: Sequence[ExampleCall], *, must_be_said: bool = False
+) -> list[tuple[ExampleCall, str]]:
+    """The calls of the examples, in order, each with its result; its text holds this if it `must_be_said`.
 
     Raises:
-        ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
+        UsageError: one has none; the message names each.
+        ToolError, InfrastructureError: what answers does not, or says other things than a moment ago.
     """
-    calls = [call.input for call in new.calls]
-    runner = tool_of_file(new.path).open(settings, lambda: load_model(settings, ""))
-    return list(zip(calls, run_tool(runner, calls, settings.tool_time_limit_seconds), strict=True))
+    runner = tool.open(settings, lambda: load_model(settings, ""))
+    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
+    runner.close()
+    answers: list[tuple[ExampleCall, str]] = []
+    wrong: list[str] = []
+    for call, output in zip(calls, outputs, strict=True):
+        where = f"line {call.line}, [{tool.spec.name}({call.input})]"
+        if output.reason is not None:
+            wrong.append(f"{where} has no result, {why_no_result(output.reason, output.message)}")
+        elif must_be_said and not call.is_said(output.results[0]):
+            goes_on = call.expected or call.following
+            wrong.append(
+                f"{where} has the result {output.results[0]!r:.80}, and the text says {goes_on!r:.80}"
+            )
+        else:
+            answers.append((call, output.results[0]))
+    if wrong:
+        lines = "\n  ".join(wrong)
+        raise UsageError(
+            f"--examples: expected of each call the result that its text says, found {len(wrong)} of "
+            f"{len(calls)} otherwise:\n  {lines}\nNothing was written: mend these calls or texts, or leave them out."
+        )
+    return answers
 
 
 def try_tool(

@@ -5,13 +5,12 @@ a call.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from toolformer_ops.on_a_file.examples import Example, call_form
 from toolformer_ops.tools.base import TEXT_SLOT
-from toolformer_ops.tools.databases.database_file import DatabaseToolFile
-from toolformer_ops.tools.databases.database_tool import DatabaseTool, recorded_tables
-from toolformer_ops.tools.databases.requests import Opened
+from toolformer_ops.tools.databases.database_file import DatabaseToolFile, RecordedTables
+from toolformer_ops.tools.databases.database_tool import ROWS_SLOT
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
 from toolformer_ops.tools.functions.function_file import FunctionToolFile
@@ -26,19 +25,24 @@ NO_RESULT = (
 DESCRIPTION_CHARACTERS = 300
 TABLES_CHARACTERS = 1000
 """Room of a prompt for the tables of a database, which queries need whole."""
-VALUE_CHARACTERS = 40
-"""Longest value of a row that a prompt shows."""
+ROW_CHARACTERS = 200
+"""Longest row that a prompt shows."""
+NUMBERS = """
+[numbers]
+# As the Calculator. By the paper's 1.0 small models lose right calls, which save 0.9 nats.
+keep_threshold = 0.5"""
 
 
-def prompt_text(tool: FileTool, description: str, examples: Sequence[Example]) -> str:
-    """The prompt in the form of the paper's (appendix A.2)."""
-    said = one_line(description)
-    properties = tool.parameters["properties"]
-    most = TABLES_CHARACTERS if isinstance(tool, DatabaseTool) else DESCRIPTION_CHARACTERS
+def prompt_text(tool: FileTool, description: str, examples: Sequence[Example], meaning: str = "") -> str:
+    """The prompt in the form of the paper's (appendix A.2).
+
+    `meaning` is what the one argument of a call is; without it each is what the tool says of it.
+    """
+    said = description if description == ROWS_SLOT else one_line(description)
     meanings = []
-    for name, part in properties.items():
-        meaning = one_line(part.get("description", ""), most).rstrip(".") or f"the {name}"
-        meanings.append(f'"{name}" is {meaning}')
+    for name, part in tool.parameters["properties"].items():
+        words = one_line(part.get("description", "")).rstrip(".") or f"the {name}"
+        meanings.append(f'"{name}" is {meaning or words}')
     where = f" where {', '.join(meanings)}" if meanings else ""
     shown = "\n\n".join(f"Input: {example.text}\nOutput: {example.with_calls}" for example in examples)
     return (
@@ -71,19 +75,18 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
             *(f"{key} = {toml_value(value)}" for key, value in server.items()),
             "\n[filter]",
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
+            NUMBERS,
             "\n[limits]\nseconds = 30\nconcurrency = 4\n# calls_per_second = 5\n",
             recorded_table(described.recorded),
         ]
     )
 
 
-def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
+def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
     """The text of a database's tool file with the keys that are most often changed.
 
     All are in docs/sql_tool.md.
     """
-    recorded = recorded_tables(file, opened)
     names = ", ".join(recorded.columns)
     database = file.database.model_dump(exclude_defaults=True)
     return "\n".join(
@@ -96,7 +99,7 @@ def database_file_text(file: DatabaseToolFile, opened: Opened) -> str:
             *(f"{key} = {toml_value(value)}" for key, value in database.items()),
             "\n[filter]",
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
+            NUMBERS,
             "\n[limits]\nseconds = 5\nrows = 20\n",
             recorded_table(recorded),
         ]
@@ -120,24 +123,27 @@ def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> 
             *(f"{key} = {toml_value(value)}" for key, value in function.items()),
             "\n[filter]",
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            "\n[numbers]\nkeep_threshold = 1.0",
+            NUMBERS,
             "\n[limits]\nseconds = 10\n",
             recorded_table(described.recorded),
         ]
     )
 
 
-def rows_shown(opened: Opened) -> str:
-    """What tables hold, a sentence each, for a prompt: `A row of products is (kettle, 667).`."""
+def rows_shown(rows: Mapping[str, str]) -> str:
+    """What tables hold, by table, as sentences of a prompt: `A row of products is (kettle, 667).`."""
     sentences = []
-    for table in opened.tables:
-        if table.rows:
-            values = [(value or "NULL")[:VALUE_CHARACTERS] for value in table.rows[0]]
-            sentences.append(f"A row of {table.name} is ({', '.join(values)}).")
+    for table, row in rows.items():
+        sentences.append(f"A row of {table} is ({one_line(row, ROW_CHARACTERS)}).")
     return " ".join(sentences)
+
+
+def without_markup(text: str) -> str:
+    """A text on one line that opens neither slot nor call."""
+    return " ".join(text.split()).translate(str.maketrans("{}[]", "()()"))
 
 
 def one_line(text: str, most: int = DESCRIPTION_CHARACTERS) -> str:
     """The first `most` characters of what others have written, on one line that opens neither slot nor call."""
-    line = " ".join(text.split()).translate(str.maketrans("{}[]", "()()"))
+    line = without_markup(text)
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + "..."

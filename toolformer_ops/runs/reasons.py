@@ -102,6 +102,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "duplicates_merged": "samples that are equal to others",
         "sample_without_end": "sample does not end",
         "sample_does_not_parse": "sample is no call",
+        "sample_with_bracket_or_line_break": "input of the sample has a square bracket or a line break",
         "sample_of_another_tool": "sample calls another tool",
         "sample_without_input": "sample has no input",
         "sample_with_unexpected_input": "sample has an input that the tool does not take",

@@ -127,7 +127,7 @@ class ToolOutput:
     results: tuple[str, ...] = ()
     reason: str | None = None
     message: str = ""
-    """What was said where there is no result, such as `no such column: prise`; empty where the reason says all."""
+    """What was said where there is no result, such as `no such column: prise`; empty if the reason says all."""
 
     def __post_init__(self) -> None:
         if bool(self.results) == bool(self.reason):
@@ -178,6 +178,11 @@ class Tool:
         """
         module = Path(str(sys.modules[type(self).__module__].__file__))
         return load_prompt(module.parent / self.spec.prompt_file, tool=self.spec.name)
+
+    @property
+    def prompt_to_send(self) -> str:
+        """The prompt as a proposer behind an endpoint gets it; here: the same."""
+        return self.prompt
 
     def filter(self, document: Document) -> list[FilterDecision]:
         """The heuristic of appendix A, one decision a paragraph or one for the whole document.

@@ -15,6 +15,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import ToolSamplingChoices
+from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 PROMPT = AnnotationPrompt("Calculator", "Input: {text}\nOutput:")
@@ -216,7 +217,20 @@ def test_a_sample_that_the_document_cannot_answer_is_counted() -> None:
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
 
 
-NO_CALL = "sample_does_not_parse"
+@pytest.mark.parametrize("endpoint", [None, object()])
+def test_an_endpoint_alone_gets_the_prompt_that_may_leave_the_house(
+    monkeypatch: pytest.MonkeyPatch, endpoint: Any
+) -> None:
+    sample = mock.Mock(return_value=[])
+    monkeypatch.setattr("toolformer_ops.annotation.candidates.sample_texts", sample)
+    monkeypatch.setattr(Tool, "prompt_to_send", "without rows {text} Output:")
+    model: Any = FakeLanguageModel()
+    sample_paragraphs(model, CALCULATOR, choices(), [], endpoint=endpoint)
+    prompt = "without rows {text} Output:" if endpoint else CALCULATOR.prompt
+    assert sample.call_args.args[1] == AnnotationPrompt("Calculator", prompt)
+
+
+NOT_HELD = "sample_with_bracket_or_line_break"
 
 
 @pytest.mark.parametrize(
@@ -225,8 +239,10 @@ NO_CALL = "sample_does_not_parse"
         ("MT(dans cette\nmaison)", "She wrote: dans cette\nmaison.", Call("MT", "dans cette maison")),
         ("MT(dans cette\n> maison)", "> She wrote: dans cette\n> maison.", Call("MT", "dans cette maison")),
         ("MT(dans\ncette maison)", "She wrote: dans cette\nmaison.", Call("MT", "dans cette maison")),
-        ("MT(dans cette\nville)", "She wrote: dans cette\nmaison.", NO_CALL),  # not in the text
-        ("MT(maison)\nMT(ville)", "She wrote: dans cette maison", NO_CALL),
+        ("MT(dans cette\nville)", "She wrote: dans cette\nmaison.", NOT_HELD),  # not in the text
+        ("MT(maison)\nMT(ville)", "She wrote: dans cette maison", NOT_HELD),
+        ("MT(SELECT tags[1", "", NOT_HELD),
+        ("MT maison\n", "", "sample_does_not_parse"),
         ("MT(\n)", "She wrote", "sample_without_input"),
     ],
 )

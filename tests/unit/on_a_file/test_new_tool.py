@@ -1,11 +1,11 @@
-"""The first version of a tool file: from what a server says and from examples, and nothing where one of them is wrong."""
+"""The first version of a tool file: from what a server says and from examples; no file if one is wrong."""
 
 import json
 import shlex
+import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from tests.hostile_queries import sqlite_shop
 from tests.tool_files import SERVERS, forget_tools
 from toolformer_ops.cli.tools import app
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
+from toolformer_ops.errors import ConfigurationError, ToolError, ToolformerError, UsageError
+from toolformer_ops.on_a_file.examples import ExampleCall
 from toolformer_ops.on_a_file.new_tool import (
     NewTool,
     ServerToolChoice,
@@ -24,9 +25,8 @@ from toolformer_ops.on_a_file.new_tool import (
     run_examples,
     write_database_tool,
     write_function_tool,
-    write_server_tool,
+    write_server_tools,
 )
-from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.files.kinds import refresh_tool
 from toolformer_ops.tools.files.tool_file import read_table
 from toolformer_ops.tools.registry import get_tool
@@ -51,7 +51,8 @@ def made(
     path = settings.tools_folder.parent / "examples.txt"
     path.write_text(examples)
     choice = ServerToolChoice(tool, name, allow_writes=allow_writes)
-    return write_server_tool(settings, ServerPart(command=tuple(FAULTY)), choice, path)
+    [new] = write_server_tools(settings, ServerPart(command=tuple(FAULTY)), [choice], path)
+    return new
 
 
 def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings: Settings) -> None:
@@ -72,9 +73,8 @@ def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings: Settin
         'Output: Rome, [Weather(date: "2023-05-02", city: "Rome", unit: "C")] 2 May.\n\n'
         "Input: {text}\nOutput:\n"
     )
-    results = [output.results for _, output in run_examples(settings, new)]
-    assert results == [("Paris 2023-01-01",), ("2023-05-02 Rome C",)]
-    assert get_tool("Weather").spec.keep_threshold == 1.0
+    assert [result for _, result in new.answers] == ["Paris 2023-01-01", "2023-05-02 Rome C"]
+    assert get_tool("Weather").spec.keep_threshold == 0.5
 
 
 def test_an_example_that_could_not_be_sent_is_named_without_leaving_a_file(settings: Settings) -> None:
@@ -94,21 +94,28 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     document.write_text('{"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {}}')
     server = ServerPart(url="http://127.0.0.1:1", openapi=str(document))
     with pytest.raises(ToolError, match=r"expected a tool 'capital' of the server, found none\."):
-        write_server_tool(settings, server, ServerToolChoice("capital", "Capital"), tmp_path / "examples.txt")
+        write_server_tools(
+            settings, server, [ServerToolChoice("capital", "Capital")], tmp_path / "examples.txt"
+        )
     assert list(settings.tools_folder.iterdir()) == []
 
 
 def test_a_tool_that_writes_needs_leave_without_overwriting_a_file(settings: Settings) -> None:
-    with pytest.raises(ToolError, match=r"marks write as one that writes.*--allow-writes"):
+    with pytest.raises(ToolError, match=r"marks write as a writing one.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")
     new = made(settings, "write", "It is [Weather(a)] a.", allow_writes=True)
     assert new.tool.file.allow_writes
-    with pytest.raises(UsageError, match="weather, which is a tool already"):
+    with pytest.raises(UsageError, match=r"weather\.toml and .*weather\.txt.*--replace, or choose another"):
         made(settings, "echo", "It is [Weather(a)] a.", name="weather")
     new.path.unlink()
     forget_tools()
-    with pytest.raises(UsageError, match=r"weather\.txt.*Remove it, or choose another"):
+    with pytest.raises(UsageError, match=r"weather\.txt\. Write them anew with --replace"):
         made(settings, "echo", "It is [Weather(a)] a.")
+
+
+def test_the_name_of_a_tool_that_is_no_file_cannot_be_taken(settings: Settings) -> None:
+    with pytest.raises(UsageError, match=r"found calculator, which is a tool already\. Choose another"):
+        made(settings, "echo", "It is [calculator(a)] a.", name="calculator")
 
 
 def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> None:
@@ -116,13 +123,14 @@ def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> No
     text = new.path.read_text()
     changed = text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n')
     new.path.write_text(changed)
+    calls = [call for call, _ in new.answers]
     with pytest.raises(ToolError, match="found another version"):
-        run_examples(settings, replace(new, tool=ServedTool(new.path)))
+        run_examples(settings, ServedTool(new.path), calls)
     before, now = refresh_tool(new.path)
     assert before is not None
     assert (before.version, now.version) == ("1.0", "2.0")
     assert new.path.read_text() == changed.replace('version = "1.0"', 'version = "2.0"')
-    assert run_examples(settings, replace(new, tool=ServedTool(new.path))) == [("a", ToolOutput.of("a"))]
+    assert run_examples(settings, ServedTool(new.path), calls) == new.answers
 
 
 STOCKS = """It has [Echo({'item': 'kettle', 'stock': 667})] 667 kettles.
@@ -179,10 +187,10 @@ def test_the_command_line_makes_a_tool_of_a_database(
     assert done.exit_code == 0, done.output
     assert "[Shop(SELECT stock FROM products WHERE name = 'kettle') -> 667]" in done.output
     prompt = (settings.tools_folder / "shop.txt").read_text()
-    assert (
-        'A row of products is (kettle, 667, 24.5). You can call the API by writing "[Shop(query)]"' in prompt
-    )
-    assert "one SELECT of SQLite on the tables products(name, stock, price). Here are" in prompt
+    assert '{rows} You can call the API by writing "[Shop(query)]"' in prompt
+    columns = "products(name text primary key, stock integer, price numeric(10, 2))"
+    assert f"one SELECT of SQLite on the tables {columns}. Here are" in prompt
+    assert "A row of products is (kettle, 667, 24.5)." in get_tool("Shop").prompt
     assert f'url = "sqlite:///{tmp_path / "shop.db"}"' in (settings.tools_folder / "shop.toml").read_text()
 
 
@@ -242,12 +250,12 @@ def height(mountain: str) -> int:
 def test_the_command_line_makes_a_tool_of_a_function(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "mountains.py").write_text(HEIGHT)
     (tmp_path / "examples.txt").write_text(
-        "The Eiger is [Height(Eiger)] 3967 metres high.\nIt is [Height(K2)] high.\n"
+        "The Eiger is [Height(Eiger)] 3967 metres high.\nIt is [Height(Mont Blanc)] high.\n"
     )
     words = ["new-tool", "--python", f"{tmp_path / 'mountains.py'}:height"]
     done = CliRunner().invoke(app, [*words, "--examples", str(tmp_path / "examples.txt")])
     assert done.exit_code == 0, done.output
-    assert "[Height(Eiger) -> 3967]\n[Height(K2) -> function_failed]" in done.output
+    assert "[Height(Eiger) -> 3967]\n[Height(Mont Blanc) -> 4806]" in done.output
     assert get_tool("Height").spec.purpose == "How high a mountain is, in metres."
     assert (settings.tools_folder / "height.py").read_text() == HEIGHT
     prompt = (settings.tools_folder / "height.txt").read_text()
@@ -287,3 +295,153 @@ def test_the_command_line_writes_a_file_then_tries_the_tool_on_ten_texts(
     found = [json.loads(line) for line in done.stdout.splitlines()[7:]]
     assert {(call["call"], call["result"]) for call in found} == {("Echo(5)", "5")}
     assert found[0]["loss_reduction"] == max(call["loss_reduction"] for call in found) > 0
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A database with names that a query has to quote, a generated column, keys, and a table without rows."""
+    path = tmp_path / "people.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        """
+        create table "order" (id integer primary key, "unit price" real, twice real as (2 * "unit price"));
+        create table visits (order_id integer references "order"(id), day text);
+        insert into "order" (id, "unit price") values (1, 12.5);
+        """
+    )
+    connection.close()
+    return path
+
+
+def of_database(settings: Settings, path: Path, examples: str, *, replaces: bool = False) -> NewTool:
+    file = path.with_name("examples.txt")
+    file.write_text(examples)
+    database = database_part(f"sqlite:///{path}", "", (), ())
+    return write_database_tool(settings, database, "Shop", file, replaces=replaces)
+
+
+PRICE = 'It costs [Shop(SELECT "unit price" FROM "order")] 12.50 euros.'
+
+
+def test_a_prompt_has_names_as_a_query_writes_them(settings: Settings, people: Path) -> None:
+    of_database(settings, people, PRICE)
+    assert (
+        '"order"(id integer primary key, "unit price" real, twice real), '
+        'visits(order_id integer references "order"(id), day text). Here are'
+    ) in get_tool("Shop").prompt
+
+
+def test_no_row_of_a_database_is_sent_to_an_endpoint(settings: Settings, people: Path) -> None:
+    new = of_database(settings, people, PRICE)
+    assert "A row of order is (1, 12.5, 25). You can" in new.tool.prompt
+    assert "piece of text. You can" in new.tool.prompt_to_send
+    assert any("no row" in warning for warning in new.warnings)
+
+
+@pytest.mark.parametrize(
+    ("examples", "said"),
+    [
+        (
+            'It costs [Shop(SELECT prise FROM "order")] 12.50 euros.',
+            'line 1, [Shop(SELECT prise FROM "order")] has no result, the database does not understand the '
+            "query: no such column: prise",
+        ),
+        (
+            f'{PRICE}\n\nIt costs [Shop(SELECT "unit price" FROM "order")] 99 euros.',
+            'line 3, [Shop(SELECT "unit price" FROM "order")] has the result \'12.5\', and the text says '
+            "'99 euros.'",
+        ),
+        (
+            'It costs [Shop(SELECT "unit price" FROM "order") -> 99] 12.50 euros.',
+            "and the text says '99'",
+        ),
+        (PRICE.replace("Shop", "Workshop"), "found calls of Workshop. Write Shop there"),
+        ("It is [Shop(SELECT tags[1] FROM visits)] red.", "no square bracket and no arrow (->)"),
+        ("It is [Shop(SELECT day->>'a' FROM visits)] red.", "no square bracket and no arrow (->)"),
+        (f"{PRICE} [Shop(SELECT day FROM [order])] x", "no square bracket and no arrow (->)"),
+    ],
+)
+def test_an_example_that_teaches_a_wrong_call_leaves_no_file(
+    settings: Settings, people: Path, examples: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        of_database(settings, people, examples)
+    assert said in str(refused.value)
+    assert list(settings.tools_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "following"),
+    [
+        ("1312", "1,312 cups"),
+        ("24.5", "24.50 euros"),
+        ("24.5", "24,50 Euro"),
+        ("Paris", "the city of PARIS"),
+        ("kettle, 667", "667 kettles"),
+    ],
+)
+def test_a_result_is_said_however_its_text_writes_it(result: str, following: str) -> None:
+    assert ExampleCall(1, "", "", following).is_said(result)
+
+
+def test_a_part_of_a_number_is_not_what_a_text_says() -> None:
+    assert not ExampleCall(1, "", "", "125 cups in 2012").is_said("12")
+
+
+def test_a_database_without_a_table_is_refused(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(ToolError, match="expected a table that a query may read, found none in empty"):
+        of_database(settings, tmp_path / "empty.db", PRICE)
+    assert list(settings.tools_folder.iterdir()) == []
+
+
+def test_a_tool_is_replaced_on_request(settings: Settings, people: Path) -> None:
+    new = of_database(settings, people, PRICE)
+    new.path.write_text("no TOML")
+    again = of_database(settings, people, PRICE.replace("costs", "is"), replaces=True)
+    assert "It is 12.50 euros." in again.tool.prompt
+
+
+def test_a_tool_that_cannot_be_replaced_stays(settings: Settings, people: Path) -> None:
+    new = of_database(settings, people, PRICE)
+    before = new.path.read_text(), new.prompt_path.read_text()
+    with pytest.raises(UsageError, match="Nothing was written"):
+        of_database(settings, people, PRICE.replace("12.50", "99"), replaces=True)
+    assert (new.path.read_text(), new.prompt_path.read_text()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sql", "sqlite:///people.db", "--name", "Work-shop"], "such as --name Workshop"),
+        (["--sql", "sqlite:///2021-people.db"], "found '2021People'. Give the tool a name"),
+        (["--sql", "sqlite:///магазин.db"], "such as --name Shop"),
+        (["--sql", "people.db"], "found people.db. A file of SQLite is sqlite:///people.db"),
+        (["--sql", "sqlite://people.db"], "Write sqlite:///people.db"),
+        (["--sql", "sqlite:///people.db", "--examples", "none.txt"], "at none.txt, found: no such file"),
+        (["--python", "none.py:f"], "expected a file of Python at none.py, found: no such file"),
+    ],
+)
+def test_a_wrong_option_is_told_with_its_right_form(
+    settings: Settings, people: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(people.parent)
+    Path("examples.txt").write_text(PRICE)
+    for other in ("2021-people.db", "магазин.db"):
+        shutil.copyfile("people.db", other)
+    done = CliRunner().invoke(app, ["new-tool", "--examples", "examples.txt", *words])
+    assert isinstance(done.exception, ToolformerError)
+    assert said in str(done.exception)
+    assert "Errno" not in str(done.exception)
+
+
+def test_tables_of_the_examples_are_in_the_prompt_of_a_database_with_many(
+    settings: Settings, people: Path
+) -> None:
+    connection = sqlite3.connect(people)
+    for number in range(100):
+        connection.execute(f"create table a_table_with_a_long_name_{number} (first_column text)")
+    connection.close()
+    new = of_database(settings, people, PRICE)
+    assert '"order"(id integer' in new.tool.prompt
+    assert any("and 82 more it does not" in warning for warning in new.warnings)

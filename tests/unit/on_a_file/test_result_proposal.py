@@ -12,7 +12,7 @@ TIME = '{{"target": {{"zone": "Asia/Tokyo", "datetime": "2026-11-22T{}:00+09:00"
 
 
 def calls(*following: str) -> list[ExampleCall]:
-    return [ExampleCall(str(number), "", text) for number, text in enumerate(following)]
+    return [ExampleCall(1, str(number), "", text) for number, text in enumerate(following)]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_place_in_a_text_is_proposed_as_a_regular_expression(
 
 
 def test_a_result_that_the_user_wrote_counts_more_than_the_text() -> None:
-    call = ExampleCall("a", "grey", "mild in Paris.")
+    call = ExampleCall(1, "a", "grey", "mild in Paris.")
     assert proposed_result([call], [json.dumps({"sky": "grey", "air": "mild"})]) == ("{sky}", 1)
 
 

@@ -42,7 +42,7 @@ def test_the_tool_of_the_file_is_one_of_a_database(shop: Path) -> None:
     tool = tool_of_file(shop)
     assert isinstance(tool, DatabaseTool)
     assert tool.parameters["properties"]["query"]["description"] == (
-        "one SELECT of SQLite on the tables products(name, stock, price)"
+        "one SELECT of SQLite on the tables products(name text, stock integer, price numeric(10, 2))"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a query of an SQLite file gets: values as a text writes them, and where there are none the database's own words."""
+"""What a query of an SQLite file gets: values as a text writes them, or the database's own words."""
 
 import sqlite3
 from collections.abc import Iterator

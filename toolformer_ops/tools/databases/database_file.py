@@ -41,6 +41,9 @@ class DatabasePart(FilePart):
     """An Airflow Connection of a Postgres, whose address and password are used."""
     tables: tuple[str, ...] = Field(default=(), strict=False)
     """Tables and views that a query may name; none: all that can be read."""
+    shown_rows: str = ""
+    """What tables hold, in the words that a prompt has for its `{rows}`; a proposer behind an endpoint never
+    gets them."""
 
     @model_validator(mode="after")
     def _one_of(self) -> "DatabasePart":

@@ -10,9 +10,11 @@ is part of the version, so that calls are executed anew when it changes; of a Po
 """
 
 import atexit
+import functools
 import itertools
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,7 @@ from toolformer_ops.tools.databases.database_file import (
 )
 from toolformer_ops.tools.databases.query_process import GRACE_SECONDS, START_SECONDS, QueryProcess
 from toolformer_ops.tools.databases.requests import AwayError, Opened, Opening, WrongDatabaseError
+from toolformer_ops.tools.databases.table_texts import tables_text
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.secret_values import without_secrets
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
@@ -45,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 CODE_VERSION = 2
 """Raised when the same query would get another result."""
+ROWS_SLOT = "{rows}"
+"""Where a prompt file has the rows that the tool file shows."""
 QUERY = "query"
 """The one argument of a call."""
 
@@ -68,12 +73,22 @@ class DatabaseTool(FileTool):
     @property
     def parameters(self) -> dict[str, Any]:
         """One text, the query, with what may be asked."""
-        said = f"one SELECT of {self.recorded.engine} on the tables {tables_text(self.recorded)}"
+        said = query_described(self.recorded, tables_text(self.recorded)[0])
         return {
             "type": "object",
             "properties": {QUERY: {"type": "string", "description": said}},
             "required": [QUERY],
         }
+
+    @functools.cached_property
+    def prompt(self) -> str:
+        """The text of the prompt file, with the rows that the tool file shows."""
+        return self.prompt_file_text.replace(ROWS_SLOT, self.file.database.shown_rows)
+
+    @property
+    def prompt_to_send(self) -> str:
+        """The text of the prompt file without rows: no content of the database leaves with it."""
+        return re.sub(rf"\s?{re.escape(ROWS_SLOT)}", "", self.prompt_file_text)
 
     def arguments(self, call_input: str) -> dict[str, Any]:
         """The query."""
@@ -239,9 +254,9 @@ def _row_text(row: Sequence[str | None]) -> str:
     return ", ".join("NULL" if value is None else " ".join(value.split()) for value in row)
 
 
-def tables_text(recorded: RecordedTables) -> str:
-    """Tables and their columns: `products(name, stock), orders(id)`."""
-    return ", ".join(f"{name}({', '.join(columns)})" for name, columns in recorded.columns.items())
+def query_described(recorded: RecordedTables, tables: str) -> str:
+    """What the argument of a call is, for a prompt and for function calling."""
+    return f"one SELECT of {recorded.engine} on the tables {tables}"
 
 
 def recorded_tables(file: DatabaseToolFile, opened: Opened) -> RecordedTables:
@@ -253,13 +268,20 @@ def recorded_tables(file: DatabaseToolFile, opened: Opened) -> RecordedTables:
 def look_at_database(file: DatabaseToolFile, folder: Path) -> Opened:
     """What a database says of itself; it is opened and closed for it.
 
-    Errors are those of `DatabaseTool.open`.
+    Raises:
+        ToolError: it has no table that a query may name; else as `DatabaseTool.open`.
     """
     runner = DatabaseRunner(file, folder)
     try:
-        return runner.open()
+        opened = runner.open()
     finally:
         runner.close()
+    if not any(table.columns for table in opened.tables):
+        raise ToolError(
+            f"tool {file.name}: expected a table that a query may read, found none in "
+            f"{file.database.name}. Is it the right database, and may the role read its tables?"
+        )
+    return opened
 
 
 def record_database(path: Path) -> tuple[RecordedTables | None, RecordedTables]:

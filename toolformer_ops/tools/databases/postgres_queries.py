@@ -37,6 +37,7 @@ from toolformer_ops.tools.databases.requests import (
     Table,
     WrongDatabaseError,
 )
+from toolformer_ops.tools.databases.table_texts import PRIMARY_KEY, references
 from toolformer_ops.tools.files.number_text import number_text
 
 _FUNCTIONS = """
@@ -55,10 +56,6 @@ var_pop var_samp variance width_bucket
 FUNCTIONS = frozenset(_FUNCTIONS.split())
 """What a query may call: what computes a value from its arguments alone, and is no factor of its size."""
 CONNECT_SECONDS = 10
-SHOWN_ROWS = 2
-"""Rows of each table that a prompt may show."""
-MOST_TABLES = 200
-"""Most tables that are read of a database whose tool file names none."""
 
 _SETTINGS = b"""
 select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
@@ -75,7 +72,8 @@ select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
     pg_catalog.set_config('transform_null_equals', 'off', true)
 """
 _RELATIONS = b"""
-select n.nspname, c.relname, pg_catalog.pg_table_is_visible(c.oid), pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
+select n.nspname, c.relname, pg_catalog.pg_table_is_visible(c.oid),
+    pg_catalog.has_any_column_privilege(c.oid, 'SELECT'),
     pg_catalog.has_table_privilege(c.oid, 'INSERT') or pg_catalog.has_table_privilege(c.oid, 'UPDATE')
         or pg_catalog.has_table_privilege(c.oid, 'DELETE') or pg_catalog.has_table_privilege(c.oid, 'TRUNCATE'),
     c.relispartition
@@ -84,11 +82,26 @@ where c.relkind in ('r', 'v', 'm', 'f', 'p') and n.nspname !~ '^pg_' and n.nspna
 order by n.nspname, c.relname
 """
 _COLUMNS = b"""
-select a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)
-from pg_catalog.pg_attribute a
-where a.attrelid = pg_catalog.to_regclass($1) and a.attnum > 0 and not a.attisdropped
-    and pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
-order by a.attnum
+select r.nspname, r.relname, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
+    k.contype, k.nspname, k.relname, k.attname
+from (
+    select c.oid, n.nspname, c.relname
+    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where c.relkind in ('r', 'v', 'm', 'f', 'p') and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+) r
+join pg_catalog.pg_attribute a on a.attrelid = r.oid and a.attnum > 0 and not a.attisdropped
+left join lateral (
+    select o.contype, n.nspname, c.relname, t.attname
+    from pg_catalog.pg_constraint o
+    left join pg_catalog.pg_class c on c.oid = o.confrelid
+    left join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    left join pg_catalog.pg_attribute t on t.attrelid = o.confrelid and t.attnum = o.confkey[1]
+    where o.conrelid = a.attrelid and o.contype in ('p', 'f') and o.conkey = array[a.attnum]
+    order by o.contype desc, o.conname
+    limit 1
+) k on true
+where pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+order by r.nspname, r.relname, a.attnum
 """
 _OWN_FUNCTIONS = b"""
 select distinct p.proname
@@ -161,7 +174,7 @@ def _offered_tables(relations: Sequence[_Relation], named: tuple[str, ...]) -> t
         WrongDatabaseError: the role may not read one of those that are named.
     """
     readable = [relation for relation in relations if relation.may_read]
-    whole = [relation.name for relation in readable if not relation.is_partition][:MOST_TABLES]
+    whole = [relation.name for relation in readable if not relation.is_partition]
     tables = named or tuple(whole)
     if missing := set(tables) - {relation.name for relation in readable}:
         raise WrongDatabaseError(
@@ -224,21 +237,27 @@ class PostgresQueries:
             hidden=_hidden_names(relations, offered),
             changing=_changing_views(views),
         )
+        self._offered = {(relation.schema, relation.relation): relation.name for relation in offered}
         self._writable = [relation.name for relation in offered if relation.may_write]
 
     def describe(self) -> Opened:
         """Its tables, and what the role may do beyond reading them."""
         with self._reading():
-            columns = {name: self._rows(_COLUMNS, _quoted(name)) for name in self._tables}
+            columns = self._rows(_COLUMNS)
             [(role, is_superuser, reads_files)] = self._rows(_ROLE)
-        tables = []
-        for name, listed in columns.items():
-            try:
-                rows = self.answer(f"select * from {_quoted(name)} limit {SHOWN_ROWS}")  # noqa: S608 - no parameter can be a name
-            except RejectedInputError:  # a value that is too long
-                rows = []
-            described = tuple((column or "", kind or "") for column, kind in listed)
-            tables.append(Table(name, described, tuple(map(tuple, rows))))
+        described: dict[str, list[tuple[str, str]]] = {name: [] for name in self._tables}
+        keys: dict[str, dict[str, str]] = {name: {} for name in self._tables}
+        for schema, relation, column, kind, key, target_schema, target, target_column in columns:
+            name = self._offered.get((schema or "", relation or ""))
+            if name is None:
+                continue
+            described[name].append((column or "", kind or ""))
+            referred = self._offered.get((target_schema or "", target or ""))
+            if key == "p":
+                keys[name][column or ""] = PRIMARY_KEY
+            elif referred is not None:
+                keys[name][column or ""] = references(referred, target_column, "Postgres")
+        tables = [Table(name, tuple(described[name]), keys[name]) for name in self._tables]
         may = []
         if is_superuser == "t":
             may.append("is a superuser")
@@ -332,11 +351,6 @@ def _reason(state: str, message: str) -> str:
     if "data-modifying" in message:
         return reasons.WRITES
     return by_state.get(state) or by_class.get(state[:2]) or reasons.INVALID
-
-
-def _quoted(name: str) -> str:
-    """A table's name, with or without its schema, as an identifier of SQL."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
 def _values(row: str, kinds: Sequence[tuple[int, int]]) -> list[str | None]:

@@ -37,8 +37,8 @@ class Table:
     name: str
     columns: tuple[tuple[str, str], ...]
     """Their names and types."""
-    rows: tuple[tuple[str | None, ...], ...]
-    """The first few, as texts."""
+    keys: dict[str, str]
+    """By column, what it is: `primary key`, or `references orders(id)`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Opened:
         tables = []
         for table in values["tables"]:
             columns = tuple((name, kind) for name, kind in table["columns"])
-            tables.append(Table(table["name"], columns, tuple(map(tuple, table["rows"]))))
+            tables.append(Table(table["name"], columns, table["keys"]))
         return cls(tuple(tables), tuple(values["warnings"]))
 
 

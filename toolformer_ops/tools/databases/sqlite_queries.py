@@ -23,6 +23,7 @@ from toolformer_ops.tools.databases.requests import (
     Table,
     WrongDatabaseError,
 )
+from toolformer_ops.tools.databases.table_texts import PRIMARY_KEY, references
 from toolformer_ops.tools.files.number_text import number_text
 
 _FUNCTIONS = """
@@ -55,9 +56,9 @@ LIMITS = {
 }
 STEPS_A_LOOK = 1000
 """Steps of SQLite's machine between two looks at the clock."""
-SHOWN_ROWS = 2
-"""Rows of each table that a prompt may show."""
-
+_COLUMNS = "select name, type, pk from pragma_table_xinfo(?) where hidden <> 1"
+"""The hidden columns of a virtual table are none."""
+_REFERENCES = 'select "from", "table", "to" from pragma_foreign_key_list(?)'
 _WRITING = frozenset(
     getattr(sqlite3, name)
     for name in dir(sqlite3)
@@ -114,6 +115,8 @@ class SqliteQueries:
             said = error.message if isinstance(error, RejectedInputError) else error
             raise WrongDatabaseError(f"expected a file of SQLite at {path}, found: {said}") from error
         self._columns: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._primary_keys: dict[str, dict[str, str]] = {}
+        self._references: dict[str, list[tuple[str, str, str | None]]] = {}
         self._prepare()
         offered = opening.tables or tuple(name for name in self._tables_to_name() if name in self._columns)
         self._tables = tuple(offered)
@@ -146,13 +149,17 @@ class SqliteQueries:
                     f"expected a table or view {name} that SQLite can read, found one that calls what it may "
                     "not"
                 )
-            quoted = '"' + name.replace('"', '""') + '"'
-            try:
-                rows = self.answer(f"select * from {quoted} limit {SHOWN_ROWS}")  # noqa: S608 - no parameter can be a name
-            except RejectedInputError:  # a value that is too long, or no text
-                rows = []
-            tables.append(Table(name, self._columns[name], tuple(map(tuple, rows))))
+            tables.append(Table(name, self._columns[name], self._keys_of(name)))
         return Opened(tuple(tables))
+
+    def _keys_of(self, table: str) -> dict[str, str]:
+        """The words of its columns that are keys; a table that is not offered is not named."""
+        offered = {name.lower() for name in self._tables}
+        words = {}
+        for column, target, target_column in self._references.get(table, ()):
+            if target.lower() in offered:
+                words[column] = references(target, target_column, "SQLite")
+        return words | self._primary_keys.get(table, {})
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""
@@ -176,14 +183,17 @@ class SqliteQueries:
         return shown
 
     def _prepare(self) -> None:
-        """Read the columns of all tables.
+        """Read the columns and keys of all tables; generated columns are among them.
 
         A virtual table is declared when it is first named, by a statement that no query may run.
         """
         for name in self._objects:
             with contextlib.suppress(sqlite3.Error):  # a view that calls what no view may call
-                listed = self._connection.execute("select name, type from pragma_table_info(?)", (name,))
-                self._columns[name] = tuple((str(column), str(kind)) for column, kind in listed)
+                listed = self._connection.execute(_COLUMNS, (name,)).fetchall()
+                self._columns[name] = tuple((column, kind) for column, kind, _ in listed)
+                primary = [column for column, _, place in listed if place]
+                self._primary_keys[name] = dict.fromkeys(primary, PRIMARY_KEY) if len(primary) == 1 else {}
+                self._references[name] = self._connection.execute(_REFERENCES, (name,)).fetchall()
         self._connection.execute("select count(*) from json_each('[]'), json_tree('[]')").fetchall()
 
     def _allows(

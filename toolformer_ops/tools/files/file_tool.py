@@ -63,7 +63,12 @@ class FileTool(Tool):
 
     @functools.cached_property
     def prompt(self) -> str:
-        """The text of the prompt file beside the tool file.
+        """The text of the prompt file."""
+        return self.prompt_file_text
+
+    @functools.cached_property
+    def prompt_file_text(self) -> str:
+        """The text of the prompt file beside the tool file, as it is.
 
         A ToolError says that this deployment allows no reading there.
         """
