@@ -21,7 +21,8 @@ delete from call_results where tool = :tool and tool_version = :tool_version
 -- name: runs_in_use
 -- Runs whose recipes are kept: unfinished ones, finished ones whose numbers are not stored yet, those with a release that is not withdrawn
 -- (with_releases), those that ended within so many days, and the newest successful run of each corpus, model and schedule (null: by hand), which the next
--- night continues, but for schedules whose file is gone (schedules: null where schedules are not known here).
+-- night continues, but for schedules whose file is gone (schedules: null where schedules are not known here), and for models and recipes
+-- that a person is done with.
 select run_id
 from annotation_runs run
 where state = 'running'
@@ -43,7 +44,29 @@ where state = 'running'
              and newer.state = 'success'
              and (run.state <> 'success' or newer.started_at > run.started_at)
        )
+       and not exists (
+           select
+           from done_with said
+           where said.said_at > run.started_at
+             and (said.name = run.model_identity
+                  or said.name in (select recipe_id from run_tools rt cross join stages_of(rt) where rt.run_id = run.run_id))
+       )
 order by run_id
+
+-- name: models_and_recipes
+-- What a person can be done with: models of runs, by identity or by the name before its last @, and recipes.
+select distinct model_identity as name
+from annotation_runs
+where model_identity = :name or regexp_replace(model_identity, '@[^@]*$', '') = :name
+union all
+select recipe_id from recipes where recipe_id = :name
+order by name
+
+-- name: models
+select model_identity as name from annotation_runs where model_identity is not null group by model_identity order by max(started_at) desc
+
+-- name: done_with
+insert into done_with (name) values (:name) on conflict (name) do update set said_at = now()
 
 -- name: unused_recipes
 -- Recipes with partitions that none of these runs uses, with the documents of their ledger and the bytes of their partitions.

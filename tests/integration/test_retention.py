@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, partitions
 from toolformer_ops.storage.forgetting import withdraw
-from toolformer_ops.storage.retention import Unused, Uses, drop_unused, unused
+from toolformer_ops.storage.retention import Unused, Uses, drop_unused, say_done_with, unused
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 CALCULATOR = [(stage, recipe_id(stage, "Calculator")) for stage in STAGES]
@@ -149,6 +150,26 @@ def test_the_command_drops_only_with_yes(nights: Nights) -> None:
     assert nights.unused() == CALCULATOR
     assert "4 recipes dropped: " in CliRunner().invoke(app, ["retention", "--yes"]).stdout
     assert nights.unused() == []
+
+
+CALENDAR = [(stage, recipe_id(stage, "Calendar")) for stage in STAGES]
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "no-such-model@1", recipe_id("score", "Calendar")])
+def test_what_a_person_is_done_with_is_needed_by_no_next_night(nights: Nights, name: str) -> None:
+    assert CliRunner().invoke(app, ["done", name]).exit_code == 0
+    assert nights.unused() == CALCULATOR + CALENDAR
+
+
+def test_a_run_that_starts_after_a_person_was_done_with_its_model_counts_again(nights: Nights) -> None:
+    say_done_with(nights.settings, "no-such-model")
+    nights.change("update annotation_runs set started_at = now(), finished_at = now() where run_id = 'new'")
+    assert nights.unused() == CALCULATOR
+
+
+def test_a_model_of_no_run_is_not_done_with(nights: Nights) -> None:
+    with pytest.raises(UsageError, match=r"found 'another'\. Models are no-such-model@1;"):
+        say_done_with(nights.settings, "another")
 
 
 # Answers of proposers behind endpoints

@@ -154,6 +154,27 @@ def retention_command(
     )
 
 
+@app.command("done")
+def done_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A model, as `toolformer-ops runs` shows it, with or without its revision; or a recipe."
+        ),
+    ],
+) -> None:
+    """Say that no next night needs a model or a recipe any more, such as a model that a schedule had before.
+
+    It drops nothing: the next `retention` does. A run that starts later with the same model counts again.
+
+    Example: toolformer-ops done HuggingFaceTB/SmolLM2-135M
+    """
+    from toolformer_ops.storage import retention
+
+    for done in retention.say_done_with(load_settings(), name):
+        typer.echo(f"done with {done}: `toolformer-ops retention` says what that lets go")
+
+
 @app.command("audit")
 def audit_command(
     corpus: Annotated[

@@ -2,8 +2,9 @@
 
 A recipe is used by a run that is unfinished, whose numbers are not stored, that has a release which was not
 withdrawn, that ended a short time ago, or that is the newest successful one of its corpus, model and
-schedule, since the next night continues it. What is dropped can be computed again. Runs, stored numbers,
-recipes' definitions, documents, micro-batches and releases stay.
+schedule, since the next night continues it; unless a person is done with its model or one of its recipes
+(`say_done_with`). What is dropped can be computed again. Runs, stored numbers, recipes' definitions,
+documents, micro-batches and releases stay. Owns the table `done_with`.
 
 Calls, losses and placebos may go earlier (`drop_written`): those of releases, too, if the history has all of
 their rows, in files that are compared with their hashes. What the history lacks stays: the ledger, filter
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
 from toolformer_ops.storage import database, history, partitions, queries
 from toolformer_ops.storage.call_results import take_results
 from toolformer_ops.storage.history_files import OF_STAGE
@@ -78,6 +80,27 @@ class Uses:
     """Runs that ended within so many days."""
     schedules: Sequence[str] | None = None
     """Names of the schedules that there are; None if that is not known, and every schedule counts."""
+
+
+def say_done_with(settings: Settings, name: str) -> list[str]:
+    """Note that no next night needs a model or a recipe; returns the models or the recipe.
+
+    A model is named by its identity, or by the name before its revision: all of its revisions.
+
+    Raises:
+        UsageError: no run has such a model, and there is no such recipe.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        rows = database.fetch_all(connection, queries.retention.models_and_recipes, name=name)
+        if not rows:
+            models = [row.name for row in database.fetch_all(connection, queries.retention.models)]
+            raise UsageError(
+                f"expected a model of a run or the id of a recipe, found {name!r}. Models are "
+                f"{', '.join(models[:20]) or 'none'}; the table recipes lists recipes."
+            )
+        for row in rows:
+            database.execute(connection, queries.retention.done_with, name=row.name)
+    return [row.name for row in rows]
 
 
 def unused(settings: Settings, uses: Uses) -> Unused:
