@@ -1,6 +1,7 @@
 """Queries of somebody who wants to get out of an SQLite file: each has its reason, and the file stays as it is."""
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
-from toolformer_ops.errors import ToolError
+from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.tools.databases.database_tool import DatabaseRunner
+from toolformer_ops.tools.databases.requests import Opening, WrongDatabaseError
 from toolformer_ops.tools.databases.sqlite_dates import asks_the_clock
+from toolformer_ops.tools.databases.sqlite_queries import SqliteQueries
 
 LONG = "replace(printf('%%%dd', 1), ' ', 'a')"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -215,6 +218,47 @@ def test_a_write_ahead_log_is_read(tmp_path: Path) -> None:
     assert ask(runner, "select stock from products where name = 'cup'") == "1"
     runner.close()
     writer.close()
+
+
+def logged_shop(folder: Path) -> Path:
+    """The shop with a write-ahead log, whose content is in the file."""
+    path = sqlite_shop(folder)
+    connection = sqlite3.connect(path)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("update products set stock = 1")
+    connection.commit()
+    connection.close()
+    return path
+
+
+def test_no_file_is_left_beside_one_with_a_write_ahead_log(tmp_path: Path) -> None:
+    logged_shop(tmp_path)
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
+    files = {file.name for file in tmp_path.iterdir()}
+    assert ask(runner, "select stock from products where name = 'cup'") == "1"
+    runner.close()
+    assert files == {"shop.db", "shop.toml", "shop.txt"}
+
+
+def test_a_file_that_is_changed_while_it_is_read_without_a_lock_is_an_outage(tmp_path: Path) -> None:
+    path = logged_shop(tmp_path)
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
+    writer = sqlite3.connect(path)
+    writer.execute("update products set stock = 2")
+    writer.commit()
+    with pytest.raises(InfrastructureError, match="was changed while it was read; give the tool a copy"):
+        ask(runner, "select stock from products where name = 'cup'")
+    writer.close()
+
+
+def test_a_log_that_cannot_be_read_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = logged_shop(tmp_path)
+    path.with_name("shop.db-wal").write_bytes(b"content")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(WrongDatabaseError, match=r"sqlite3 shop\.db 'pragma wal_checkpoint\(truncate\)'"):
+        SqliteQueries(Opening("sqlite", {"path": str(path)}, (), 5.0, 20, 10_000))
 
 
 def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ step (`query_process.py`); the length of every value, of the answer, and the mem
 """
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -102,9 +103,13 @@ class SqliteQueries:
         self._refused: str | None = None
         if not path.is_file():
             raise WrongDatabaseError(f"expected a file of SQLite at {path}, found none")
+        _require_a_readable_log(path)
         try:
+            self._is_immutable = _has_an_empty_log(path)
+            address = f"file:{quote(str(path))}?mode=ro{'&immutable=1' if self._is_immutable else ''}"
+            self._as_opened = _state(path)
             self._connection = connection = sqlite3.connect(
-                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=opening.seconds, isolation_level=None
+                address, uri=True, timeout=opening.seconds, isolation_level=None
             )
             connection.text_factory = _utf8
             # A view that calls what no view may call has no columns below, and cannot be offered.
@@ -175,6 +180,8 @@ class SqliteQueries:
             cursor.close()
         except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
             raise self._what_happened(error) from error
+        if self._is_immutable and _state(self._path) != self._as_opened:
+            raise AwayError(f"{self._path} was changed while it was read; give the tool a copy of the file")
         if len(rows) > self._opening.rows:
             raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
         shown = [_texts(row) for row in rows]
@@ -277,6 +284,40 @@ class SqliteQueries:
         """Tables that are in no file, such as dbstat."""
         modules = self._connection.execute("select name from pragma_module_list")
         return {name.lower() for (name,) in modules} - TABLE_FUNCTIONS
+
+
+def _log_of(path: Path) -> Path:
+    """The write-ahead log of a file."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """What is another after a write: time and length of the file, and the length of its log."""
+    log = _log_of(path)
+    return path.stat().st_mtime_ns, path.stat().st_size, log.stat().st_size if log.exists() else 0
+
+
+def _has_an_empty_log(path: Path) -> bool:
+    """Whether all of a file with a write-ahead log is in the file, and no other program has it open.
+
+    SQLite would make a log and an index of it beside the file to read it, and leave them there, or refuse
+    where the folder may not be written. Opened as immutable it needs neither.
+    Sources: https://www.sqlite.org/wal.html#readonly, https://www.sqlite.org/fileformat.html#file_format_version_numbers
+    """
+    with path.open("rb") as file:
+        writes_a_log = file.read(20)[18:] == b"\x02\x02"
+    return writes_a_log and _state(path)[2] == 0 and not path.with_name(f"{path.name}-shm").exists()
+
+
+def _require_a_readable_log(path: Path) -> None:
+    """Raise a WrongDatabaseError if the log has content that SQLite cannot read without a write to the folder."""
+    log, index = _log_of(path), path.with_name(f"{path.name}-shm")
+    if _state(path)[2] and not index.exists() and not os.access(path.parent, os.W_OK):
+        raise WrongDatabaseError(
+            f"expected {path} with all of its content, found some in {log.name}, which SQLite reads only in a "
+            "folder that it may write. Copy both files to such a folder, or write the log back: "
+            f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
+        )
 
 
 def _reason_of_function(name: str) -> str | None:
