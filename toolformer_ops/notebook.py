@@ -25,6 +25,7 @@ from toolformer_ops.on_a_file.explanation import call_in_text, explain_call
 from toolformer_ops.on_a_file.partial_file import PartialFile
 from toolformer_ops.records import Document
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
+from toolformer_ops.shown_text import beside_threshold
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.record_rules import Rejection
@@ -182,7 +183,8 @@ class Explanation(dict[str, Any]):
         if self.get("loss_reduction") is None:
             return f"{head}: no result ({calls_page.escaped(self['reason'])})</p>"
         kept = "kept" if self["kept"] else "not kept"
-        saves = f"saves {self['loss_reduction']:.3f} nats: {kept}, {self['keep_threshold']:g} are needed"
+        nats = beside_threshold(self["loss_reduction"], self["keep_threshold"], digits=3)
+        saves = f"saves {nats} nats: {kept}, {self['keep_threshold']:g} are needed"
         return (
             f"{head} -&gt; {calls_page.escaped(self['result'])} {saves}</p>{self.tokens.to_html(index=False)}"
         )

@@ -30,3 +30,10 @@ def json_to_show(value: Any, **options: Any) -> str:
     """
     written = json.dumps(value, ensure_ascii=False, **options)
     return _RAW_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", written)
+
+
+def beside_threshold(number: float, threshold: float, digits: int) -> str:
+    """The number with so many digits, or with more where it would look like a threshold that it does not reach."""
+    while number < threshold <= round(number, digits):
+        digits += 1
+    return f"{number:.{digits}f}"

@@ -88,7 +88,7 @@ comment on function scored_calls_of is 'The view scored_calls about one run; an 
 
 create view scored_calls as
 select * from scored_calls_of(null);
-comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
+comment on view scored_calls is 'Every scored call of every run, kept or not, with the text around it and its losses. How many a threshold would keep is what_would_another_threshold_keep(run, nats): a run with a bound of information keeps fewer than save that much. Below the run''s prune_below calls are missing: they are in call_losses, with their bound and the reason pruned_below.';
 comment on column scored_calls.text_before is 'At most 120 characters of the text before the call.';
 comment on column scored_calls.result is 'What the tool answered.';
 comment on column scored_calls.text_after is 'At most 120 characters of the text after the call.';

@@ -29,18 +29,17 @@ Calculator|1.25|Out of 1400 participants, 400 (or [Calculator(400 / 1400) -> 0.2
 Calculator|0.63|She had [Calculator(520 - 187) -> 333] 520 shirts, sold 187 and has 333 left.
 """,
     "04_where_do_calls_get_lost": """\
-Calculator|filter|fewer_than_3_numbers|1
-Calculator|sample|sample_without_end|4
-Calculator|sample|duplicates_merged|3
-Calculator|sample|sample_does_not_parse|3
-Calculator|execute|divides_by_zero|1
-Calculator|score|divides_by_zero|1
-Calculator|score|loss_not_finite|1
-Calculator|keep|below_threshold|1
-Calculator|release|input_only_after|1
-Calendar|filter|no_url|2
-Calendar|sample|duplicates_merged|4
-Calendar|keep|below_threshold|1
+Calculator|filter|fewer_than_3_numbers|1|paragraphs
+Calculator|sample|sample_without_end|4|samples
+Calculator|sample|duplicates_merged|3|samples
+Calculator|sample|sample_does_not_parse|3|samples
+Calculator|execute|divides_by_zero|1|calls
+Calculator|score|loss_not_finite|1|calls
+Calculator|keep|below_threshold|1|calls
+Calculator|release|input_only_after|1|calls
+Calendar|filter|no_url|2|paragraphs
+Calendar|sample|duplicates_merged|4|samples
+Calendar|keep|below_threshold|1|calls
 """,
     "06_what_was_tried_in_a_document": """\
 Calculator|7|Calculator(520 - 187)|333|kept||input_only_after|1.5|1.375|0.75|0.625|0.625
@@ -102,7 +101,7 @@ Calculator|520 / 187|1|1|0|
 Calendar|2023-01-30|1|1|0|0.5
 """,
     "25_why_do_calls_have_no_result": "Calculator|divides_by_zero||1|1|400 / 0\n",
-    "24_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5\n",
+    "24_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5| Monday was short.\n",
 }
 """What psql prints for r1, without the tool that has no call, of each that is more than a view; of the
 twelfth for r2, which is the newest finished run."""
@@ -247,7 +246,7 @@ def test_each_query_of_a_page_is_answered(settings: Settings) -> None:
     queries_of_pages = [(page, statement) for page in PAGES for statement in queries(page)]
     assert len(queries_of_pages) >= 12
     for _, statement in queries_of_pages:
-        _rows(settings, re.sub(r"'(night-1|my-run|run)'", "'r1'", statement))
+        _rows(settings, re.sub(r"'(night-\d|my-run|run)'", "'r1'", statement))
 
 
 @pytest.mark.usefixtures("annotated")
@@ -263,6 +262,13 @@ def test_queries_of_the_ten_questions_find_what_the_database_holds(settings: Set
     assert reasons.count(("Calendar", "no_url")) == 2
     assert reasons.count(("Calculator", "fewer_than_3_numbers")) == 1
     assert isinstance(_rows(settings, one_text), list)
+
+
+@pytest.mark.usefixtures("annotated")
+@pytest.mark.parametrize(("nats", "calls"), [(0.5, 3), (0.75, 2), (2.0, 1), (2.5, 0)])
+def test_a_threshold_of_ones_own_keeps_so_many_calls(settings: Settings, nats: float, calls: int) -> None:
+    question = "select calls from what_would_another_threshold_keep('r1', {}) where tool = 'Calculator'"
+    assert _rows(settings, question.format(nats)) == [(calls,)]
 
 
 def test_each_of_the_ten_questions_has_a_query() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from toolformer_ops.release.card import markdown
 from toolformer_ops.runs.summary import BestCall
-from toolformer_ops.shown_text import json_to_show, visible
+from toolformer_ops.shown_text import beside_threshold, json_to_show, visible
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\b\x7f\x85\x9b31m\u2028\u202e"
 OBEYED = set("\x1b\x07\b\x7f\x85\x9b\u2028\u2029")
@@ -51,3 +51,19 @@ def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path:
     template = tmp_path / "page.md.jinja"
     template.write_text("{{ text | visible }}")
     assert not set(markdown(template, text=HOSTILE)) & OBEYED
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "shown"),
+    [
+        (1.21, 1.0, "1.21"),
+        (0.9996, 1.0, "0.9996"),
+        (1.0004, 1.0, "1.00"),
+        (0.4, 1.0, "0.40"),
+        (-1.0, 0.5, "-1.00"),
+    ],
+)
+def test_a_number_below_a_threshold_does_not_look_like_it(
+    number: float, threshold: float, shown: str
+) -> None:
+    assert beside_threshold(number, threshold, digits=2) == shown

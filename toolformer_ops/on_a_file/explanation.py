@@ -22,7 +22,7 @@ from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, c
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import beside_threshold, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -213,8 +213,9 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     information = "" if tau is None else f" with {tau} of information"
     result = visible(str(explanation["result"]))
     verdict = "kept" if explanation["kept"] else "not kept"
+    saves = beside_threshold(explanation["loss_reduction"], explanation["keep_threshold"], digits=3)
     console.print(
-        f"[{explanation['call']} -> {result}] lowers the loss by {explanation['loss_reduction']:.3f} nats: "
+        f"[{explanation['call']} -> {result}] lowers the loss by {saves} nats: "
         f"{verdict} at {explanation['keep_threshold']}" + information,
         markup=False,
     )

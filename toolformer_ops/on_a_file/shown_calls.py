@@ -7,7 +7,7 @@ from rich.text import Text
 
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import beside_threshold, visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
@@ -51,7 +51,7 @@ def call_in_its_text(row: Row) -> Text:
 def saved_in_words(row: Row) -> str:
     """The nats that a call saves: `1.21`, `at most 0.30` if only a bound is known, or `unknown`."""
     if row["loss_reduction"] is not None:
-        return f"{row['loss_reduction']:.2f}"
+        return beside_threshold(row["loss_reduction"], row["keep_threshold"], digits=2)
     return "unknown" if row["reduction_bound"] is None else f"at most {row['reduction_bound']:.2f}"
 
 
