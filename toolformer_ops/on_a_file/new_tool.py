@@ -32,7 +32,7 @@ from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, fil
 from toolformer_ops.on_a_file.annotator import Annotator
 from toolformer_ops.on_a_file.examples import Example, ExampleCall, read_examples
 from toolformer_ops.on_a_file.result_proposal import proposed_result
-from toolformer_ops.on_a_file.shown_calls import why_no_result
+from toolformer_ops.on_a_file.shown_calls import FailedCall, why_no_result
 from toolformer_ops.on_a_file.tool_file_texts import (
     NO_RESULT,
     TABLES_CHARACTERS,
@@ -44,7 +44,7 @@ from toolformer_ops.on_a_file.tool_file_texts import (
     without_markup,
 )
 from toolformer_ops.runs.models import load_model
-from toolformer_ops.shown_text import json_to_show
+from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
 from toolformer_ops.tools.databases.database_tool import (
@@ -492,8 +492,8 @@ def try_tool(
 ) -> Iterator[str]:
     """The whole method but placebos on the first `texts` documents of a corpus, in this process, as lines to print.
 
-    They say how many texts the filter kept, what was sampled and answered, and which calls save most, as
-    JSON.
+    They say how many texts the filter kept, what was sampled and answered, which calls have no result and
+    why, and which calls save most, as JSON.
 
     Raises:
         CorpusError, UsageError: as `annotate_file`.
@@ -501,16 +501,20 @@ def try_tool(
     annotator = Annotator.of(settings, corpus, name, model_name, values)
     read, texts_asked = 0, 0
     sampled, answers = Counter[str](), Counter[str]()
+    failed = Counter[FailedCall]()
     calls: list[dict[str, Any]] = []
     for paragraphs in annotator.documents(texts):
         read, texts_asked = read + 1, texts_asked + bool(paragraphs)
         for annotated in annotator.annotate(paragraphs):
             sampled += annotated.counts
             answers += annotated.answers
+            failed += annotated.without_result
             calls += annotated.lines
     yield f"{read} texts, {texts_asked} asked"
     yield f"sampled: {_most_common(sampled)}"
     yield f"answers: {_most_common(answers)}"
+    for without, count in failed.most_common(SHOWN_CALLS):
+        yield f"no result, {count} times: [{visible(without.call)}], {without.why}"
     yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
     calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
     for call in calls[:SHOWN_CALLS]:

@@ -23,6 +23,7 @@ from toolformer_ops.on_a_file.new_tool import (
     ServerToolChoice,
     database_part,
     run_examples,
+    try_tool,
     write_database_tool,
     write_function_tool,
     write_server_tools,
@@ -445,3 +446,18 @@ def test_tables_of_the_examples_are_in_the_prompt_of_a_database_with_many(
     new = of_database(settings, people, PRICE)
     assert '"order"(id integer' in new.tool.prompt
     assert any("and 82 more it does not" in warning for warning in new.warnings)
+
+
+def test_a_trial_names_the_calls_without_a_result(
+    settings: Settings, people: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeLanguageModel(("Shop(SELECT prise FROM visits)",))
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    of_database(settings, people, PRICE)
+    texts = people.with_name("texts.jsonl")
+    texts.write_text(json.dumps({"text": "It costs 12.50 euros."}))
+    lines = list(try_tool(settings, "Shop", texts, "fake", 10, {"max_positions": 1}))
+    assert lines[3] == (
+        "no result, 1 times: [Shop(SELECT prise FROM visits)], the database does not understand the query: "
+        "no such column: prise"
+    )
