@@ -16,10 +16,11 @@ create table events (at timestamptz, local_at timestamp, took interval);
 insert into events values ('2021-10-13 23:30:00+00', '2021-10-13 08:05:00.5', '90 minutes');
 create table amounts (plain numeric, scaled numeric(38, 18), wide double precision);
 insert into amounts values (12345678901234567.89, 1.123456789012345678, 12345678901234567);
-create table people (id int, name text, salary numeric);
+create table people (id int primary key, name text, salary numeric);
 insert into people values (1, 'Ada', 5);
 create role clerk login password 'c';
-grant select on events, amounts to clerk;
+create table "Order Items" (id int primary key, at_id int references people(id), twice int generated always as (id * 2) stored);
+grant select on events, amounts, "Order Items" to clerk;
 grant select (id, name) on people to clerk;
 alter role clerk set timezone = 'Asia/Tokyo';
 alter role clerk set datestyle = 'German';
@@ -73,6 +74,13 @@ def test_a_query_gets_the_values_as_a_text_writes_them(
 def test_a_table_of_which_columns_are_granted_is_offered_with_these(clerk: PostgresQueries) -> None:
     columns = {table.name: [name for name, _ in table.columns] for table in clerk.describe().tables}
     assert columns["people"] == ["id", "name"]
+
+
+def test_a_table_has_its_keys_with_generated_columns(clerk: PostgresQueries) -> None:
+    tables = {table.name: table for table in clerk.describe().tables}
+    items = tables["Order Items"]
+    assert [name for name, _ in items.columns] == ["id", "at_id", "twice"]
+    assert items.keys == {"id": "primary key", "at_id": "references people(id)"}
 
 
 def test_a_query_without_result_has_what_the_server_says(clerk: PostgresQueries) -> None:

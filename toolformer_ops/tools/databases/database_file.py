@@ -63,7 +63,8 @@ class DatabasePart(FilePart):
                 "`secrets`, and write {NAME} for it"
             )
         if unknown := set(_PLACE.findall(self.url)) - set(self.secrets):
-            raise ValueError(f"`url` holds {', '.join(sorted(unknown))}, which `secrets` does not name")
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"`url` holds {names}, which `secrets` does not name. Name it: --secret {names}")
         return self
 
     @property

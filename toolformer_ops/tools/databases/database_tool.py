@@ -216,7 +216,7 @@ class DatabaseRunner:
 
     def _told(self, error: Exception, remedy: str) -> str:
         """An error message: the tool, what was expected and found, the remedy; no secret is in it."""
-        message = without_secrets(str(error).rstrip("."), self._secrets)
+        message = without_secrets(str(error).rstrip(".?"), self._secrets)
         said = (
             message
             if message.startswith("expected")
