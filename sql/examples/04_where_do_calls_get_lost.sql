@@ -22,7 +22,7 @@ as $$
            end as counted
     from losses
     where not (stage = 'score' and exists (
-        select from losses executed
+        select 1 from losses executed
         where executed.stage = 'execute' and executed.tool = losses.tool and executed.reason = losses.reason))
     order by tool, step, count desc, reason
 $$;
