@@ -208,6 +208,17 @@ def test_a_query_that_grows_without_end_meets_the_bound_of_memory(
     endless.close()
 
 
+def test_a_table_with_a_name_like_those_of_an_index_of_words_is_not_part_of_it(tmp_path: Path) -> None:
+    path = sqlite_shop(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.executescript("create table notes_private (a); insert into notes_private values ('secret')")
+    connection.close()
+    runner = opened(database_tool(tmp_path, "sqlite:///shop.db", tables=("notes",)))
+    assert ask(runner, "select a from notes_private") == "query_table_refused"
+    assert ask(runner, "select body from notes where notes match 'boils'") == "The kettle boils"
+    runner.close()
+
+
 def test_a_write_ahead_log_is_read(tmp_path: Path) -> None:
     path = sqlite_shop(tmp_path)
     writer = sqlite3.connect(path)

@@ -2,11 +2,14 @@
 
 Each runs in a transaction that is READ ONLY, under the server's own time limits.
 
-1. The text is read (`query_text.py`): one SELECT, functions of a list, no system catalog, nothing hidden.
-2. The server parses it as one statement, by the extended protocol, which takes no second one.
-3. It becomes a cursor over its rows as JSON, cut to the longest answer by the server, so that neither a huge
+1. The text is read (`query_text.py`): one SELECT, functions of a list, no system catalog.
+2. The server parses it as one statement, by the extended protocol, which takes no second one. It then has a
+   lock on each table that the query reads, also below a view: each has to be offered, or read by an offered
+   view.
+3. A text that may be a date of today is made a parameter, and the server says of which type it is.
+4. It becomes a cursor over its rows as JSON, cut to the longest answer by the server, so that neither a huge
    value nor 10^9 rows are ever sent. What a parsed SELECT is in brackets no text of it can leave.
-4. So many rows are fetched, and the transaction is rolled back.
+5. So many rows are fetched, and the transaction is rolled back.
 
 What the role may not read it cannot read here. A role that may do more than read is named in a warning.
 """
@@ -14,7 +17,7 @@ What the role may not read it cannot read here. A role that may do more than rea
 import contextlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import psycopg
@@ -27,7 +30,9 @@ from toolformer_ops.tools.databases.query_text import (
     Token,
     check_postgres_query,
     is_repeatable,
+    names_relation,
     postgres_tokens,
+    texts_of_the_clock,
     without_last_semicolon,
 )
 from toolformer_ops.tools.databases.requests import (
@@ -40,21 +45,40 @@ from toolformer_ops.tools.databases.requests import (
 from toolformer_ops.tools.databases.table_texts import PRIMARY_KEY, references
 from toolformer_ops.tools.files.number_text import number_text
 
+RelationKey = tuple[str, str]
+"""Schema and name of a table or view, as the server has them."""
+
 _FUNCTIONS = """
-abs acos age any_value array_length array_position array_to_string asin atan atan2 avg bit_length bool_and
-bool_or btrim cardinality cbrt ceil ceiling char_length character_length chr coalesce concat concat_ws corr cos
-count cume_dist date date_bin date_part date_trunc degrees dense_rank div every exp extract first_value floor gcd
-greatest initcap isfinite json_array_length json_extract_path json_extract_path_text jsonb_array_length
-jsonb_extract_path jsonb_extract_path_text justify_days lag last_value lcm lead least left length ln log log10
-lower ltrim make_date make_interval max md5 min mod nth_value ntile nullif octet_length overlay
-percent_rank percentile_cont percentile_disc pi plainto_tsquery position power radians rank regexp_count
-regexp_like regexp_match regexp_replace regexp_substr replace reverse right round row row_number rtrim scale
-sign sin split_part sqrt starts_with stddev stddev_pop stddev_samp string_agg strpos substr substring sum tan
-to_char to_date to_number to_timestamp to_tsquery to_tsvector translate trim trunc unnest upper
-var_pop var_samp variance width_bucket
+abs acos age any_value array_agg array_append array_cat array_dims array_length array_lower array_ndims
+array_position array_positions array_prepend array_remove array_replace array_to_json array_to_string
+array_upper ascii asin atan atan2 avg bit_and bit_length bit_or bool_and bool_or btrim cardinality cbrt
+ceil ceiling char_length character_length chr coalesce concat concat_ws corr cos count covar_pop
+covar_samp cume_dist date date_bin date_part date_trunc daterange degrees dense_rank div every exp extract
+factorial first_value floor format gcd generate_series generate_subscripts greatest grouping initcap
+int4range int8range isempty isfinite json_agg json_array json_array_elements json_array_elements_text
+json_array_length json_arrayagg json_build_array json_build_object json_each json_each_text json_exists
+json_extract_path json_extract_path_text json_object json_object_agg json_object_keys json_objectagg
+json_query json_strip_nulls json_typeof json_value jsonb_agg jsonb_array_elements
+jsonb_array_elements_text jsonb_array_length jsonb_build_array jsonb_build_object jsonb_each
+jsonb_each_text jsonb_extract_path jsonb_extract_path_text jsonb_object_agg jsonb_object_keys
+jsonb_path_exists jsonb_path_match jsonb_path_query jsonb_path_query_array jsonb_path_query_first
+jsonb_pretty jsonb_strip_nulls jsonb_typeof justify_days justify_hours justify_interval lag last_value lcm
+lead least left length ln log log10 lower lower_inc lower_inf lpad ltrim make_date make_interval make_time
+make_timestamp max md5 min min_scale mod mode nth_value ntile nullif num_nonnulls num_nulls numrange
+octet_length overlay percent_rank percentile_cont percentile_disc phraseto_tsquery pi plainto_tsquery
+position power quote_ident quote_literal radians range_merge rank regexp_count regexp_instr regexp_like
+regexp_match regexp_matches regexp_replace regexp_split_to_array regexp_split_to_table regexp_substr
+regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope repeat replace reverse right round row
+row_number row_to_json rpad rtrim scale sign sin split_part sqrt starts_with stddev stddev_pop stddev_samp
+string_agg string_to_array string_to_table strpos substr substring sum tan to_char to_date to_hex to_json
+to_jsonb to_number to_timestamp to_tsquery to_tsvector translate trim trim_scale trunc ts_headline ts_rank
+ts_rank_cd tsrange unnest upper upper_inc upper_inf var_pop var_samp variance websearch_to_tsquery
+width_bucket
 """
 FUNCTIONS = frozenset(_FUNCTIONS.split())
-"""What a query may call: what computes a value from its arguments alone, and is no factor of its size."""
+"""What a query may call: what computes a value from its arguments alone."""
+_TEXT_TYPES = frozenset({"json", "jsonb", "tsquery", "tsvector"})
+"""Types of texts that are in no category of Postgres, beside its categories of texts and of enumerations."""
 CONNECT_SECONDS = 10
 
 _SETTINGS = b"""
@@ -62,6 +86,8 @@ select pg_catalog.set_config('statement_timeout', '%(limit)d', true),
     pg_catalog.set_config('lock_timeout', '%(limit)d', true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '%(idle)d', true),
     pg_catalog.set_config('standard_conforming_strings', 'on', true),
+    pg_catalog.set_config('search_path', pg_catalog.concat_ws(', ', 'pg_catalog',
+        nullif(pg_catalog.current_setting('search_path'), '')), true),
     pg_catalog.set_config('max_parallel_workers_per_gather', '0', true),
     pg_catalog.set_config('synchronize_seqscans', 'off', true),
     pg_catalog.set_config('datestyle', 'ISO, MDY', true),
@@ -106,12 +132,44 @@ order by r.nspname, r.relname, a.attnum
 _OWN_FUNCTIONS = b"""
 select distinct p.proname
 from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-where n.nspname not in ('pg_catalog', 'information_schema')
+where n.nspname not in ('pg_catalog', 'information_schema') and not exists (
+    select from pg_catalog.pg_depend d
+    where d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.objid = p.oid and d.deptype = 'e')
 """
 _VIEWS = b"""
-select c.relname, pg_catalog.pg_get_viewdef(c.oid)
+select n.nspname, c.relname, pg_catalog.pg_get_viewdef(c.oid)
 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where c.relkind = 'v' and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+"""
+_READ_BY_VIEWS = b"""
+select distinct vn.nspname, v.relname, n.nspname, c.relname
+from pg_catalog.pg_rewrite r
+join pg_catalog.pg_class v on v.oid = r.ev_class
+join pg_catalog.pg_namespace vn on vn.oid = v.relnamespace
+join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass and d.objid = r.oid
+    and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass
+join pg_catalog.pg_class c on c.oid = d.refobjid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where c.oid <> v.oid
+"""
+_WITH_TIMES_OF_DAY = b"""
+select distinct n.nspname, c.relname
+from pg_catalog.pg_attribute a
+join pg_catalog.pg_class c on c.oid = a.attrelid
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where a.atttypid in (1083, 1266) and not a.attisdropped
+"""
+_LOCKED = b"""
+select n.nspname, c.relname
+from pg_catalog.pg_locks l
+join pg_catalog.pg_class c on c.oid = l.relation
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+where l.pid = pg_catalog.pg_backend_pid() and l.locktype = 'relation' and c.relkind not in ('i', 'I')
+"""
+LOCKED_BY_THE_LOOK = frozenset({("pg_catalog", name) for name in ("pg_class", "pg_locks", "pg_namespace")})
+"""Relations that the look at the locks itself reads; no query may name them (`check_postgres_query`)."""
+_KINDS_OF_TYPES = b"""
+select t.typcategory, t.typname from pg_catalog.pg_type t where t.oid = $1::pg_catalog.oid
 """
 _ROLE = b"""
 select r.rolname, r.rolsuper,
@@ -184,30 +242,24 @@ def _offered_tables(relations: Sequence[_Relation], named: tuple[str, ...]) -> t
     return tables
 
 
-def _hidden_names(relations: Sequence[_Relation], offered: Sequence[_Relation]) -> set[str]:
-    """The names of relations and schemas, in small letters, that no query may name."""
-    names = {relation.relation.lower() for relation in relations}
-    schemas = {relation.schema.lower() for relation in relations}
-    offered_names = {relation.relation.lower() for relation in offered}
-    offered_schemas = {relation.schema.lower() for relation in offered}
-    return (names - offered_names) | (schemas - offered_schemas)
-
-
-def _changing_views(views: Sequence[tuple[str, str]]) -> set[str]:
-    """The names of views that ask for the time, for chance or for the role, also through another view.
-
-    A view whose text has escapes is not read.
-    """
-    definitions: list[tuple[str, list[Token]]] = []
-    for name, definition in views:
-        with contextlib.suppress(RejectedInputError):
-            definitions.append((name.lower(), postgres_tokens(definition)))
-    changing: set[str] = set()
+def _read_by(offered: Collection[RelationKey], rows: Sequence[Sequence[str | None]]) -> set[RelationKey]:
+    """What offered views read, also through others; `rows` are a view and what it reads, each with its schema."""
+    read = set(offered)
     while True:
-        more = {name for name, tokens in definitions if not is_repeatable(tokens, changing)}
-        if more <= changing:
-            return changing
-        changing |= more
+        more = {(schema or "", name or "") for *view, schema, name in rows if tuple(view) in read}
+        if more <= read:
+            return read - set(offered)
+        read |= more
+
+
+def _changing_views(views: Sequence[Sequence[str | None]]) -> set[RelationKey]:
+    """Views that ask for the time, for chance or for the role. A view whose text has escapes is not read."""
+    changing: set[RelationKey] = set()
+    for schema, name, definition in views:
+        with contextlib.suppress(RejectedInputError):
+            if not is_repeatable(postgres_tokens(definition or "")):
+                changing.add((schema or "", name or ""))
+    return changing
 
 
 class PostgresQueries:
@@ -227,17 +279,19 @@ class PostgresQueries:
         with self._reading():
             relations = [_Relation(row) for row in self._rows(_RELATIONS)]
             own_functions = {(name or "").lower() for (name,) in self._rows(_OWN_FUNCTIONS)}
-            views = [(name or "", definition or "") for name, definition in self._rows(_VIEWS)]
+            self._changing = _changing_views(self._rows(_VIEWS))
+            read_by_views = self._rows(_READ_BY_VIEWS)
+            with_times_of_day = {(schema, name) for schema, name in self._rows(_WITH_TIMES_OF_DAY)}
         self._tables = _offered_tables(relations, opening.tables)
         # 2. What a query may name.
         offered = [relation for relation in relations if relation.name in self._tables]
+        self._offered = {(relation.schema, relation.relation): relation.name for relation in offered}
+        self._read_by_offered = _read_by(self._offered, read_by_views)
         self._names = Names(
             functions=FUNCTIONS,
             own_functions=own_functions,
-            hidden=_hidden_names(relations, offered),
-            changing=_changing_views(views),
+            has_times_of_day=any(key in with_times_of_day for key in self._offered),
         )
-        self._offered = {(relation.schema, relation.relation): relation.name for relation in offered}
         self._writable = [relation.name for relation in offered if relation.may_write]
 
     def describe(self) -> Opened:
@@ -274,7 +328,7 @@ class PostgresQueries:
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""
-        check_postgres_query(query, self._names)
+        tokens = check_postgres_query(query, self._names)
         try:
             text = query.encode()
         except UnicodeEncodeError as error:
@@ -284,6 +338,8 @@ class PostgresQueries:
             self._take(self._server.prepare(b"", text))
             columns = self._take(self._server.describe_prepared(b""))
             kinds = [(columns.ftype(number), columns.fmod(number)) for number in range(columns.nfields)]
+            self._require_offered(tokens)
+            self._require_no_day_of_the_clock(query, tokens)
             inner = without_last_semicolon(query).encode()
             self._rows(
                 b"declare tool_rows no scroll cursor for select pg_catalog.left("
@@ -296,6 +352,40 @@ class PostgresQueries:
         if sum(len((row or "").encode()) for (row,) in rows) > most:
             raise RejectedInputError(reasons.TOO_LARGE)
         return [_values(row or "{}", kinds) for (row,) in rows]
+
+    def _require_offered(self, tokens: Sequence[Token]) -> None:
+        """Raise a RejectedInputError unless all that the parsed query reads is offered, also through views.
+
+        What is only read by an offered view the query must not name itself.
+        """
+        locked = {(schema or "", name or "") for schema, name in self._rows(_LOCKED)} - LOCKED_BY_THE_LOOK
+        for schema, name in sorted(locked.difference(self._offered)):
+            is_below = (schema, name) in self._read_by_offered
+            if not is_below or names_relation(tokens, schema, name):
+                raise RejectedInputError(reasons.TABLE, f"{schema}.{name} is not offered")
+        if changing := sorted(locked & self._changing):
+            raise RejectedInputError(
+                reasons.NOT_REPEATABLE, f"{changing[0][1]} asks for the time or for chance"
+            )
+
+    def _require_no_day_of_the_clock(self, query: str, tokens: Sequence[Token]) -> None:
+        """Raise a RejectedInputError if Postgres reads a text such as `'today'` as no text."""
+        places = texts_of_the_clock(tokens)
+        if not places:
+            return
+        pieces, end = [], 0
+        for number, (start, after) in enumerate(places, 1):
+            pieces.append(f"{query[end:start]} ${number} ")
+            end = after
+        try:
+            self._take(self._server.prepare(b"", "".join([*pieces, query[end:]]).encode()))
+        except RejectedInputError as error:  # such as `date 'today'`, where no parameter may stand
+            raise RejectedInputError(reasons.NOT_REPEATABLE) from error
+        described = self._take(self._server.describe_prepared(b""))
+        for number in range(described.nparams):
+            [(category, name)] = self._rows(_KINDS_OF_TYPES, str(described.param_type(number)))
+            if category not in {"S", "E"} and name not in _TEXT_TYPES:
+                raise RejectedInputError(reasons.NOT_REPEATABLE)
 
     @contextlib.contextmanager
     def _reading(self) -> Any:

@@ -266,15 +266,13 @@ class SqliteQueries:
     def _read_objects(self) -> dict[str, str]:
         """Tables and views by name; the tables in which a virtual table keeps its rows are `part of` it."""
         listed = self._connection.execute(
-            "select name, type, coalesce(sql, '') from sqlite_master where type in ('table', 'view') order "
-            "by rowid"
+            "select name, type from sqlite_master where type in ('table', 'view') order by rowid"
         )
-        objects = {name: (kind, sql) for name, kind, sql in listed if not name.lower().startswith("sqlite_")}
-        virtual = [name for name, (_, sql) in objects.items() if sql.lower().startswith("create virtual")]
-        kinds: dict[str, str] = {}
-        for name, (kind, _) in objects.items():
-            owner = next((whole for whole in virtual if name.startswith(f"{whole}_")), None)
-            kinds[name] = f"part of {owner.lower()}" if owner else kind
+        kinds = {name: kind for name, kind in listed if not name.lower().startswith("sqlite_")}
+        # SQLite's own word for such tables; a table of another kind may have a name that looks like theirs.
+        for _, name, kind, *_ in self._connection.execute("pragma main.table_list").fetchall():
+            if kind == "shadow" and name in kinds:
+                kinds[name] = f"part of {name.rpartition('_')[0].lower()}"
         return kinds
 
     def _tables_to_name(self) -> list[str]:
