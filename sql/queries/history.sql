@@ -183,6 +183,15 @@ order by run_id, tool, stage
 -- The files that are registered, by key.
 select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files order by file_key
 
+-- name: mergeable_files
+-- Whole files of recipes and corpora, the oldest first, with how many documents (of a corpus: rows) each holds.
+select file.file_key, file.table_name, file.owner_id, file.sha256, file.version,
+       case when file.version is null then (select count(*) from history_documents written where written.file_key = file.file_key)
+            else file.rows end as documents
+from history_files file
+where file.state = 'whole' and file.owner_id <> 'catalog'
+order by file.table_name, file.owner_id, file.version, file.written_at, file.file_key
+
 -- name: stale_files
 select file_key from history_files where state = 'stale' order by file_key
 

@@ -43,6 +43,7 @@ from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage import (
     database,
     history,
+    history_merging,
     history_queries,
     partitions,
     queries,
@@ -667,7 +668,7 @@ def test_forgetting_goes_on_where_it_was_killed_before_the_small_tables(
         document=corpus.secret.document_id,
     )
     history.write(settings)
-    with killed_at(monkeypatch, history._Writer, "conclude"), pytest.raises(KeyboardInterrupt):
+    with killed_at(monkeypatch, history.Writer, "conclude"), pytest.raises(KeyboardInterrupt):
         forget(settings, [corpus.secret.document_id])
     forget(settings)
     assert ask(settings, "select * from failed_documents").rows == []
@@ -1094,3 +1095,65 @@ def test_the_snippets_of_the_documentation_read_the_files_without_us(
     exec(listing + duckdb + polars, names)  # noqa: S102 - our own page
     assert names["mean"] == [(recipe_id("score", "Calculator"), pytest.approx(2.5 / 3))]
     assert sorted(names["kept"].rows()) == [(str(call), "0.29") for call in sorted(corpus.kept)]
+
+
+# Small files of many nights
+
+
+@pytest.fixture
+def many_nights(nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Nights:
+    """Four nights, each with new texts, whose files are small."""
+    monkeypatch.setattr(history_merging, "FEWEST_FILES", 3)
+    records = [Record(f"text {n}") for n in range(30)]
+    for number in range(4):
+        records += [Record(f"text {n} of night {number}") for n in range(8)]
+        nights.ingest(*records)
+        night(nights, f"night-{number}", Tool("Calculator", placebos=True))
+        history.write(settings)
+    return nights
+
+
+def test_the_small_files_of_nights_become_one(many_nights: Nights, settings: Settings) -> None:
+    assert len(files(settings, "call_losses")) == 4
+    assert history_merging.merge(settings) >= 9
+    merged = ("candidate_calls", "call_losses", "corpus_joined")
+    assert [len(files(settings, table)) for table in merged] == [1, 1, 1]
+
+
+def test_a_merge_changes_no_row(many_nights: Nights, settings: Settings) -> None:
+    before = {view: of_history(settings, view) for view in VIEWS}
+    history_merging.merge(settings)
+    assert {view: of_history(settings, view) for view in VIEWS} == before
+
+
+def test_a_second_merge_does_nothing(many_nights: Nights, settings: Settings) -> None:
+    history_merging.merge(settings)
+    assert history_merging.merge(settings) == 0
+
+
+def test_a_night_after_a_merge_writes_its_own_rows_alone(many_nights: Nights, settings: Settings) -> None:
+    history_merging.merge(settings)
+    many_nights.ingest(*(Record(f"text {n}") for n in range(40)))
+    night(many_nights, "night-4", Tool("Calculator", placebos=True))
+    history.write(settings)
+    assert len(files(settings, "call_losses")) == 2
+    assert differing_views(settings) == []
+
+
+def test_a_merge_that_was_killed_is_done_by_the_next(
+    many_nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {view: of_history(settings, view) for view in VIEWS}
+    with killed_at(monkeypatch, history.Writer, "conclude"), pytest.raises(KeyboardInterrupt):
+        history_merging.merge(settings)
+    history.write(settings)
+    assert {view: of_history(settings, view) for view in VIEWS} == before
+
+
+def test_a_text_is_forgotten_in_a_merged_file(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_merging, "FEWEST_FILES", 1)
+    history_merging.merge(settings)
+    forget(settings, [corpus.secret.document_id])
+    assert objects_with(settings, "Elm Street") == []

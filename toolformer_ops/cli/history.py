@@ -52,6 +52,17 @@ def write_command(
         raise typer.Exit(EXIT_FAILED)
 
 
+@app.command("merge")
+def merge_command() -> None:
+    """Merge the small files that nights have written, of which a question opens each.
+
+    Example: toolformer-ops history merge
+    """
+    from toolformer_ops.storage.history_merging import merge
+
+    typer.echo(f"{merge(load_settings()):,} files less")
+
+
 @app.command("register")
 def register_command() -> None:
     """Register files of the bucket again that Postgres no longer knows, such as after a restored backup.

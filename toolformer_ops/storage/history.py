@@ -109,7 +109,7 @@ def write(
     if run_id is not None:
         _require_finished(engine, run_id)
     with writing(engine):
-        return _Writer(settings, engine, seconds, gives_up_lost=gives_up_lost).write(run_id)
+        return Writer(settings, engine, seconds, gives_up_lost=gives_up_lost).write(run_id)
 
 
 def write_at_end(settings: Settings, run_id: str) -> None:
@@ -123,7 +123,7 @@ def write_at_end(settings: Settings, run_id: str) -> None:
     try:
         engine = database.connect(settings)
         with writing(engine, waits=False):
-            written = _Writer(settings, engine, settings.history_seconds).write(None)
+            written = Writer(settings, engine, settings.history_seconds).write(None)
     except ToolformerError as error:
         logger.warning("run %s is not in the history yet, the next end of a run writes it: %s", run_id, error)
         return
@@ -149,7 +149,7 @@ def take_out_forgotten(settings: Settings, engine: Engine) -> int:
     """
     if not database.fetch_all(engine, queries.history.files):
         return 0
-    writer = _Writer(settings, engine, None)
+    writer = Writer(settings, engine, None)
     count = writer.mend()
     writer.conclude()
     if left := database.fetch_all(engine, queries.history.stale_files):
@@ -179,7 +179,7 @@ def lacks_of_recipe(settings: Settings, engine: Engine, stage: str, recipe_id: s
     listed = {file.file_key for file in read_manifest(objects)}
     with temporary_folder(settings.state_dir, "history") as folder:
         for row in files:
-            content = _content(objects, row.file_key, folder / "copy.parquet")
+            content = content_of(objects, row.file_key, folder / "copy.parquet")
             if content != row.sha256 or row.file_key not in listed:
                 where = "" if row.file_key in listed else ", which the manifest lacks"
                 return (
@@ -219,8 +219,8 @@ def _require_finished(engine: Engine, run_id: str) -> None:
         )
 
 
-class _Writer:
-    """One process that writes; it holds the lock."""
+class Writer:
+    """One process that writes the history; it holds the lock."""
 
     def __init__(
         self, settings: Settings, engine: Engine, seconds: float | None, *, gives_up_lost: bool = False
@@ -338,7 +338,7 @@ class _Writer:
 
         with self._folder() as folder:
             old, new = folder / "old.parquet", folder / "new.parquet"
-            if (content := _content(self._objects, row.file_key, old)) != row.sha256:
+            if (content := content_of(self._objects, row.file_key, old)) != row.sha256:
                 self._lose(row, content)
                 return
             file = None
@@ -563,7 +563,7 @@ class _Writer:
         database.execute(on or self._engine, queries.history.set_state, state=state, file_keys=list(keys))
 
 
-def _content(objects: Objects, key: str, path: Path) -> str:
+def content_of(objects: Objects, key: str, path: Path) -> str:
     """Fetch an object; returns the hash of its bytes, or what was found instead."""
     try:
         return objects.sha256(key, path)
