@@ -18,7 +18,7 @@ from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import audit_form
-from toolformer_ops.airflow_tasks.nights.timetables import audit_timetable
+from toolformer_ops.airflow_tasks.nights.timetables import weekly_timetable
 from toolformer_ops.airflow_tasks.run_notes import set_report
 from toolformer_ops.airflow_tasks.stage_tasks import stage
 from toolformer_ops.config import load_settings
@@ -27,7 +27,7 @@ with DAG(
     "audit",
     description="Prove that nothing is lost, doubled or changed",
     doc_md=__doc__,
-    schedule=audit_timetable(load_settings()),
+    schedule=weekly_timetable(load_settings(), "audit_schedule"),
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

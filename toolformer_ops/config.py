@@ -268,6 +268,38 @@ class Settings(BaseSettings):
     audit_schedule: str = Field(
         default="0 6 * * 0", description="Cron expression of the weekly audit; `off`: by hand only."
     )
+    retention_schedule: str = Field(
+        default="0 5 * * 0",
+        description="Cron expression of the DAG `retention`; `off`: by hand only.",
+    )
+    retention_drops: bool = Field(
+        default=False,
+        description="Whether the DAG `retention` drops what its policy lets go; else it only says so.",
+    )
+    retention_days: int = Field(
+        default=30,
+        ge=0,
+        description="Retention: what was made or used within so many days stays.",
+    )
+    retention_releases: int = Field(
+        default=0,
+        ge=0,
+        description="Retention: the newest releases of each corpus and schedule that stay on S3; 0: all.",
+    )
+    retention_models: int = Field(
+        default=0,
+        ge=0,
+        description="Retention: the newest finetuned models of each corpus and schedule that stay on S3; 0: all.",
+    )
+    retention_in_history: bool = Field(
+        default=False,
+        description="Retention: whether calls of releases go from Postgres that the history on S3 holds.",
+    )
+    retention_airflow_days: int = Field(
+        default=90,
+        ge=1,
+        description="Retention: age from which rows of Airflow's tables and logs of its tasks go.",
+    )
     default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")
     default_preset: Literal["paper", "small_model", "only_look"] = Field(

@@ -32,7 +32,7 @@ where state = 'running'
        select
        from run_releases made
        join dataset_releases release on release.release_id = made.release_id
-       where made.run_id = run.run_id and release.withdrawn_at is null
+       where made.run_id = run.run_id and release.withdrawn_at is null and release.release_id <> all(cast(:withdrawn as text[]))
    )
    or (schedule is null or coalesce(schedule = any(cast(:schedules as text[])), true))
        and not exists (
@@ -67,6 +67,60 @@ select model_identity as name from annotation_runs where model_identity is not n
 
 -- name: done_with
 insert into done_with (name) values (:name) on conflict (name) do update set said_at = now()
+
+-- name: old_models
+-- Models that are none of the newest (newest; 0: all count) of their corpus, schedule and kind, that were not published within so many days,
+-- and that no run names as its model, and no run at work uses.
+with published as (
+    select model.model_id, model.uri, model.without_calls, run.corpus_id, run.schedule, max(made.published_at) as published_at
+    from finetuned_models model
+    join run_models made using (model_id)
+    join annotation_runs run on run.run_id = made.run_id
+    where model.withdrawn_at is null
+    group by model.model_id, run.corpus_id, run.schedule
+),
+ranked as (
+    select *, row_number() over (partition by corpus_id, schedule, without_calls order by published_at desc, model_id) as place from published
+)
+select model_id, uri
+from ranked
+where :newest > 0
+group by model_id, uri
+having min(place) > :newest
+   and max(published_at) < now() - make_interval(days => :older_than_days)
+   and not exists (select from annotation_runs run where run.parameters::text like '%' || ranked.model_id || '%')
+   and not exists (
+       select from run_models made join annotation_runs run on run.run_id = made.run_id where made.model_id = ranked.model_id and run.state = 'running')
+order by model_id
+
+-- name: old_releases
+-- Releases that are none of the newest of their corpus and schedule, that no run made within so many days, and that nothing needs: a run at
+-- work or a run of chains, a model that stays, and what people judged.
+with made as (
+    select release.release_id, release.uri, run.corpus_id, run.schedule, max(made.released_at) as released_at, bool_or(run.state = 'running') as at_work
+    from dataset_releases release
+    join run_releases made using (release_id)
+    join annotation_runs run on run.run_id = made.run_id
+    where release.withdrawn_at is null
+    group by release.release_id, run.corpus_id, run.schedule
+),
+ranked as (
+    select *, row_number() over (partition by corpus_id, schedule order by released_at desc, release_id) as place from made
+)
+select release_id, uri
+from ranked
+where :newest > 0
+group by release_id, uri
+having min(place) > :newest
+   and max(released_at) < now() - make_interval(days => :older_than_days)
+   and not bool_or(at_work)
+   and not exists (select from annotation_runs run where run.chained_release_id = ranked.release_id)
+   and not exists (select from annotation_runs run where run.state = 'running' and run.parameters::text like '%' || ranked.release_id || '%')
+   and not exists (
+       select from finetuned_models model
+       where model.release_id = ranked.release_id and model.withdrawn_at is null and model.model_id <> all(cast(:model_ids as text[])))
+   and not exists (select from judgements judged where judged.release_id = ranked.release_id)
+order by release_id
 
 -- name: unused_recipes
 -- Recipes with partitions that none of these runs uses, with the documents of their ledger and the bytes of their partitions.

@@ -44,7 +44,7 @@ def arguments_of(task: Any) -> list[str]:
 
 def test_each_file_holds_the_dag_of_its_name(local_dags: dict[str, DAG]) -> None:
     assert sorted(local_dags) == DAG_IDS == [
-        "annotate_corpus", "audit", "build_wiki_index", "finetune_release", "ingest_corpus", "send_notifications"
+        "annotate_corpus", "audit", "build_wiki_index", "finetune_release", "ingest_corpus", "retention", "send_notifications"
     ]  # fmt: skip
 
 
@@ -91,6 +91,17 @@ def test_the_audit_runs_weekly_unless_it_is_switched_off(parse: Callable[..., di
     weekly: Any = parse()["audit"]
     assert (weekly.timetable.expression, weekly.is_paused_upon_creation) == ("0 6 * * 0", False)
     assert parse(audit_schedule="off")["audit"].schedule is None
+
+
+def test_retention_runs_weekly_unless_it_is_switched_off(parse: Callable[..., dict[str, DAG]]) -> None:
+    weekly: Any = parse()["retention"]
+    assert weekly.timetable.expression == "0 5 * * 0"
+    assert parse(retention_schedule="off")["retention"].schedule is None
+
+
+def test_retention_drops_nothing_by_itself(parse: Callable[..., dict[str, DAG]]) -> None:
+    assert parse()["retention"].params["drop"] is False
+    assert parse(retention_drops="true")["retention"].params["drop"] is True
 
 
 def test_no_dag_file_defines_anything_or_reads_the_environment() -> None:

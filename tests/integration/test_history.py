@@ -526,7 +526,7 @@ def test_the_command_drops_what_the_history_holds_only_if_told_so(
 ) -> None:
     monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))  # without a file of the run's schedule
     load_settings.cache_clear()
-    assert answer in CliRunner().invoke(app, ["retention", *words]).stdout
+    assert answer in CliRunner().invoke(app, ["retention", "--older-than", "0", *words]).stdout
     assert calls_in_postgres(settings) == calls
 
 

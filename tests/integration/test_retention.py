@@ -14,6 +14,7 @@ from toolformer_ops.storage.forgetting import withdraw
 from toolformer_ops.storage.retention import Unused, Uses, drop_unused, say_done_with, unused
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
+NOW = ["retention", "--older-than", "0"]
 CALCULATOR = [(stage, recipe_id(stage, "Calculator")) for stage in STAGES]
 
 
@@ -146,9 +147,9 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
 
 
 def test_the_command_drops_only_with_yes(nights: Nights) -> None:
-    assert "4 recipes would be dropped" in CliRunner().invoke(app, ["retention"]).stdout
+    assert "4 recipes would be dropped" in CliRunner().invoke(app, NOW).stdout
     assert nights.unused() == CALCULATOR
-    assert "4 recipes dropped: " in CliRunner().invoke(app, ["retention", "--yes"]).stdout
+    assert "4 recipes dropped: " in CliRunner().invoke(app, [*NOW, "--yes"]).stdout
     assert nights.unused() == []
 
 
@@ -210,5 +211,5 @@ def test_the_answers_of_a_proposer_stay_while_a_release_uses_its_calls(asked: Ni
 
 
 def test_the_command_names_the_answers_that_it_would_drop(asked: Nights) -> None:
-    assert "answers of older@1: 1, " in CliRunner().invoke(app, ["retention"]).stdout
+    assert "answers of older@1: 1, " in CliRunner().invoke(app, NOW).stdout
     assert asked.rows(ANSWERS) == [("newer@1",), ("older@1",)]

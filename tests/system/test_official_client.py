@@ -19,6 +19,7 @@ OURS = {
     "build_wiki_index",
     "finetune_release",
     "ingest_corpus",
+    "retention",
     "send_notifications",
 }
 

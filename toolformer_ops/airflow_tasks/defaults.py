@@ -64,6 +64,7 @@ DEFAULT_HOURS = MappingProxyType(
         # The first run over 30 million calls counts them for 20 minutes.
         "finish-run": 6,
         "audit": 24,
+        "retention": 12,
         "send-notifications": 1,
     }
 )

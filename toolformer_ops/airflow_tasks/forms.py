@@ -173,6 +173,18 @@ def audit_form() -> dict[str, Param]:
     }
 
 
+def retention_form(settings: Settings) -> dict[str, Param]:
+    """Whether retention drops what its policy lets go."""
+    return {
+        "drop": Param(
+            settings.retention_drops,
+            type="boolean",
+            title="Drop it",
+            description="Drop what the policy lets go; without, only say what that is (docs/operators.md).",
+        )
+    }
+
+
 def finetuning_form() -> dict[str, Param]:
     """Which release, and the choices of finetuning and evaluation, with their defaults."""
     release = Param(

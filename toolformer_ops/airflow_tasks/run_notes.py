@@ -43,7 +43,7 @@ def set_note(context: Context, text: str) -> None:
 
 
 def set_report(context: Context, printed: Mapping[str, str]) -> None:
-    """Set what an audit found, as its stage prints it, as the run's note."""
+    """Set what an audit found, or what retention did, as its stage prints it, as the run's note."""
     set_note(context, printed["report"])
 
 

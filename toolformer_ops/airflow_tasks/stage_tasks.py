@@ -24,8 +24,9 @@ OF_CORPUS = ("--corpus", "{{ params.corpus }}", "--field", "{{ (params.fields or
 lines."""
 RUN_PARAMETERS = "{{ params | tojson }}"
 """What the form holds, as JSON; templated."""
-ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "finish-run"})
-"""Stages whose memory does not grow with the data: less than a pod's start costs."""
+ON_THE_WORKER = frozenset({"start-run", "start-finetuning", "tools-to-do", "plan", "finish-run", "retention"})
+"""Stages whose memory does not grow with the data: less than a pod's start costs. `retention` sees Airflow's
+logs here."""
 
 FINETUNE = "finetune"
 """The stage with its own pod template; the others have that of their pool."""

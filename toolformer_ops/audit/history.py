@@ -25,12 +25,12 @@ MANIFEST_POSITION = ""
 """The first page, which looks at the manifest and at what no row names; each other one looks at a file."""
 
 REGISTER = (
-    "If the objects are in the bucket, `toolformer-ops history register` registers them again. If not, put them "
-    "back from a version of the bucket or a copy first."
+    "If the objects are in the bucket, `toolformer-ops history register` registers them again. If not, put "
+    "them back from a version of the bucket or a copy first."
 )
 UNREGISTERED = (
-    "It may be the only copy of its rows: `toolformer-ops history register` registers it again, or says why not; "
-    "what it refuses may be deleted."
+    "It may be the only copy of its rows: `toolformer-ops history register` registers it again, or says why "
+    "not; what it refuses may be deleted."
 )
 
 
@@ -171,7 +171,7 @@ def _as_json(value: Any) -> Any:
 
 
 def unregistered(auditing: Auditing, recipe_id: str, _: str) -> Page:
-    """Documents of a recipe whose rows retention dropped, and of which no file of the history is registered."""
+    """Documents of a recipe whose rows retention dropped, and that no file of the history holds."""
     tools_of_stages = itertools.product(auditing.subjects.tools, OF_STAGE)
     stage = next(
         stage for tool, stage in tools_of_stages if getattr(tool, RECIPE_OF_STAGE[stage]) == recipe_id
@@ -182,8 +182,8 @@ def unregistered(auditing: Auditing, recipe_id: str, _: str) -> Page:
     )
     if rows:
         what = (
-            f"expected a file of the history for each document, since its rows were dropped from Postgres, found "
-            f"none for {len(rows)}, such as {rows[0].document_id}"
+            "expected a file of the history for each document, since its rows were dropped from Postgres, "
+            f"found none for {len(rows)}, such as {rows[0].document_id}"
         )
         page.add("lost", OF_STAGE[stage], f"{stage} under {recipe_id}", what, REGISTER)
     return page

@@ -39,7 +39,16 @@ PANELS = MappingProxyType(
         "Thresholds and placebos": ("thresholds", "placebo"),
         "Models: write and evaluate": ("generate", "evaluate", "lm-eval", "dateset", "report"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
-        "Keep in order": ("audit", "doctor", "forget", "retention", "done", "retry-failed", "history"),
+        "Keep in order": (
+            "audit",
+            "doctor",
+            "forget",
+            "retention",
+            "done",
+            "clean-airflow",
+            "retry-failed",
+            "history",
+        ),
         "Services of this machine": (
             "up",
             "down",

@@ -97,61 +97,77 @@ def _withdraw(settings: Settings, kind: "Kind", name: str, *, dry_run: bool, yes
 @app.command("retention")
 def retention_command(
     older_than: Annotated[
-        int, typer.Option(help="Runs that ended within so many days count as used.", min=0, metavar="DAYS")
-    ] = 0,
-    in_history: Annotated[
-        bool,
+        int | None,
         typer.Option(
-            "--in-history",
+            help="What was made or used within so many days stays. Default: TOOLFORMER_RETENTION_DAYS.",
+            min=0,
+            metavar="DAYS",
+        ),
+    ] = None,
+    releases: Annotated[
+        int | None,
+        typer.Option(
+            help="The newest releases of each corpus and schedule stay; 0: all. Default: TOOLFORMER_RETENTION_RELEASES.",
+            min=0,
+            metavar="N",
+        ),
+    ] = None,
+    models: Annotated[
+        int | None,
+        typer.Option(
+            help="The newest models, likewise. Default: TOOLFORMER_RETENTION_MODELS.", min=0, metavar="N"
+        ),
+    ] = None,
+    in_history: Annotated[
+        bool | None,
+        typer.Option(
+            "--in-history/--no-in-history",
             help="Drop those calls of releases, too, that the history holds in verified files and no next night needs.",
         ),
-    ] = False,
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")
     ] = False,
 ) -> None:
-    """Drop the rows of recipes that no release, no unfinished run and no next night uses, and say how much space that returns.
+    """Let go of old releases and models, and of rows that no release, unfinished run or next night uses.
 
-    Runs, their stored numbers, recipes' definitions, documents and releases stay; calls and losses of these
-    recipes are gone, but for those that the history holds.
+    Runs, their stored numbers, recipes' definitions, documents and newer releases stay; calls and losses of
+    these recipes are gone, but for those that the history holds. Small files of the history are merged.
 
     Example: toolformer-ops retention --older-than 30
-    Example: toolformer-ops retention --older-than 30 --in-history --yes
+    Example: toolformer-ops retention --older-than 30 --releases 10 --in-history --yes
     """
-    from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
-    from toolformer_ops.storage import retention
+    from toolformer_ops.airflow_tasks.nights.retention import policy_of
+    from toolformer_ops.storage.retention_policy import follow
 
     settings = load_settings()
-    schedules = (
-        [path.stem for path in schedule_files(settings.schedules_dir)] if settings.schedules_dir else None
-    )
-    run = retention.drop_unused if yes else retention.unused
-    uses = retention.Uses(older_than_days=older_than, schedules=schedules)
-    unused = run(settings, uses)
-    recipes = list(unused.recipes)
-    if in_history:
-        names = {recipe.recipe_id for recipe in recipes}
-        written = (retention.drop_written if yes else retention.written)(settings, uses)
-        recipes += [recipe for recipe in written if recipe.recipe_id not in names]
-    for recipe in recipes:
-        typer.echo(
-            f"{recipe.stage} {recipe.tool} {recipe.recipe_id}: {recipe.documents:,} documents, "
-            f"{recipe.bytes:,} bytes on disk"
-        )
-    for result in unused.results:
-        typer.echo(
-            f"results {result.tool} {result.tool_version}: {result.results:,}, {result.bytes:,} bytes to be "
-            "reused"
-        )
-    for answer in unused.answers:
-        typer.echo(f"answers of {answer.proposer}: {answer.answers:,}, {answer.bytes:,} bytes to be reused")
-    on_disk = sum(recipe.bytes for recipe in recipes)
-    reused = sum(result.bytes for result in unused.results)
-    reused += sum(answer.bytes for answer in unused.answers)
-    done = "dropped" if yes else "would be dropped (--yes does it)"
-    typer.echo(
-        f"{len(recipes)} recipes {done}: {on_disk:,} bytes on disk, {reused:,} to be reused by later rows"
-    )
+    chosen = {"older_than_days": older_than, "releases": releases, "models": models, "in_history": in_history}
+    policy = policy_of(settings, {name: value for name, value in chosen.items() if value is not None})
+    for line in follow(settings, policy, drops=yes):
+        typer.echo(line)
+
+
+@app.command("clean-airflow")
+def clean_airflow_command(
+    older_than: Annotated[
+        int | None,
+        typer.Option(help="Default: TOOLFORMER_RETENTION_AIRFLOW_DAYS.", min=1, metavar="DAYS"),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; without, only say what would be deleted.")
+    ] = False,
+) -> None:
+    """Delete old rows of Airflow's own tables, by `airflow db clean`, and old logs of its tasks.
+
+    It runs where Airflow's database is set: on the machine of `up`, or in the container of the scheduler.
+
+    Example: toolformer-ops clean-airflow --older-than 90 --yes
+    """
+    from toolformer_ops.airflow_tasks.nights.retention import clean_airflow
+
+    settings = load_settings()
+    for line in clean_airflow(settings, older_than or settings.retention_airflow_days, drops=yes):
+        typer.echo(line)
 
 
 @app.command("done")

@@ -356,6 +356,26 @@ def audit_all(
     require_sound(outcome)
 
 
+@stage("retention")
+def retention(
+    drop: Annotated[
+        bool, typer.Option("--drop/--no-drop", help="Drop what the policy lets go; else only say it.")
+    ] = False,
+) -> None:
+    """Follow the policy of retention, and print what it did as JSON; see `toolformer-ops retention`.
+
+    Example: toolformer-ops stage retention --no-drop
+    """
+    from toolformer_ops.airflow_tasks.nights.retention import clean_airflow, policy_of
+    from toolformer_ops.storage.retention_policy import follow
+
+    settings = load_settings()
+    lines = list(follow(settings, policy_of(settings, {}), drops=drop))
+    lines += clean_airflow(settings, settings.retention_airflow_days, drops=drop)
+    lines.reverse()  # sums first: a note may be cut
+    _print_result({"report": "\n".join(f"- {line}" for line in lines)})
+
+
 @stage("finish-run")
 def finish_run(
     run: Run,

@@ -209,8 +209,8 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
         )
     if wrong := [file for file in files if not file.is_named_by_its_content]:
         raise HistoryError(
-            f"{uri}: expected files that are named by their content, found {wrong[0].file_key!r:.120}: it was "
-            f"not written by toolformer-ops. {WRITE} writes it anew."
+            f"{uri}: expected files that are named by their content, found {wrong[0].file_key!r:.120}: it "
+            f"was not written by toolformer-ops. {WRITE} writes it anew."
         )
     return files
 

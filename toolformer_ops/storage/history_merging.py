@@ -1,7 +1,7 @@
-"""Merge small files of the history: each night adds a file a recipe and table, and a question opens each of them.
+"""Merge small files of the history: each night adds some, and a question opens each of them.
 
-The small files of a recipe become one, of at most `DOCUMENTS_PER_FILE` documents; those of a corpus become one
-for all of its versions. Rows do not change. The files that were merged go as others do: the manifest names
+The small files of a recipe become one, of at most `DOCUMENTS_PER_FILE` documents; those of a corpus become
+one for all of its versions. Rows do not change. The files that were merged go as others do: the manifest names
 them no more, and then they are deleted.
 """
 
@@ -60,6 +60,8 @@ def merge(settings: Settings) -> int:
         HistoryError: a file is not in the bucket as it was written; the files before it are merged.
         ObjectStoreError, DatabaseError: likewise.
     """
+    if not small_files(settings):
+        return 0
     engine = database.connect(settings)
     with writing(engine):
         merger = _Merger(settings, engine, None)

@@ -373,8 +373,8 @@ def _download(settings: Settings, objects: Objects, parts: Path, file: HistoryFi
             again = "Ask again; if it stays so" if content == "nothing" else "Remove it; then"
             raise HistoryError(
                 f"{uri}: expected content {file.sha256}, found {content}: the history is damaged. {again} "
-                f"{WRITE} writes it again from Postgres. If retention has dropped its rows there, the command "
-                "says so: put an older version of the object back."
+                f"{WRITE} writes it again from Postgres. If retention has dropped its rows there, the "
+                "command says so: put an older version of the object back."
             )
         part.replace(path)
         remember(settings, path, file.sha256)

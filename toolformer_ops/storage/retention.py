@@ -80,6 +80,8 @@ class Uses:
     """Runs that ended within so many days."""
     schedules: Sequence[str] | None = None
     """Names of the schedules that there are; None if that is not known, and every schedule counts."""
+    withdrawn: Sequence[str] = ()
+    """Releases that count as withdrawn, since they are about to be."""
 
 
 def say_done_with(settings: Settings, name: str) -> list[str]:
@@ -207,6 +209,7 @@ def _runs_in_use(connection: Connection, uses: Uses, *, with_releases: bool = Tr
         older_than_days=uses.older_than_days,
         schedules=None if uses.schedules is None else list(uses.schedules),
         with_releases=with_releases,
+        withdrawn=list(uses.withdrawn),
     )
     return [row.run_id for row in rows]
 

@@ -49,6 +49,7 @@ NOT_FOR_PODS = (
     "image",
     "kubernetes_",
     "reader_dsn",
+    "retention_",
     "reviewer_dsn",
     "schedules_dir",
     "state_dir",

@@ -1,32 +1,32 @@
-"""When our own DAGs start by the clock: the audit, and the messages about nights."""
+"""When our own DAGs start by the clock: the audit, retention, and the messages about nights."""
 
 from airflow.sdk import CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.nights.cron import require_cron
 from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
-from toolformer_ops.config import Settings
+from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import ConfigurationError
 
 OFF = "off"
-"""The audit's setting that leaves it to people."""
+"""The setting that leaves the audit, or retention, to people."""
 EVERY_TEN_MINUTES = "*/10 * * * *"
 EVERY_HOUR = "0 * * * *"
 
 
-def audit_timetable(settings: Settings) -> CronTriggerTimetable | None:
-    """Return when the audit starts; None if people alone start it.
+def weekly_timetable(settings: Settings, name: str) -> CronTriggerTimetable | None:
+    """Return when a DAG starts by the setting of this name; None if people alone start it.
 
     Raises:
         ConfigurationError: the setting is no cron expression, or never fires.
     """
-    expression = settings.audit_schedule
+    expression = str(getattr(settings, name))
     if expression == OFF:
         return None
     try:
         require_cron(expression)
     except ValueError as error:
         raise ConfigurationError(
-            f"TOOLFORMER_AUDIT_SCHEDULE: {error} (found {expression!r}). `{OFF}` leaves audits to people."
+            f"{ENV_PREFIX}{name.upper()}: {error} (found {expression!r}). `{OFF}` leaves it to people."
         ) from error
     return CronTriggerTimetable(expression, timezone="UTC")
 
