@@ -19,7 +19,7 @@ from toolformer_ops.on_a_file.annotator import LOSSES
 from toolformer_ops.on_a_file.explanation import explain_call
 from toolformer_ops.on_a_file.judging import Judging
 from toolformer_ops.on_a_file.partial_file import PartialFile
-from toolformer_ops.on_a_file.proposed_calls import ProposalFields, calls_in
+from toolformer_ops.on_a_file.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 AT = SUM.index(" 5")
@@ -243,3 +243,61 @@ def test_the_command_counts_refusals_under_their_reasons(tmp_path: Path) -> None
     ended = CliRunner().invoke(app, words)
     assert [json.loads(line)["call"] for line in ended.stdout.splitlines()] == ["Calculator(2 + 3)"]
     assert "refused: 1 line is no JSON" in ended.stderr
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(("at", "only_after"), [(SUM.index(" were"), True), (AT, False)])
+def test_an_input_that_only_follows_its_place_is_marked(tmp_path: Path, at: int, only_after: bool) -> None:
+    [row] = judged(file_of(tmp_path, {**CALL, "at": at}))
+    assert row["input_only_after"] is only_after
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(("threshold", "kept"), [(1.0, True), (1.01, False)])
+def test_calls_are_kept_from_the_threshold_of_the_parameters(
+    tmp_path: Path, threshold: float, kept: bool
+) -> None:
+    [row] = judged(file_of(tmp_path, CALL), keep_thresholds={"Calculator": threshold})
+    assert (row["keep_threshold"], row["kept"]) == (threshold, kept)
+
+
+@pytest.mark.usefixtures("model")
+def test_a_row_of_an_earlier_try_is_judged_by_the_threshold_of_this_one(tmp_path: Path) -> None:
+    path, out = file_of(tmp_path, CALL), tmp_path / "judged.jsonl"
+    numbers = {"keep_thresholds": {"Calculator": 1.0}, "prune_below": 0.0}
+    judged(path, out=out, **numbers)
+    [row] = judged(path, out=out, **{**numbers, "keep_thresholds": {"Calculator": 1.01}})
+    assert (row["keep_threshold"], row["kept"]) == (1.01, False)
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    "read", [{"date": "2023-01-30"}, {"url": "https://x.org/2023/01/30/x"}], ids=["date", "url"]
+)
+def test_a_tool_reads_the_date_of_the_record(tmp_path: Path, read: dict[str, str]) -> None:
+    [row] = judged(file_of(tmp_path, {**CALL, "tool": "Calendar", "input": "", **read}))
+    assert row["result"] == "Today is Monday, January 30, 2023."
+
+
+@pytest.mark.usefixtures("model")
+def test_rows_are_in_the_order_of_the_file_over_several_batches(tmp_path: Path) -> None:
+    records = [{**CALL, "id": number} if number % 3 else {"id": number, "text": ""} for number in range(40)]
+    assert [row["id"] for row in judged(file_of(tmp_path, *records))] == [str(number) for number in range(40)]
+
+
+@pytest.mark.usefixtures("model")
+def test_a_call_shows_sixty_characters_of_the_text_on_both_sides(tmp_path: Path) -> None:
+    text = f"{'It is so. ' * 9}{SUM}{' It was so.' * 9}"
+    at = text.index(" 5 animals")
+    [row] = judged(file_of(tmp_path, {**CALL, "text": text, "at": at}))
+    assert (row["before"], row["after"]) == (text[at - 60 : at], text[at : at + 60])
+
+
+def test_several_calls_of_a_text_are_placed_in_the_text_without_them() -> None:
+    record = {"text": "It is [Calculator(1 + 1) -> 2] 2, and [Calculator(2 + 2) -> 4] 4."}
+    first, second = proposals_of(record, "f:1", ProposalFields())
+    assert isinstance(first, ProposedCall)
+    assert isinstance(second, ProposedCall)
+    assert first.document.text == second.document.text == "It is 2, and 4."
+    assert (first.at, second.at) == (len("It is"), len("It is 2, and"))
+    assert (first.result, second.result) == ("2", "4")
