@@ -42,6 +42,15 @@ def test_rounding_is_measured_once_for_every_process(
     )  # float32 needs no margin
 
 
+def test_the_margin_is_twice_the_largest_difference_that_was_measured(
+    settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
+    monkeypatch.setattr(model, "rounding_differences", lambda *_: [0.01, 0.03, 0.02])
+    rounding.allow_measured_rounding(settings, model, "auto")
+    assert model.rounding_nats == 0.06
+
+
 @pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])
 def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
     settings: Settings, tiny_model_dir: str, choice: Any, has_room: bool, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,21 @@ TESTS = {
         "tests/unit/tools/test_tool_file.py",
     ),
     "tools/databases/query_text.py": ("tests/unit/tools/test_query_text.py",),
+    "on_a_file/judging.py": ("tests/unit/on_a_file/test_judging.py",),
+    "on_a_file/proposed_calls.py": ("tests/unit/on_a_file/test_judging.py",),
+    "language_model/model.py": (
+        "tests/unit/language_model/test_scoring.py",
+        "tests/unit/language_model/test_verification.py",
+        "tests/unit/language_model/test_sampling.py",
+        "tests/unit/language_model/test_positions.py",
+    ),
+    "language_model/verification.py": ("tests/unit/language_model/test_verification.py",),
+    "runs/rounding.py": ("tests/integration/test_rounding.py",),
+    "runs/placebo_pools.py": (
+        "tests/unit/annotation/test_placebo.py",
+        "tests/integration/test_placebo_stage.py",
+    ),
+    "storage/shared_files.py": ("tests/unit/test_shared_files.py",),
     "run_page/rights.py": (
         "tests/dags/test_run_page.py",
         "tests/dags/test_run_page_calls.py",

@@ -25,7 +25,7 @@ from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.on_a_file.pooled_placebos import false_discovery_rate
 from toolformer_ops.records import PlacedCall, content_uuid
-from toolformer_ops.runs.choices import ScoringChoices
+from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 
 WITHOUT = 3.0
@@ -329,3 +329,18 @@ def test_a_call_is_sampled_by_its_id_alone() -> None:
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]  # the smallest are
     assert [draw.is_sampled(one) for one in ids] == [True, True, False, False]
+
+
+def test_a_pool_is_the_same_in_whatever_order_its_calls_come() -> None:
+    calls = [
+        (content_uuid("call", str(number)), content_uuid("document", str(number)), str(number))
+        for number in range(20)
+    ]
+    choices = PlaceboChoices()
+    assert Pool.of_calls(reversed(calls), choices) == Pool.of_calls(calls, choices)
+
+
+def test_a_pool_numbers_its_calls_by_their_ids() -> None:
+    calls = [(content_uuid("call", str(number)), content_uuid("document", "d"), "7") for number in range(20)]
+    results = Pool.of_calls(calls, PlaceboChoices()).results
+    assert [result.call_id for result in results] == sorted(call_id for call_id, _, _ in calls)

@@ -25,7 +25,7 @@ from toolformer_ops.language_model import LanguageModel, model, scoring
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
-from toolformer_ops.records import CallLosses, PlacedCall
+from toolformer_ops.records import CallLosses, PlacedCall, VerifyInFloat32
 
 NAMES = ("without_call", "without_result", "with_result")
 
@@ -255,6 +255,41 @@ def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
                 assert all(
                     (losses.reduction_bound >= at) == (right.reduction_bound >= at) for at in (0.0, 0.1)
                 )
+
+
+@pytest.mark.parametrize("has_tf32", [False, True])
+def test_each_number_format_prunes_by_its_own_margin(
+    tiny_engine_bfloat16: LanguageModel, monkeypatch: pytest.MonkeyPatch, has_tf32: bool
+) -> None:
+    margins: list[float] = []
+
+    def never_finite(*arguments: Any, rounding_nats: float, **_: Any) -> list[list[CallLosses]]:
+        margins.append(rounding_nats)
+        return [[CallLosses(math.nan, math.nan, math.nan) for _ in calls] for _, calls in arguments[2]]
+
+    monkeypatch.setattr(scoring, "score_texts", never_finite)
+    monkeypatch.setattr(tiny_engine_bfloat16, "has_tf32", has_tf32)
+    monkeypatch.setattr(tiny_engine_bfloat16, "rounding_nats", 0.25)
+    monkeypatch.setattr(tiny_engine_bfloat16, "tf32_rounding_nats", 0.05)
+    tiny_engine_bfloat16.score_texts([(TEXT, many_calls()[:1])], prune_below=0.5, verify="on")
+    assert margins == [0.25, *([0.05] if has_tf32 else []), scoring.ROUNDING_NATS["float32"]]
+
+
+@pytest.mark.parametrize(
+    ("verify", "thresholds", "always_from"),
+    [("keep", [1.0], math.inf), ("on", [0.5, 1.0], math.inf), ("all", [0.5, 1.0], 0.5)],
+)
+def test_a_choice_of_verification_says_which_calls_are_computed_again(
+    tiny_engine_bfloat16: LanguageModel,
+    monkeypatch: pytest.MonkeyPatch,
+    verify: VerifyInFloat32,
+    thresholds: list[float],
+    always_from: float,
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(model, "verified_losses", lambda *_, **choices: asked.update(choices))
+    tiny_engine_bfloat16.score_texts([(TEXT, [])], prune_below=0.5, keep_threshold=1.0, verify=verify)
+    assert asked == {"thresholds": thresholds, "always_from": always_from}
 
 
 class Loads:
