@@ -18,9 +18,11 @@ create table amounts (plain numeric, scaled numeric(38, 18), wide double precisi
 insert into amounts values (12345678901234567.89, 1.123456789012345678, 12345678901234567);
 create table people (id int primary key, name text, salary numeric);
 insert into people values (1, 'Ada', 5);
+create table teams (people text);
+insert into teams values ('Ada with Bob');
 create role clerk login password 'c';
 create table "Order Items" (id int primary key, at_id int references people(id), twice int generated always as (id * 2) stored);
-grant select on events, amounts, "Order Items" to clerk;
+grant select on events, amounts, teams, "Order Items" to clerk;
 grant select (id, name) on people to clerk;
 alter role clerk set timezone = 'Asia/Tokyo';
 alter role clerk set datestyle = 'German';
@@ -74,6 +76,15 @@ def test_a_query_gets_the_values_as_a_text_writes_them(
 def test_a_table_of_which_columns_are_granted_is_offered_with_these(clerk: PostgresQueries) -> None:
     columns = {table.name: [name for name, _ in table.columns] for table in clerk.describe().tables}
     assert columns["people"] == ["id", "name"]
+
+
+def test_a_column_may_have_the_name_of_a_table_that_is_not_offered(
+    clerk: PostgresQueries, postgres_server: RunningPostgres
+) -> None:
+    address = {"host": "127.0.0.1", "port": str(postgres_server.address.port), "user": "clerk"}
+    address |= {"password": "c", "dbname": "office"}
+    one_table = PostgresQueries(Opening("postgresql", address, ("teams",), 5.0, 20, 10_000))
+    assert one_table.answer("select people from teams") == [["Ada with Bob"]]
 
 
 def test_a_table_has_its_keys_with_generated_columns(clerk: PostgresQueries) -> None:

@@ -14,7 +14,7 @@ import typer
 from toolformer_ops.cli.options import ToolsOption, model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.shown_text import json_to_show
+from toolformer_ops.shown_text import json_to_show, visible
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.records import WrittenText
@@ -129,6 +129,8 @@ def print_text(text: "WrittenText") -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from toolformer_ops.on_a_file.shown_calls import why_no_result
+
     styled = Text(text.prompt.text.translate(_UNSEEN), style="dim") + Text(text.text.translate(_UNSEEN))
     offset = len(text.prompt.text)
     for call in text.calls:
@@ -137,8 +139,9 @@ def print_text(text: "WrittenText") -> None:
     Console(soft_wrap=True, highlight=False).print(styled)
     for call in text.calls:
         if call.result is None:
+            why = why_no_result(call.reason or "", call.message)
             typer.echo(
-                f"{call.tool}({call.input}): no result ({call.reason}), so the text continues without it",
+                visible(f"{call.tool}({call.input}): no result, {why}; the text continues without it"),
                 err=True,
             )
     for reason in text.abandoned:

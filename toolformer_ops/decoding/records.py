@@ -73,6 +73,8 @@ class MadeCall:
     """Where it ends (exclusive)."""
     seconds: float
     """Until the tool had answered the batch that this call was part of."""
+    message: str = ""
+    """What the tool said of a call without a result; empty where the reason says all."""
 
 
 @dataclass(frozen=True)

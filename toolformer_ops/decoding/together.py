@@ -107,13 +107,13 @@ class ToolRuns:
                     answers = iter(run_tool(runner, usable_inputs, self._settings.tool_time_limit_seconds))
                 except InfrastructureError as error:
                     logger.warning("%s does not answer: %s", name, error)
-                    answers = iter([ToolOutput.none(NOT_AVAILABLE)] * len(usable_inputs))
+                    answers = iter([ToolOutput.none(NOT_AVAILABLE, str(error))] * len(usable_inputs))
                 outputs = [
                     ToolOutput.none("input_not_usable") if item is None else next(answers) for item in inputs
                 ]
             seconds = time.monotonic() - started
             for writer, output in zip(asking, outputs, strict=True):
-                writer.take_result(output.results[0] if output.results else None, output.reason, seconds)
+                writer.take_result(output, seconds)
 
 
 @dataclass

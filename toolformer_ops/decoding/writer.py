@@ -30,6 +30,7 @@ from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START, Call, call_w
 from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, End, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import CallSyntaxError
+from toolformer_ops.tools.base import ToolOutput
 
 BRACKET = CALL_START.strip()
 STOP_TAIL_TOKENS = 16
@@ -184,8 +185,9 @@ class Writer:
         """Prompt and continuation before the open call."""
         return self.prompt.text + self.written.text(0, self._opened().start)
 
-    def take_result(self, result: str | None, reason: str | None, seconds: float) -> None:
+    def take_result(self, output: ToolOutput, seconds: float) -> None:
         """Weave the result in, or forget the call and note the reason."""
+        result, reason = (output.results or (None,))[0], output.reason
         opened, call = self._opened(), self.waiting_call
         woven: tuple[int, ...] = ()
         if result is not None:  # spelled as in the training texts
@@ -198,6 +200,7 @@ class Writer:
             input=call.input,
             result=result,
             reason=reason,
+            message=output.message,
             start_char=0,
             end_char=0,
             seconds=seconds,

@@ -142,6 +142,17 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert "end" in shown
 
 
+def test_a_call_without_a_result_is_told_with_what_its_tool_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call = MadeCall("Shop", "SELECT a", None, "query_invalid", 1, 1, 0.0, "no such column: a")
+    decoding.print_text(WrittenText(Prompt("It"), " is", "", (call,), (), (), 1, "length"))
+    assert capsys.readouterr().err == (
+        "Shop(SELECT a): no result, the database does not understand the query: no such column: a; the text "
+        "continues without it\n"
+    )
+
+
 def test_an_empty_prompt_is_continued_only_from_a_start_token(
     writing_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
