@@ -513,6 +513,15 @@ def test_an_input_is_run_once_for_all_documents_of_a_micro_batch_counted_with_th
     ]
 
 
+def test_what_a_tool_says_of_an_input_is_in_its_row() -> None:
+    said = ToolOutput.none("query_invalid", "no such\n column: a\0\ud800")
+    runner: Any = SimpleNamespace(run=lambda inputs: [said] * len(inputs))
+    work = ExecuteWork(run=unregistered(), shard=Shard(), runner=lambda: runner, time_limit_seconds=30.0)
+    key = content_uuid("SELECT a")
+    done = work.compute(CallInputs({uuid.UUID(int=1): [key]}, {key: "SELECT a"}, answered={}))
+    assert [row.message for row in written(done.rows, "call_results")] == ["no such column: a␀?"]
+
+
 def test_a_filters_decisions_are_counted_by_reason_for_each_paragraph() -> None:
     decided = ((True, "good", 0, 0, 3), (False, "bad", 1, 4, 7), (True, "good", 2, 8, 9))
     decisions = [FilterDecision(*fields) for fields in decided]

@@ -52,7 +52,8 @@ class PreviewedText:
     @property
     def article(self) -> str:
         """The text with its calls as HTML."""
-        nothing = [(text.tool, text.why_nothing or "") for text in self.annotated if not text.rows]
+        without_call = filter(has_no_call, self.annotated)
+        nothing = [(text.tool, text.why_nothing or "") for text in without_call]
         failed: list[FailedCall] = []
         for text in self.annotated:
             failed += [call for call, _ in text.without_result.most_common(MOST_CALLS)]
@@ -131,6 +132,11 @@ class Preview:
             yield self._shown[-1]
 
 
+def has_no_call(text: AnnotatedText) -> bool:
+    """Whether the tool found no call in the text, with or without a result."""
+    return not text.rows and not text.without_result
+
+
 def best_calls(text: AnnotatedText) -> list[Row]:
     """The calls of a text to show: the kept ones, then those that save most."""
     ranked = sorted(text.rows, key=lambda row: (not row["kept"], -saved_nats(row)))
@@ -144,8 +150,9 @@ def shown_text(previewed: PreviewedText) -> list[Text]:
         for row in best_calls(text):
             lines.append(Text(f"  {'+' if row['kept'] else '-'} {text.tool} {verdict(row)}"))
             lines.append(Text("    ").append_text(call_in_its_text(row)))
-        if not text.rows:
+        if has_no_call(text):
             lines.append(Text(f"  - {text.tool}: no call; {title(text.why_nothing or '')}"))
+        if not text.rows:
             lines.append(Text(f"    {beginning(previewed.text)}", style="dim"))
         if (others := len(text.rows) - MOST_CALLS) > 0:
             lines.append(Text(f"    and {others} more of {text.tool} that save less"))

@@ -55,11 +55,13 @@ def test_the_check_comes_first(tmp_path: Path, tiny_model_dir: Path) -> None:
     )
 
 
-def test_a_text_without_a_call_says_why(
+def test_a_text_without_a_result_says_why(
     tmp_path: Path, tiny_model_dir: Path, model: FakeLanguageModel
 ) -> None:
     model.script = ("Calculator(2 / 0)",)
-    assert "  - Calculator: no call; division by zero" in preview(tmp_path, tiny_model_dir, [SUM]).stdout
+    printed = preview(tmp_path, tiny_model_dir, [SUM]).stdout
+    assert "  - Calculator no result; division by zero (2 times)\n    [Calculator(2 / 0)]" in printed
+    assert "no call" not in printed
 
 
 def test_a_call_without_a_result_is_shown_with_what_its_tool_said(
