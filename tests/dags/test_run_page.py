@@ -22,7 +22,7 @@ from toolformer_ops.airflow_tasks.model_tasks import ReportLink
 from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ObjectNotFoundError, ObjectStoreError
-from toolformer_ops.run_page import evaluation, reading
+from toolformer_ops.run_page import corpora, evaluation, reading
 from toolformer_ops.run_page.overview import FunnelRow
 from toolformer_ops.run_page.plugin import RunPagePlugin, serve
 from toolformer_ops.run_page.reading import CACHE_BYTES, MOST_COUNTS, MOST_WAITING, Page, Reader
@@ -151,6 +151,22 @@ def test_an_address_has_its_answer(client: TestClient, allowed: Rights) -> None:
         assert (answer.status_code, words in answer.text) == (status, True), (address, answer.text)
         assert status in (200, 403) or "Calculator(" not in answer.text
     assert client.post(f"/run?{OF_R1}").status_code == 404, "only a form is posted"
+
+
+def test_versions_of_a_corpus_beyond_a_page_are_on_the_next(
+    client: TestClient, allowed: Rights, rows: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(
+        "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
+        "duplicates, rejected) values ('c000000000000000', 2, 4, 0, 0, 0, 0, 4, 2, 7, 0, 3)"
+    )
+    monkeypatch.setattr(corpora, "A_PAGE", 1)
+    allowed.dag_ids = ALL
+    newest, older = (client.get(f"/corpora?corpus=c000000000000000&page={page}").text for page in (0, 1))
+    assert 'rel="next" href="corpora?corpus=c000000000000000&amp;page=1"' in newest
+    version = '<th class="number">{}</th><td class="when">'
+    assert [version.format(2) in newest, version.format(1) in newest] == [True, False]
+    assert [version.format(2) in older, version.format(1) in older] == [False, True]
 
 
 def test_no_view_takes_what_postgres_cannot_store(client: TestClient) -> None:

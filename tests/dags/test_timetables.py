@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.nights.cron import require_cron
-from toolformer_ops.airflow_tasks.nights.timetables import audit_timetable
+from toolformer_ops.airflow_tasks.nights.timetables import weekly_timetable
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(
     with pytest.raises(
         ConfigurationError, match="TOOLFORMER_AUDIT_SCHEDULE: expected a day that some month has"
     ):
-        audit_timetable(load_settings())
+        weekly_timetable(load_settings(), "audit_schedule")
 
 
 @pytest.mark.parametrize(("files", "expression"), [(["posts.toml"], "*/10 * * * *"), ([], "0 * * * *")])

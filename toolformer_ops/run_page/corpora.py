@@ -26,17 +26,21 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 
 MOST_CORPORA = 100
-MOST_VERSIONS = 60
-MOST_RUNS = 60
+A_PAGE = 60
+"""Runs, and versions, of a page; the newest are on the first."""
 SECONDS_TO_KEEP = 20.0
 CARD = "README.md"
 
 
 @router.get("/corpora")
 async def show(
-    request: Request, visitor: VisitorDep, corpus: Annotated[str, Query(max_length=100)] = ""
+    request: Request,
+    visitor: VisitorDep,
+    corpus: Annotated[str, Query(max_length=100)] = "",
+    page: Annotated[int, Query(ge=0, le=1000)] = 0,
 ) -> Response:
-    """The corpora; of one of them, the newest if none is named, versions, nights and releases."""
+    """The corpora; of one of them, the newest if none is named, versions, nights and releases, page by page."""
+    this_page, up_to_next = slice(page * A_PAGE, (page + 1) * A_PAGE), (page + 1) * A_PAGE + 1
 
     def make(connection: Connection) -> Page:
         corpora = []
@@ -48,12 +52,14 @@ async def show(
         if corpus and chosen is None:
             raise HTTPException(404)
         corpus_key = {"corpus_id": chosen.corpus_id if chosen else None}
+        all_runs = fetch_all(connection, queries.corpora.runs, **corpus_key, at_most=up_to_next)
         runs = [
             row
-            for row in fetch_all(connection, queries.corpora.runs, **corpus_key, at_most=MOST_RUNS)
+            for row in all_runs[this_page]
             if dag_of(row.schedule, annotates=row.annotates) in visitor.dag_ids
         ]
-        versions = fetch_all(connection, queries.corpora.versions, **corpus_key, at_most=MOST_VERSIONS)
+        all_versions = fetch_all(connection, queries.corpora.versions, **corpus_key, at_most=up_to_next)
+        versions = all_versions[this_page]
         values = {
             "corpora": corpora,
             "corpus": chosen,
@@ -63,6 +69,8 @@ async def show(
             "nights": [row for row in reversed(runs) if row.kept],
             "tools": sorted(set(itertools.chain.from_iterable(row.kept or () for row in runs))),
             "address": address,
+            "page": page,
+            "has_older": max(len(all_runs), len(all_versions)) == up_to_next,
         }
         return Page("corpora.html.j2", values, SECONDS_TO_KEEP)
 
