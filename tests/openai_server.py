@@ -34,7 +34,7 @@ Script = Callable[[dict[str, Any]], Response]
 """From the body of a request to its response."""
 
 
-def written(*texts: str, model: str = MODEL, finish_reason: str = "stop") -> Response:
+def written(*texts: str, model: str | None = MODEL, finish_reason: str = "stop") -> Response:
     """An answer of the completions API and of the chat API in one."""
     choices = [
         {"index": nth, "text": text, "message": {"content": text}, "finish_reason": finish_reason}

@@ -18,9 +18,39 @@ _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 """What JSON leaves as it is, and a terminal obeys or takes for the end of a line."""
 
 
+_ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\\/\"']))")
+PIECE_CHARACTERS = 8
+"""So many characters of a secret in a row are taken for a piece of it."""
+
+
 def visible(text: str) -> str:
     """`text` with each character that does not show, or that turns the direction of a line, as `⟨U+202E⟩`."""
     return _UNSEEN.sub(lambda match: f"\u27e8U+{ord(match.group()):04X}\u27e9", text)
+
+
+def without_secret(text: str, secret: str, name: str) -> str:
+    """`text` with `name` for a secret, also where it was cut or has the escapes of JSON.
+
+    A piece of the secret counts from `PIECE_CHARACTERS` on.
+    """
+    if not secret:
+        return text
+    plain = _ESCAPES.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else escape[2], text)
+    text = plain if secret in plain else text
+    kept: list[str] = []
+    at = 0
+    shortest = min(PIECE_CHARACTERS, len(secret))
+    while at < len(text):
+        length = shortest
+        if text[at : at + length] not in secret or at + length > len(text):
+            kept.append(text[at])
+            at += 1
+            continue
+        while at + length < len(text) and text[at : at + length + 1] in secret:
+            length += 1
+        kept.append(name)
+        at += length
+    return "".join(kept)
 
 
 def json_to_show(value: Any, **options: Any) -> str:

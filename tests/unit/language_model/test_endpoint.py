@@ -1,7 +1,9 @@
 """A proposer behind an endpoint: what it is asked, what counts as an answer, and what a wrong or hostile server gets."""
 
+import gzip
 import json
 import time
+import tracemalloc
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ from toolformer_ops.language_model.endpoint.answers import FileAnswers, KeptRepl
 from toolformer_ops.language_model.endpoint.client import (
     CHECK_PROMPT,
     FAILURES_IN_A_ROW,
+    MOST_BYTES,
     NO_ANSWER,
     REFUSALS_IN_A_ROW,
     REFUSED,
@@ -186,6 +189,8 @@ CHATS = [
     ("call with a result", SUM.replace("333", "[Calculator(520 - 187) -> 333] 333"), {9: 2}, {}),
     ("two calls", SUM.replace("333", f"{CALL} 333").replace("187,", f"{CALL} 187,"), {6: 2, 9: 2}, {}),
     ("white space around it", f"\n {SUM.replace('333', f'{CALL} 333')}\n", {9: 2}, {}),
+    ("thoughts before it", f"<think>\nHm {SUM}</think>\n\n{SUM.replace('333', f'{CALL} 333')}", {9: 2}, {}),
+    ("the end of thoughts before it", f"Hm.</think>{SUM.replace('333', f'{CALL} 333')}", {9: 2}, {}),
     ("no call", SUM, {}, {}),
     ("another word", SUM.replace("shirts", "socks").replace("333", f"{CALL} 333"), {}, {CHANGES_TEXT: 2}),
     ("words before it", f"Sure! {SUM}", {}, {CHANGES_TEXT: 2}),
@@ -328,15 +333,163 @@ def test_a_server_that_is_not_there_is_named() -> None:
         client_of("http://127.0.0.1:9/v1").check()
 
 
-def test_a_right_server_is_asked_for_one_token_of_a_sum(server: OpenAIServer) -> None:
-    client_of(server.url).check()
-    assert [(body["prompt"], body["max_tokens"]) for body in server.checks] == [(CHECK_PROMPT, 1)]
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_a_right_server_is_asked_a_sum_with_all_fields_of_a_run(server: OpenAIServer, api: str) -> None:
+    answers = Memory()
+    server.script = continues(SUM)
+    proposer = proposer_of(server, answers, api=api, answers_per_request=2)
+    proposer.check()
+    proposed(proposer, SUM, [9] if api == "completions" else [])
+    assert server.checks[0].keys() == server.requests[0].keys()
+    assert CHECK_PROMPT in json.dumps(server.checks)
 
 
-@pytest.mark.parametrize("answered", [MODEL, f"{MODEL}-2026-01-01", f"{MODEL}@main"])
-def test_a_dated_or_revised_name_is_that_of_the_model(server: OpenAIServer, answered: str) -> None:
+NAMES = [
+    (MODEL, MODEL, True),
+    (MODEL, f"{MODEL}-2026-01-01", True),
+    (MODEL, f"{MODEL}-20260101", True),
+    (MODEL, f"{MODEL}-0613", True),
+    (MODEL, f"{MODEL}-latest", True),
+    (MODEL, f"{MODEL}@main", True),
+    (MODEL, "writer", True),
+    (f"{MODEL}:free", MODEL, True),
+    (MODEL, None, True),
+    (MODEL, "", True),
+    (MODEL, f"{MODEL}-Instruct-1B-other", False),
+    (MODEL, f"{MODEL}-2026-01-01-other", False),
+    (MODEL, f"{MODEL}2", False),
+    (MODEL, "other/writer", False),
+    (MODEL, 7, False),
+]
+
+
+@pytest.mark.parametrize(("asked", "answered", "is_accepted"), NAMES)
+def test_only_a_dated_or_revised_name_is_that_of_the_model(
+    server: OpenAIServer, asked: str, answered: Any, is_accepted: bool
+) -> None:
     server.script = lambda _: written("2", model=answered)
+    client = client_of(server.url, model=asked)
+    if is_accepted:
+        client.check()
+    else:
+        with pytest.raises(ModelError, match="or as `answers_as`, if the server calls it so"):
+            client.check()
+
+
+def test_the_file_says_what_the_server_calls_the_model_of_a_deployment(server: OpenAIServer) -> None:
+    server.script = lambda _: written("2", model="gpt-x-2026-01-01")
+    client_of(server.url, model="our-deployment", answers_as="gpt-x").check()
+
+
+def chat_answer(content: Any, finish_reason: Any = "stop") -> Response:
+    choice = {"message": {"role": "assistant", "content": content}, "finish_reason": finish_reason}
+    return Response(json.dumps({"model": MODEL, "choices": [choice]}).encode())
+
+
+ANSWERS = [
+    ("a text", chat_answer("a"), Writing("a", True)),
+    ("null of a model that thinks", chat_answer(None, "length"), Writing("", False)),
+    (
+        "parts",
+        chat_answer([{"type": "text", "text": "a"}, {"type": "thinking"}, {"type": "text", "text": "b"}]),
+        Writing("ab", True),
+    ),
+    ("no reason of its end", chat_answer("a", None), Writing("a", True)),
+    ("TGI's reason", chat_answer("a", "eos_token"), Writing("a", True)),
+    ("cut off", chat_answer("a", "length"), Writing("a", False)),
+]
+
+
+@pytest.mark.parametrize(
+    ("response", "writing"), [case[1:] for case in ANSWERS], ids=[case[0] for case in ANSWERS]
+)
+def test_what_servers_of_all_makers_answer_is_an_answer(
+    server: OpenAIServer, response: Response, writing: Writing
+) -> None:
+    server.script = lambda _: response
+    client = client_of(server.url, api="chat")
+    [(_, reply)] = client.ask([{"messages": [{"role": "user", "content": "a"}]}])
+    assert reply == Reply((writing,))
+
+
+def test_a_field_that_the_server_refuses_is_told_at_the_start(server: OpenAIServer) -> None:
+    server.script = lambda body: Response(b"n: unknown", 400) if "n" in body else written("1")
+    with pytest.raises(ModelError, match=r"n: unknown.*or leave out a field that it refuses"):
+        client_of(server.url, answers_per_request=2).check()
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_packed_data_is_not_unpacked_beyond_the_limit(server: OpenAIServer, layers: int) -> None:
+    packed = b"a" * (64 * 2**20)
+    for _ in range(layers):
+        packed = gzip.compress(packed)
+    response = Response(packed, headers={"Content-Encoding": ", ".join(["gzip"] * layers)})
+    server.script = lambda _: response
+    tracemalloc.start()
+    with pytest.raises(ModelError, match="an answer"):
+        client_of(server.url).check()
+    assert tracemalloc.get_traced_memory()[1] < 4 * MOST_BYTES
+    tracemalloc.stop()
+
+
+def test_a_packed_answer_is_read(server: OpenAIServer) -> None:
+    server.script = lambda _: replace(
+        written("1"), body=gzip.compress(written("1").body), headers={"Content-Encoding": "gzip"}
+    )
     client_of(server.url).check()
+
+
+KEY = 'sk-4f"9a/1c\\7e-0123456789'
+SAID_KEYS = {
+    "as it is": KEY,
+    "in JSON": json.dumps({"key": KEY}),
+    "in JSON with strokes": json.dumps({"key": KEY}).replace("/", "\\/"),
+    "in JSON by numbers": json.dumps({"key": KEY.replace("-", "~")}).replace("~", "\\u002d"),
+    "cut": KEY[:12],
+    "masked": f"{KEY[:8]}***{KEY[-8:]}",
+    "at the end of what is quoted": "x " * 95 + KEY,
+}
+
+
+@pytest.mark.parametrize("said", SAID_KEYS)
+def test_no_piece_of_the_key_is_in_a_message(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("WRITER_KEY", KEY)
+    server.script = lambda _: Response(SAID_KEYS[said].encode(), 401)
+    with pytest.raises(ModelError) as refused:
+        client_of(server.url, key="WRITER_KEY").check()
+    pieces = [KEY[at : at + 8] for at in range(len(KEY) - 7)]
+    assert [piece for piece in pieces if piece in str(refused.value)] == []
+
+
+PAUSES = {
+    "7": 7.0,
+    "1.5": 1.5,
+    "9999": 300.0,
+    "-3": 0.0,
+    "soon": 0.0,
+    "": 0.0,
+    "nan": 0.0,
+    "Wed, 21 Oct 2015 07:28:00 GMT": 0.0,
+    "Wed, 21 Oct 2215 07:28:00 GMT": 300.0,
+}
+
+
+@pytest.mark.parametrize("header", PAUSES)
+def test_a_server_names_the_pause_as_a_number_or_a_date(header: str) -> None:
+    assert client_module._seconds(header) == PAUSES[header]
+
+
+def test_a_prompt_that_the_server_cuts_is_told_once(
+    server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = json.loads(written("1").body) | {"usage": {"prompt_tokens": 256}}
+    server.script = lambda _: Response(json.dumps(body).encode())
+    list(client_of(server.url).ask([{"prompt": "word " * 2000}] * 3))
+    assert [line for line in caplog.messages if "found 256 tokens of 10000 bytes" in line] == caplog.messages[
+        :1
+    ]
 
 
 # In the middle of a run
@@ -359,10 +512,12 @@ def failing(server: OpenAIServer, response: Response, times: int, of: str = "tex
         Response(b"busy", 429),
         Response(b"", 503, {"Retry-After": "0"}),
         Response(b"boom", 500),
+        Response(b"timed out", 524),
+        Response(b"overloaded", 529),
         Response(b"<html>", 200),
         Response(b"{}", sent=1),
     ],
-    ids=["429", "503", "500", "HTML", "half"],
+    ids=["429", "503", "500", "524", "529", "HTML", "half"],
 )
 def test_what_passes_is_asked_again(server: OpenAIServer, response: Response) -> None:
     failing(server, response, times=TRIES - 1)

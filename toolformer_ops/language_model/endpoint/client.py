@@ -2,9 +2,9 @@
 
 Each is within limits of time and size, and tried again within a budget. What comes back is one of four:
 
-    an answer   JSON with a text for each sample, by the model that was asked for
+    an answer   JSON with a text for each sample, by the model that was asked for, if it names one
     a refusal   of this request alone (400, 413, 422), such as a text that is too long: counted, not tried again
-    away        no connection, 408, 429, 502 to 504: tried again for `patience_seconds` without any answer
+    away        no connection, 408, 429, 502 to 504, 520 to 530: tried again for `patience_seconds` without any answer
     nonsense    500, half an answer, another format, an endless body, no end in time: tried again `TRIES` times. If
                 the server then answers something else, it is this request alone, and counted
 
@@ -16,17 +16,23 @@ Redirects are not followed, since they would take texts and key to another addre
 
 import asyncio
 import contextlib
+import datetime
+import email.utils
 import json
 import logging
 import queue
+import re
 import threading
+import zlib
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolformer_ops.call_syntax import CALL_END
 from toolformer_ops.config import secret_of
 from toolformer_ops.errors import ConfigurationError, ModelError
 from toolformer_ops.language_model.endpoint.endpoint_file import Endpoint
+from toolformer_ops.shown_text import without_secret
 from toolformer_ops.storage.record_rules import escape_control_characters
 
 if TYPE_CHECKING:
@@ -51,10 +57,19 @@ MOST_BYTES = 8 * 2**20
 QUOTED_CHARACTERS = 200
 CHECK_TRIES = 3
 CHECK_PROMPT = "1 + 1 ="
-"""What is asked before any text, for one token."""
+"""What is asked before any text, for `CHECK_TOKENS`."""
+CHECK_TOKENS = 16
+MOST_BYTES_A_TOKEN = 8
+"""A server that counts fewer tokens for a long prompt has cut it: languages have one to five bytes a token."""
+LONG_PROMPT_BYTES = 2000
 _WRONG_KEY = (401, 403)
 _NOT_THERE = (404, 405, 410)
-_AWAY = (408, 425, 429, 502, 503, 504)
+_AWAY = (408, 425, 429, 502, 503, 504, *range(520, 531))
+_CUT_OFF = frozenset({"length", "max_tokens", "model_length", "content_filter", "error", "abort"})
+"""What servers name as `finish_reason` of a sample that did not end by itself; all others, such as `stop`,
+`eos_token` and null, are its end."""
+_REVISION = re.compile(r"[@:].+|-(?:\d{4}-?\d{2}-?\d{2}|\d{3,4}|latest|preview)")
+"""What follows a model's name in that of a dated or revised form of it."""
 
 Answer = TypeVar("Answer")
 
@@ -120,11 +135,12 @@ class Client:
                 "others, such as a line break. Correct it."
             )
         self._failures = self._refusals = 0
+        self._has_told_of_cut_prompts = False
         self._answered_at = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def check(self) -> None:
-        """Ask for one token of a sum, before any text.
+        """Ask for a few tokens of a sum, before any text, with the fields of a run's requests.
 
         Raises:
             ModelError: the address, the model or the key is wrong, or the server is not there.
@@ -192,10 +208,12 @@ class Client:
                 raise await self._with_models(client, str(error)) from error
 
     def _check_body(self) -> dict[str, Any]:
-        body: dict[str, Any] = {"max_tokens": 1, "temperature": 1.0}
+        samples = self._endpoint.answers_per_request
+        several = {"n": samples} if samples > 1 else {}
+        body = {"max_tokens": CHECK_TOKENS, "temperature": 1.0, "top_p": 1.0, "seed": 1, **several}
         if self._endpoint.api == "chat":
             return {"messages": [{"role": "user", "content": CHECK_PROMPT}], **body}
-        return {"prompt": CHECK_PROMPT, **body}
+        return {"prompt": CHECK_PROMPT, "stop": [CALL_END], **body}
 
     async def _reply(self, client: "httpx.AsyncClient", body: Mapping[str, Any]) -> Reply:
         """The reply to one request, in several tries."""
@@ -281,18 +299,38 @@ class Client:
         try:
             answer = json.loads(content)
             writings = tuple(_writing(choice, endpoint.api) for choice in answer["choices"])
-            model = answer["model"]
+            model = answer.get("model") or endpoint.model
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise _NonsenseError(f"no answer of the {endpoint.api} API: {quoted}") from error
-        if not isinstance(model, str) or not _is_of(model, endpoint.model):
+        if not isinstance(model, str) or not _is_of(model, endpoint.answers_as or endpoint.model):
             raise self._wrong(
-                f"the model {endpoint.model}",
+                f"the model {endpoint.answers_as or endpoint.model}",
                 f"answers of {self._quoted(str(model).encode())}",
-                "Name that one as `model`, if it is meant",
+                "Name that one as `model`, if it is meant, or as `answers_as`, if the server calls it so",
             )
         if len(writings) != body.get("n", 1):
             raise _NonsenseError(f"{len(writings)} samples, where {body.get('n', 1)} were asked for")
+        self._look_at_tokens(body, answer)
         return writings
+
+    def _look_at_tokens(self, body: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        """Warn once if the server has read fewer tokens than any prompt of such a length has."""
+        usage = answer.get("usage")
+        tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        prompt = body.get("prompt") or "".join(message["content"] for message in body["messages"])
+        size = len(prompt.encode("utf-8", "replace"))
+        if not isinstance(tokens, int) or tokens <= 0 or size < LONG_PROMPT_BYTES:
+            return
+        if size > MOST_BYTES_A_TOKEN * tokens and not self._has_told_of_cut_prompts:
+            self._has_told_of_cut_prompts = True
+            logger.warning(
+                "proposer %s: expected the server to read the whole prompt, found %d tokens of %d bytes. It cuts "
+                "long prompts: give its model a longer window (num_ctx of Ollama), or choose a smaller "
+                "max_text_tokens.",
+                self._name,
+                tokens,
+                size,
+            )
 
     async def _sent(
         self, client: "httpx.AsyncClient", method: str, path: str, body: Mapping[str, Any] | None = None
@@ -306,7 +344,8 @@ class Client:
                 asyncio.timeout(self._endpoint.seconds),
                 client.stream(method, f"{self._endpoint.url}{path}", json=body) as response,
             ):
-                async for chunk in response.aiter_bytes():
+                # As it was sent: packed data within packed data would unpack to gigabytes before any look.
+                async for chunk in response.aiter_raw():
                     content += chunk
                     if len(content) > MOST_BYTES:
                         raise _NonsenseError(f"an answer of more than {MOST_BYTES:,} bytes")
@@ -316,7 +355,7 @@ class Client:
             raise _AwayError(f"no connection to {self._endpoint.url} ({error})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _NonsenseError(f"half an answer or none ({type(error).__name__}: {error})") from error
-        return response.status_code, response.headers, bytes(content)
+        return response.status_code, response.headers, _unpacked(bytes(content), response.headers)
 
     async def _with_models(self, client: "httpx.AsyncClient", problem: str) -> ModelError:
         """The error of a model or an address that is not there, with the models that the server lists."""
@@ -331,7 +370,8 @@ class Client:
         return self._wrong(
             f"the model {self._endpoint.model} and {api}",
             f"{problem}{listed}",
-            "Correct `url` (it usually ends in /v1), `model` or `api`",
+            "Correct `url` (it usually ends in /v1), `model` or `api`, or leave out a field that it refuses "
+            '([extra] seed = "")',
         )
 
     def _wrong(self, expected: str, problem: str, remedy: str) -> ModelError:
@@ -342,14 +382,15 @@ class Client:
     def _quoted(self, content: bytes) -> str:
         """The beginning of what a server said, on one line, without the key."""
         text = content[: 20 * QUOTED_CHARACTERS].decode("utf-8", "replace")
-        if self._key:
-            text = text.replace(self._key, f"<{self._endpoint.key}>")
+        text = without_secret(text, self._key, f"<{self._endpoint.key}>")
         return escape_control_characters(" ".join(text.split()))[0][:QUOTED_CHARACTERS] or "nothing"
 
     def _client(self) -> "httpx.AsyncClient":
         import httpx
 
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers = {"Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
         limits = httpx.Limits(max_connections=self._endpoint.concurrency)
         return httpx.AsyncClient(
             headers=headers, timeout=self._endpoint.seconds, limits=limits, follow_redirects=False
@@ -384,23 +425,57 @@ def _pause(state: "tenacity.RetryCallState") -> float:
 
 
 def _seconds(retry_after: str) -> float:
-    """What the header `Retry-After` asks for, if it is a number of seconds."""
-    return min(float(retry_after), LONGEST_NAMED_PAUSE_SECONDS) if retry_after.isdecimal() else 0.0
+    """What the header `Retry-After` asks for, a number of seconds or a date."""
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            moment = email.utils.parsedate_to_datetime(retry_after)
+        except ValueError:
+            return 0.0
+        seconds = moment.timestamp() - datetime.datetime.now(datetime.UTC).timestamp()
+    return min(seconds, LONGEST_NAMED_PAUSE_SECONDS) if seconds > 0 else 0.0
+
+
+def _unpacked(content: bytes, headers: Mapping[str, str]) -> bytes:
+    """A body that was packed although none was asked for; raises what `_asked` takes for nonsense."""
+    packing = headers.get("content-encoding", "").strip().lower()
+    if packing in {"", "identity"}:
+        return content
+    if packing != "gzip":
+        raise _NonsenseError(f"an answer packed as {packing!r:.40}, where none was asked for")
+    try:
+        unpacked = zlib.decompressobj(wbits=31).decompress(content, MOST_BYTES + 1)
+    except zlib.error as error:
+        raise _NonsenseError(f"an answer that does not unpack ({error})") from error
+    if len(unpacked) > MOST_BYTES:
+        raise _NonsenseError(f"an answer of more than {MOST_BYTES:,} bytes")
+    return unpacked
 
 
 def _writing(choice: Mapping[str, Any], api: str) -> Writing:
     """A sample of an answer; raises what `_asked` takes for nonsense."""
     text = choice["message"]["content"] if api == "chat" else choice["text"]
+    if text is None and api == "chat":
+        text = ""  # of a model that still thinks at the most tokens
+    if isinstance(text, list):
+        text = "".join(part["text"] for part in text if part.get("type") in {"text", "output_text"})
     if not isinstance(text, str):
         raise TypeError(f"expected a text, found {type(text).__name__}")
     # Half of a surrogate pair, which JSON may write, is no character.
     whole = text.encode("utf-8", "replace").decode("utf-8")
-    return Writing(escape_control_characters(whole)[0], choice.get("finish_reason") == "stop")
+    is_finished = choice.get("finish_reason") not in _CUT_OFF
+    return Writing(escape_control_characters(whole)[0], is_finished)
 
 
 def _is_of(answered: str, model: str) -> bool:
     """Whether the name in an answer is that of the model, or of a dated or revised form of it.
 
-    Such forms are `gpt-x-2026-01-01` and `name@main`.
+    Such forms are `gpt-x-2026-01-01` and `name@main`. A variant that is asked for behind a colon, and the
+    maker before a stroke, may be left out.
     """
-    return answered == model or answered.startswith((f"{model}-", f"{model}@", f"{model}:"))
+    without_variant = model.partition(":")[0]
+    for name in (model, without_variant, without_variant.rpartition("/")[2]):
+        if answered == name or (answered.startswith(name) and _REVISION.fullmatch(answered, len(name))):
+            return True
+    return False

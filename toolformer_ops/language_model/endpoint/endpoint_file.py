@@ -21,7 +21,7 @@ from toolformer_ops.storage.local_paths import read_beside
 PREFIX = "endpoint:"
 """How the address of a proposer begins that is no model to be loaded."""
 SUFFIX = ".proposer.toml"
-VERSION = 1
+VERSION = 2
 """Raised when the code would send other requests, or read other calls from the same answers."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _URL = re.compile(r"https?://[^/\s?#@]+(/[^\s?#@]*)?")
@@ -36,7 +36,9 @@ class Endpoint(BaseModel):
     url: str
     """Up to the version, such as http://127.0.0.1:8000/v1."""
     model: str = Field(min_length=1, max_length=300)
-    """As the server calls it."""
+    """As the server is asked for it."""
+    answers_as: str = Field(default="", max_length=300)
+    """As the server calls it in answers, if that is another name, such as of a deployment of Azure."""
     licence: str = Field(min_length=1, max_length=300)
     """Under which the model's answers may be used; the card of a release names it."""
     api: Literal["completions", "chat"] = "completions"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+THOUGHT_END = "</think>"
+"""Behind it some models write their answer."""
 CHANGES_TEXT = "answer_changes_text"
 WITHOUT_END = "answer_without_end"
 ELSEWHERE = "proposed_where_not_sampled"
@@ -302,6 +304,8 @@ class _Chat:
         if not is_finished:
             self.refused[number][WITHOUT_END] += 1
             return
+        if THOUGHT_END not in text:
+            answer = answer.rpartition(THOUGHT_END)[2]
         before = len(text) - len(text.lstrip())
         rest, calls = self._read_out(answer.strip())
         if rest.strip() != text.strip():

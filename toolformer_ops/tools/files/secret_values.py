@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from toolformer_ops.config import is_of_deployment, secret_of
 from toolformer_ops.errors import ToolError
+from toolformer_ops.shown_text import without_secret
 
 
 def _of_the_tool(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -42,5 +43,5 @@ def secret_values(names: Sequence[str], tool: str) -> dict[str, str]:
 def without_secrets(text: str, secrets: Mapping[str, str]) -> str:
     """The text with the names of secrets, `<API_KEY>`, instead of their values."""
     for name, value in secrets.items():
-        text = text.replace(value, f"<{name}>")
+        text = without_secret(text, value, f"<{name}>")
     return text
