@@ -1032,6 +1032,14 @@ def test_an_answer_is_printed_as_psql_prints_it(corpus: Corpus, settings: Settin
     ]
 
 
+@pytest.mark.parametrize("words", [[], ["--history"]], ids=["Postgres", "history"])
+def test_a_number_is_printed_with_six_digits(
+    corpus: Corpus, settings: Settings, capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    done = CliRunner().invoke(app, ["sql", *words, "select cast(2 as double precision) / 3 as share"])
+    assert "0.666667" in (done.stdout + capfd.readouterr().out).split()
+
+
 @pytest.mark.parametrize(
     ("query", "reason"),
     [

@@ -151,6 +151,9 @@ def sql_command(
 ) -> None:
     """Ask the database as its read-only role: one statement of SQL, or psql, whose own commands run as you.
 
+    The answer to a statement has six digits of a number; psql, and `set extra_float_digits = 1;` before a
+    statement, show all.
+
     Example: toolformer-ops sql "select tool, count(*) from scored_calls group by tool"
     Example: toolformer-ops sql --run night-1 "select * from where_do_calls_get_lost()"
     Example: toolformer-ops sql --history "select tool, count(*) from kept_calls group by tool"
@@ -168,6 +171,8 @@ def sql_command(
         # A statement is SQL alone: psql runs none of its own commands (\!, \copy) until it is told this word
         # again.
         restricted = f"\\restrict {secrets.token_hex(16)}\n{statement}"
+        # Six digits of a number are shown, as the pages show them; psql without a statement shows all.
+        environment["PGOPTIONS"] = f"{environment.get('PGOPTIONS', '')} -c extra_float_digits=-9".strip()
         finished = subprocess.run(
             [*command, "--no-psqlrc", "--pset=pager=off", *variables, "--file=-"],
             input=restricted,

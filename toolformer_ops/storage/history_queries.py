@@ -140,7 +140,7 @@ def _shown(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "t" if value else "f"
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @contextlib.contextmanager
