@@ -970,6 +970,17 @@ def test_what_does_not_only_read_is_refused(corpus: Corpus, settings: Settings, 
         ask(settings, query)
 
 
+def test_a_query_on_the_history_without_end_is_ended(
+    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history_queries, "QUERY_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"expected a query that takes at most 0\.5 s"):
+        ask(
+            settings,
+            "select count(*) from range(10_000_000) a, range(10_000_000) b where a.range % 7 = b.range % 5",
+        )
+
+
 @pytest.mark.parametrize(
     "query",
     [

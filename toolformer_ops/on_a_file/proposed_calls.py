@@ -16,7 +16,7 @@ import datetime
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,13 @@ from toolformer_ops.records import Document
 from toolformer_ops.storage.corpus_addresses import normal_uri
 from toolformer_ops.storage.corpus_fields import field_in
 from toolformer_ops.storage.corpus_files import PARQUETS, CorpusFile, OpenedFile, find_files
+from toolformer_ops.storage.corpus_parquet import parquet_values
 from toolformer_ops.storage.record_dates import day_of
 from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 _MARKED = re.compile(r"\[([A-Za-z][A-Za-z0-9_]*)\(([^\[\]\n\r]*)\)(?:\s*(->)([^\[\]\n\r]*))?\]")
 """A call in a text, perhaps with its result."""
-ROWS_AT_ONCE = 64
 NO_TEXT = "no_text"
 ARROW = ".arrow"
 
@@ -112,7 +112,7 @@ def read_proposals(
     limits = UnpackingLimits.of(settings)
     for file in _files_of_calls(settings, str(path)):
         with OpenedFile(file, limits) as opened:
-            for number, value in _values(opened, settings.max_line_bytes):
+            for number, value in _values(opened, settings.max_line_bytes, names):
                 place = f"{Path(file.uri).name}:{number}"
                 if isinstance(value, str):
                     yield RefusedProposal(place, value)
@@ -137,23 +137,15 @@ def _files_of_calls(settings: Settings, path: str) -> list[CorpusFile]:
     return [file for file in files if not (has_parquet and file.uri.lower().endswith(".json"))]
 
 
-def _values(opened: OpenedFile, most_bytes: int) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _values(
+    opened: OpenedFile, most_bytes: int, names: ProposalFields
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """The records with their lines, or the reason why a line is none."""
     if opened.refusal:
         yield 0, opened.refusal[0]
         return
     if opened.is_parquet:
-        import pyarrow
-        import pyarrow.parquet
-
-        number = 0
-        try:
-            for batch in pyarrow.parquet.ParquetFile(opened.seekable()).iter_batches(ROWS_AT_ONCE):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-        except (pyarrow.ArrowException, ValueError, OSError):
-            yield number + 1, "unreadable_file"
+        yield from parquet_values(opened, most_bytes, asdict(names).values())
         return
     for line in opened.lines(most_bytes):
         if line.reason:
@@ -172,12 +164,22 @@ def proposals_of(
 ) -> Iterator[ProposedCall | RefusedProposal]:
     """The calls of a record, with a refusal for each that cannot be judged."""
     own_id = field_in(record, names.id)
-    record_id = str(own_id) if isinstance(own_id, str | int) and not isinstance(own_id, bool) else place
+    has_id = isinstance(own_id, str | int) and not isinstance(own_id, bool) and not _holds_half(own_id)
+    record_id = str(own_id) if has_id else place
     try:
+        if any(_holds_half(field_in(record, name)) for name in asdict(names).values()):
+            raise RejectedInputError("lone_surrogate")  # noqa: TRY301
         yield from _proposals_of(record, record_id, names)
     except RejectedInputError as error:
         likely_text = _field_with_calls(record) if error.reason == NO_TEXT else None
         yield RefusedProposal(record_id, error.reason, likely_text)
+
+
+def _holds_half(value: Any) -> bool:
+    """Whether a text holds half of a surrogate pair, which no file in UTF-8 and no model takes."""
+    return (
+        isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)
+    )
 
 
 def _field_with_calls(record: Mapping[str, Any]) -> str | None:

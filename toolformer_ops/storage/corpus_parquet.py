@@ -5,7 +5,7 @@ The rules for a record are those of JSON Lines (`record_rules.py`).
 
 import datetime
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any
 
 from toolformer_ops.errors import ExpandsTooFarError
@@ -39,21 +39,12 @@ def parquet_records(
         schema = file.schema_arrow
         columns = sorted({name for name in names.read.values() if _is_column(schema, name)})
         refusal = _refusal_of_schema(schema.names, columns, names)
-        for batch in _decoded_batches(opened, stored, file, columns):
-            for piece in _pieces(batch):
-                if refusal:
-                    yield from ((number + row, refusal) for row in range(1, piece.num_rows + 1))
-                    number += piece.num_rows
-                    continue
-                if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
-                    number += 1
-                    yield number, _too_long(size, max_record_bytes)
-                    continue
-                fields = [_values(piece.column(name)) for name in columns]
-                for row in zip(*fields, strict=True):
-                    number += 1
-                    fields_of_row = dict(zip(columns, row, strict=True))
-                    yield number, _record_of_row(fields_of_row, max_record_bytes, names)
+        for row in _rows(opened, stored, file, columns, max_record_bytes):
+            number += 1
+            if refusal:
+                yield number, refusal
+            else:
+                yield number, row if isinstance(row, Rejection) else record_of(row, names)
     except ExpandsTooFarError as error:
         yield 0, rejection("expands_too_far", f"after {number} rows: {error}", cut=True)
         return
@@ -68,6 +59,48 @@ def parquet_records(
         return
     if not number:
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
+
+
+def parquet_values(
+    opened: OpenedFile, max_record_bytes: int, names: Collection[str]
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """The named columns of each row, a few rows at a time, or the reason why a row, or the rest, is not read.
+
+    Columns of texts are read, too.
+    """
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        stored = opened.seekable()
+        file = pyarrow.parquet.ParquetFile(stored, buffer_size=_READ_BYTES)
+        schema = file.schema_arrow
+        texts = [field.name for field in schema if _is_of_texts(field.type)]
+        columns = sorted({*texts, *(name for name in names if _is_column(schema, name))})
+        for row in _rows(opened, stored, file, columns, max_record_bytes):
+            number += 1
+            yield number, row.reason if isinstance(row, Rejection) else row
+    except ExpandsTooFarError:
+        yield number + 1, "expands_too_far"
+    except (pyarrow.ArrowException, ValueError, KeyError, OSError):
+        yield number + 1, "unreadable_file"
+
+
+def _rows(
+    opened: OpenedFile, stored: IO[bytes], file: Any, columns: Sequence[str], max_record_bytes: int
+) -> Iterator[dict[str, Any] | Rejection]:
+    """These columns of each row, whose texts are together no longer than the limit."""
+    for batch in _decoded_batches(opened, stored, file, columns):
+        for piece in _pieces(batch):
+            if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
+                yield _too_long(size, max_record_bytes)
+                continue
+            if not columns:
+                yield from ({} for _ in range(piece.num_rows))
+                continue
+            fields = [_values(piece.column(name)) for name in columns]
+            for values in zip(*fields, strict=True):
+                yield _decoded_row(dict(zip(columns, values, strict=True)), max_record_bytes)
 
 
 def _refusal_of_schema(there: Sequence[str], columns: Sequence[str], names: FieldNames) -> Rejection | None:
@@ -204,7 +237,7 @@ def _values(column: Any) -> list[Any]:
     from pyarrow import compute, types
 
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if _is_of_texts(kind):
         return list(column.cast(pyarrow.large_binary()).to_pylist())
     if types.is_timestamp(kind) or types.is_date(kind):
         if types.is_timestamp(kind) and kind.tz:
@@ -222,8 +255,16 @@ def _date_of(ordinal: int) -> datetime.date | int:
     return datetime.date.fromordinal(ordinal) if has_date else ordinal
 
 
-def _record_of_row(row: dict[str, Any], max_record_bytes: int, names: FieldNames) -> Record | Rejection:
-    """The record in a row of Parquet, whose strings are bytes."""
+def _is_of_texts(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _decoded_row(row: dict[str, Any], max_record_bytes: int) -> dict[str, Any] | Rejection:
+    """A row whose strings are bytes, with them as texts."""
     size = sum(len(value) for value in row.values() if isinstance(value, bytes))
     if size > max_record_bytes:
         return _too_long(size, max_record_bytes)
@@ -235,7 +276,7 @@ def _record_of_row(row: dict[str, Any], max_record_bytes: int, names: FieldNames
                 return rejection(
                     "invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes", quoted(value)
                 )
-    return record_of(row, names)
+    return row
 
 
 def _too_long(size: int, max_record_bytes: int) -> Rejection:

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import re
 import shutil
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ EXAMPLES = (
 )
 """The questions of `sql/examples` that ask of the history's tables and views alone."""
 _FOLDER = SHIPPED / "sql" / "history"
+QUERY_SECONDS = 300.0
+"""Longest run of a query, as for the role of people in Postgres (sql/reader_limits.sql)."""
 _EXAMPLE = re.compile(
     r"create function (?P<name>\w+)\((?P<arguments>[^)]*)\)\s+returns table \(.*?\)\s+language sql \w+\n"
     r"as \$\$\n(?P<body>.*)\n\$\$;",
@@ -89,7 +92,8 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         registers.
         DatabaseError: the settings name a Postgres that does not answer.
         UnknownNameError: the query names what the history has not.
-        UsageError: it is not one query, is wrong, or needs more memory than `history_memory_gib`.
+        UsageError: it is not one query, is wrong, takes longer than `QUERY_SECONDS`, or needs more memory than
+        `history_memory_gib`.
         ConfigurationError: DuckDB is not installed.
         InfrastructureError: S3 does not answer, or there is no room for the files.
     """
@@ -103,9 +107,15 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
                     "expected one query that reads, found "
                     f"{', '.join(kind.name for kind in kinds) or 'nothing'}: the history is only read."
                 )
-            connection.execute(statements[0])
-            columns = tuple(column[0] for column in connection.description)
-            return Answer(columns, connection.fetchall())
+            with _ended_after(connection, QUERY_SECONDS):
+                connection.execute(statements[0])
+                columns = tuple(column[0] for column in connection.description)
+                return Answer(columns, connection.fetchall())
+    except duckdb.InterruptException as error:
+        raise UsageError(
+            f"expected a query that takes at most {QUERY_SECONDS:g} s, found a longer one: ask about "
+            "one run, or read fewer columns."
+        ) from error
     except duckdb.OutOfMemoryException as error:
         raise UsageError(
             f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that "
@@ -120,6 +130,17 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         ) from error
     except duckdb.Error as error:
         raise UsageError(f"the history: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _ended_after(connection: "DuckDBPyConnection", seconds: float) -> Iterator[None]:
+    """Within the block the connection's query is interrupted after so many seconds."""
+    timer = threading.Timer(seconds, connection.interrupt)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def as_text(answer: Answer) -> str:

@@ -128,6 +128,55 @@ def test_rows_of_parquet_are_judged(tmp_path: Path) -> None:
     assert [row["kept"] for row in judged(path)] == [True]
 
 
+@pytest.mark.usefixtures("model")
+def test_the_text_of_a_dictionary_that_all_rows_name_is_not_repeated_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "calls.parquet"
+    text = f"{SUM} {'x' * 2_000_000}"
+    texts = pa.array([text]).dictionary_encode()
+    pq.write_table(
+        pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 1000), texts.dictionary)}), path
+    )
+    assert path.stat().st_size < 200_000
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        refused = [row["reason"] for row in judged(path)]
+    finally:
+        pa.set_memory_pool(before)
+    assert refused[-1] == "expands_too_far"
+    assert pool.max_memory() < 200_000_000
+
+
+@pytest.mark.usefixtures("model")
+def test_a_row_of_parquet_that_is_too_long_is_refused_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLFORMER_MAX_LINE_BYTES", "1000")
+    path = tmp_path / "calls.parquet"
+    pq.write_table(pa.Table.from_pylist([{**CALL, "id": "a", "text": "x" * 2000}, {**CALL, "id": "b"}]), path)
+    assert [row["reason"] for row in judged(path)] == ["line_too_long", None]
+
+
+HALVES = [
+    {**CALL, "text": SUM + " \ud800"},
+    {**CALL, "input": "2 + \udc00 3"},
+    {**CALL, "result": "\ud800"},
+    {**CALL, "url": "https://x/\ud800"},
+    {**CALL, "id": "\ud800", "text": SUM + "\ud800"},
+    {"text": "There were 2 cats, a total of [Calculator(2 + \ud800)] 5 animals."},
+]
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("record", HALVES)
+def test_half_of_a_surrogate_pair_refuses_its_record_alone(tmp_path: Path, record: dict[str, Any]) -> None:
+    out = tmp_path / "judged.jsonl"
+    rows = judged(file_of(tmp_path, record, CALL), out=out)
+    assert [row["reason"] for row in rows] == ["lone_surrogate", None]
+    json.dumps(rows, ensure_ascii=False).encode()
+
+
 MARKED = "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."
 
 
