@@ -86,6 +86,13 @@ where case when :run_id = '' then run.state = 'running' else run.run_id = :run_i
        ))
 order by run.run_id
 
+-- name: of_release
+-- How many texts of a release were forgotten.
+select count(distinct document_id) as texts
+from release_calls
+join forgotten_documents using (document_id)
+where release_id = :release_id
+
 -- name: mark
 -- From now on no ingestion takes these texts. One that was forgotten before is deleted again: a stage may have written of it meanwhile.
 insert into forgotten_documents (document_id, reason)

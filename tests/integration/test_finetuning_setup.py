@@ -12,6 +12,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
+from toolformer_ops.storage.forgetting import forget
 
 
 @pytest.fixture
@@ -143,3 +144,13 @@ def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
             finetune(settings, "run-1")
         shutil.rmtree(model, ignore_errors=True)
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
+
+
+def test_a_release_with_a_forgotten_text_is_refused(
+    settings: Settings, annotated: AnnotatedRun, release_id: str
+) -> None:
+    annotated.change("update annotation_runs set state = 'success', finished_at = now()")
+    forget(settings, [annotated.documents[0].document_id])
+    with pytest.raises(UsageError, match="expected a release without forgotten texts, found 1 in "):
+        start_finetuning(settings, "tuned-1", release_id, "{}")
+    assert annotated.rows("select run_id from annotation_runs where run_id = 'tuned-1'") == []

@@ -37,7 +37,7 @@ from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage import database, partitions, queries
 from toolformer_ops.storage.call_results import keep_results
 from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
-from toolformer_ops.storage.forgotten_texts import keep_texts, require_whole_texts
+from toolformer_ops.storage.forgotten_texts import keep_texts, require_unforgotten, require_whole_texts
 from toolformer_ops.storage.publication import ObjectStore
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
@@ -368,8 +368,8 @@ def start_finetuning(
     They are those of the run that made the release, but for what `parameters`, a JSON object, chooses anew.
 
     Raises:
-        UsageError: there is no such release, something cannot be chosen anew or is out of its bounds, or the
-        model cannot have the adapters that are to be trained.
+        UsageError: there is no such release, something cannot be chosen anew or is out of its bounds, the
+        model cannot have the adapters that are to be trained, or a text of the release was forgotten.
         ModelError: the model that the release was made with is not there.
         ConfigurationError: it is another one by now, or the run exists with other choices or another release,
         or belongs to another DAG run.
@@ -414,6 +414,7 @@ def start_finetuning(
             connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
         )
         require_whole_texts(connection, run_id)
+        require_unforgotten(connection, release_id)
     logger.info("run %s finetunes on release %s of run %s", run_id, release_id, registered.run_id)
     return choices
 

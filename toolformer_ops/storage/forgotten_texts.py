@@ -6,7 +6,7 @@ alone. Reads `forgotten_documents`; owns no table.
 
 from sqlalchemy import Connection
 
-from toolformer_ops.errors import InfrastructureError
+from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.storage import database, queries
 
 _LOCK = "texts in use"
@@ -41,4 +41,18 @@ def require_whole_texts(connection: Connection, run_id: str) -> None:
         raise InfrastructureError(
             f"run {run_id}: expected texts that stay, found some that are being forgotten. Start it again "
             "when `toolformer-ops forget` has ended; run without an option it continues what was interrupted."
+        )
+
+
+def require_unforgotten(connection: Connection, release_id: str) -> None:
+    """Refuse to train on a release that holds a text which was forgotten.
+
+    Raises:
+        UsageError: it holds one.
+    """
+    forgotten = database.fetch_one(connection, queries.forgetting.of_release, release_id=release_id)
+    if forgotten.texts:
+        raise UsageError(
+            f"--release: expected a release without forgotten texts, found {forgotten.texts} in {release_id}. "
+            f"`toolformer-ops forget --release {release_id}` deletes it; the next run makes one without them."
         )
