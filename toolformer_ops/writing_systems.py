@@ -17,6 +17,8 @@ UNSPACED_SCRIPTS = (
 )
 """Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
 class."""
+CASED_LETTERS = r"A-Za-z\u00aa\u00b5\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u058f\u1e00-\u1fff"
+"""Letters of scripts with capitals, Latin, Greek, Cyrillic and Armenian, as the inside of a character class."""
 
 _UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 _SPACED = rf"[^\W_{UNSPACED_SCRIPTS}\u3005-\u3007]"

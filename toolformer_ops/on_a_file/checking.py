@@ -9,6 +9,7 @@ its own, and writes nothing.
 import functools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ from toolformer_ops.storage.corpus_records import field_names, read_records
 from toolformer_ops.storage.record_rules import Record, Rejection
 from toolformer_ops.storage.unpacking import UnpackingLimits
 from toolformer_ops.tools.files.file_tool import FileTool
+from toolformer_ops.tools.foreign_passages import COMMON_WORDS
 from toolformer_ops.tools.registry import get_tool
 
 MOST_TEXTS = 1000
@@ -50,6 +52,10 @@ MOST_SKETCHED_CHARACTERS = 500_000
 """The beginning of the texts that are compared with each other: a second's work."""
 NEAR_SHARE = 0.8
 """Texts that share so much of their passages nearly repeat each other."""
+CHARACTERS_FOR_LANGUAGE, LETTERS_FOR_LANGUAGE = 4000, 40
+ENGLISH_SHARE = 0.15
+"""Of the words of 2,130 English posts at least so many are common ones, in all but five."""
+_WORD = re.compile(r"[^\W\d_]+")
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SMALL_WEIGHTS = 1e9
 """Models with fewer weights need the numbers of the preset `small_model`; larger ones those of the paper."""
@@ -220,9 +226,26 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
     yield Observation(
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )
-    # 3. Texts that nearly repeat another.
+    # 3. Texts of other languages.
+    others = sum(_is_of_another_language(document.text) for _, document in look.documents)
+    if 2 * others > len(look.documents):
+        yield Observation(
+            "mind",
+            "language",
+            f"{others:,} of {len(look.documents):,} texts are hardly English; the prompts of the tools, and the "
+            "number words that they know, are English: a tool file with a prompt of your own asks in another "
+            "language",
+        )
+    # 4. Texts that nearly repeat another.
     if CorpusAddress.parse(choices.corpus_address).near_duplicates is None:
         yield from _near_duplicates(look)
+
+
+def _is_of_another_language(text: str) -> bool:
+    """Whether hardly a word of a text is one that English uses all the time; texts of a few words are not judged."""
+    words = _WORD.findall(text[:CHARACTERS_FOR_LANGUAGE].lower())
+    common = sum(word in COMMON_WORDS for word in words)
+    return sum(map(len, words)) >= LETTERS_FOR_LANGUAGE and common < ENGLISH_SHARE * len(words)
 
 
 def _near_duplicates(look: CorpusLook) -> Iterator[Observation]:

@@ -5,11 +5,11 @@ for calls.
 
 An expression may hold the four operators (also written as the letter x and as the signs for times, divided
 by, minus and the en dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114).
-Everything else is invalid: no names, no powers, no implied multiplication, no digits but 0 to 9, and no
-`0x10`, which is a hexadecimal number to some readers and 0 times 10 to others. A number is written as in
-running text: digits, with commas between groups of three (`658,893`), and a decimal part. What people and
-models write around a sum is passed over: currency signs, a plus sign before a number, no-break spaces between
-groups of three digits, an equals sign or a full stop at the end.
+Everything else is invalid: no names, no powers, no implied multiplication, and no `0x10`, which is a
+hexadecimal number to some readers and 0 times 10 to others. A number is written as in running text
+(`written_numbers.py`); `1.250` is invalid if neither the sum nor the text says whether it is 1250. A result has
+the decimal sign and the digits of its sum. What people and models write around a sum is passed over: currency
+signs, a plus sign before a number, an equals sign or a full stop at the end.
 
 The time is bounded by construction: length and nesting are limited before anything is computed, and the size
 of every intermediate number is bounded by the number of digits that were written. Nothing here calls `eval`.
@@ -29,6 +29,17 @@ from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, FilterRule, Tool, ToolOutput, ToolSpec
 from toolformer_ops.tools.computations import judge_computations
 from toolformer_ops.tools.number_words import said_numbers
+from toolformer_ops.tools.written_numbers import (
+    COMMA,
+    POINT,
+    NumberWriting,
+    is_read_in_two_ways,
+    read_as_in,
+    with_plain_digits,
+    writing_of,
+    writing_of_sum,
+    written_as_in,
+)
 
 MAX_EXPRESSION_CHARS = 200
 MAX_NESTING = 32
@@ -37,18 +48,13 @@ MAX_WHOLE_DIGITS = 60
 MAX_ROUNDED = 10**15
 """Results with decimals are given below this; two decimals of a larger number say nothing."""
 
-UNSIGNED_NUMBER = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
-NUMBER_IN_TEXT = re.compile(
-    rf"(?:(?<!\w)|(?<=[0-9][xX]))(?<![0-9]\.)(?<!\w\.(?=[0-9])){UNSIGNED_NUMBER}"
-    r"(?:(?!\w)|(?=[xX][0-9]))(?!\.[0-9]|,[0-9]{3}(?![0-9]))"
-)
-"""A whole number in running text: both of `12x3`, but not the 3 of `MP3` or `3D`, and no part of `1.2.3`."""
-
-_TOKEN = re.compile(
-    rf"\s*(?:(?P<number>{UNSIGNED_NUMBER})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
-)
 _CURRENCY = re.compile(r"[$€£¥]\s?(?=\.?[0-9])")
-_GROUP_SPACE = re.compile(r"(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
+_TOKENS = {
+    writing: re.compile(
+        rf"\s*(?:(?P<number>{writing.unsigned})(?![\w.,](?<![xX]))|(?P<sign>[-+*/()%xX×÷−–]))"  # noqa: RUF001
+    )
+    for writing in (POINT, COMMA)
+}
 _END_OF_A_SUM = re.compile(r"(?:\s*=\s*\??|(?<=[0-9])\.)\s*$")
 _HEXADECIMAL = re.compile(r"(?<![0-9.,])0[xX][0-9A-Fa-f]")
 _OPERATORS = {
@@ -73,8 +79,8 @@ class Calculator(Tool):
         purpose="Computes a sum with + - * / and brackets, exactly, rounded to two decimals.",
         prompt_file="prompts/calculator.txt",
         source="Toolformer, appendix A: tau_s 0.0, k 20, m 10, tau_f 0.5 for the calculator",
-        filter_version="2",
-        code_version="3",
+        filter_version="3",
+        code_version="4",
         has_sharp_filter=True,
         sampling_threshold=0.0,
         max_positions=20,
@@ -94,8 +100,8 @@ class Calculator(Tool):
         return self.filter(document) if rule == "paper" else _decided(document, judge_computations)
 
     def effective_input(self, call_input: str, document: Document) -> str:
-        """The expression without white space around it."""
-        return call_input.strip()
+        """The expression without white space around it, its numbers read as the document writes numbers."""
+        return read_as_in(document.text, call_input.strip())
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether a number of the expression occurs in the text after the call and not before it.
@@ -103,8 +109,9 @@ class Calculator(Tool):
         Numbers are compared by value (`1,400` is `1400`, and so is `fourteen hundred`). A number that occurs
         nowhere in the text, such as the 100 of a percentage, is common knowledge and does not count.
         """
-        needed = _numbers_in(call_input) - _numbers_in(text_before)
-        only_after = needed & _numbers_in(text_after)
+        writing = writing_of(text_before + text_after) or POINT
+        needed = _numbers_in(call_input, writing) - _numbers_in(text_before, writing)
+        only_after = needed & _numbers_in(text_after, writing)
         return bool(only_after) and not only_after <= said_numbers(text_before)
 
     def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
@@ -116,7 +123,8 @@ class Calculator(Tool):
                 result = write_number(value)
                 # The paper rounds to two decimals, and 0.00 says nothing of 3 / 1000.
                 is_lost = value != 0 and float(result) == 0
-                outputs.append(ToolOutput.none("rounds_to_zero") if is_lost else ToolOutput.of(result))
+                shown = ToolOutput.of(written_as_in(expression, result))
+                outputs.append(ToolOutput.none("rounds_to_zero") if is_lost else shown)
             except RejectedInputError as error:
                 outputs.append(ToolOutput.none(error.reason))
         return outputs
@@ -131,14 +139,14 @@ def _decided(document: Document, judge: Callable[[str], tuple[bool, str]]) -> li
 
 
 @functools.lru_cache(maxsize=4)
-def _numbers_in(text: str) -> frozenset[str]:
+def _numbers_in(text: str, writing: NumberWriting) -> frozenset[str]:
     """The numbers of a text in one spelling each, so that equal values are equal strings, however long.
 
     All calls of a position ask for those of the same two texts.
     """
     numbers = set()
-    for number in NUMBER_IN_TEXT.findall(text):
-        whole, _, decimals = number.replace(",", "").partition(".")
+    for match in re.finditer(writing.number, with_plain_digits(text)):
+        whole, _, decimals = writing.plain(match[0]).partition(".")
         numbers.add(f"{whole.lstrip('0') or '0'}.{decimals.rstrip('0')}".removesuffix("."))
     return frozenset(numbers)
 
@@ -159,19 +167,21 @@ def evaluate(expression: str) -> Fraction:
     if len(expression) > MAX_EXPRESSION_CHARS:
         raise RejectedInputError("expression_too_long")
     # 0. What people and models write around a sum.
-    expression = _GROUP_SPACE.sub("", _CURRENCY.sub("", expression))
+    expression = _CURRENCY.sub("", with_plain_digits(expression))
     expression = _END_OF_A_SUM.sub("", expression)
-    if _HEXADECIMAL.search(expression):
+    if _HEXADECIMAL.search(expression) or is_read_in_two_ways(expression):
         raise RejectedInputError("invalid_expression")
     # 1. Numbers as values; operators, brackets and % as one character each, in one spelling.
+    writing = writing_of_sum(expression) or POINT
+    token = _TOKENS[writing]
     tokens: list[Fraction | str] = []
     end, text = 0, expression.rstrip()
     while end < len(text):
-        match = _TOKEN.match(text, end)
+        match = token.match(text, end)
         if match is None:
             raise RejectedInputError("invalid_expression")
         number, sign = match["number"], match["sign"]
-        tokens.append(Fraction(number.replace(",", "")) if number else _OPERATORS.get(sign, sign))
+        tokens.append(Fraction(writing.plain(number)) if number else _OPERATORS.get(sign, sign))
         end = match.end()
     # 2. The value of the tokens, which must be one sum and nothing behind it.
     parser = _Parser(tokens[::-1])
@@ -252,11 +262,17 @@ SAMPLED_SHARE = 0.01
 """Share of the documents matching only rule (iii) that is kept."""
 
 
-_TEXT_TOKEN = re.compile(rf"(?P<number>{NUMBER_IN_TEXT.pattern})|\w+|[^\w\s]")
-_ANNOUNCED_NUMBER = re.compile(
-    rf"(?:=|\b(?:equals|equal\s+to|total\s+of|average\s+of)\b)\s*(?:[-−]\s*)?(?:[$€£¥]\s*)?{UNSIGNED_NUMBER}(?!\w)",  # noqa: RUF001
-    re.IGNORECASE,
-)
+_TEXT_TOKENS = {
+    writing: re.compile(rf"(?P<number>{writing.number})|\w+?(?={writing.number})|\w+|[^\w\s]")
+    for writing in (POINT, COMMA)
+}
+_ANNOUNCED_NUMBERS = {
+    writing: re.compile(
+        r"(?:=|\b(?i:equals|equal\s+to|total\s+of|average\s+of)\b)\s*(?:[-−]\s*)?(?:[$€£¥]\s*)?"  # noqa: RUF001
+        + writing.number
+    )
+    for writing in (POINT, COMMA)
+}
 
 _UNIT = 10**6
 """Values are whole millionths: sums, products and quotients are then exact integer arithmetic."""
@@ -290,18 +306,20 @@ def judge(text: str) -> tuple[bool, str]:
     (iii) There are at least three numbers; of the documents that match only this rule one in a hundred is
           kept, chosen by a hash of the text, so that it is the same one every night.
 
-    Numbers are unsigned (a hyphen before one may be a dash), as `NUMBER_IN_TEXT` finds them.
+    Numbers are unsigned (a hyphen before one may be a dash), as `written_numbers.py` finds them.
     """
+    writing = writing_of(text) or POINT
+    plain_text = with_plain_digits(text)
     numbers = []
-    for token, match in enumerate(_TEXT_TOKEN.finditer(text)):
+    for token, match in enumerate(_TEXT_TOKENS[writing].finditer(plain_text)):
         if written := match["number"]:
-            whole, point, decimals = written.replace(",", "").partition(".")
+            whole, point, decimals = writing.plain(written).partition(".")
             fits = len(whole) <= _MAX_DIGITS and len(decimals) <= 6
             value = int(whole or "0") * _UNIT + int(decimals.ljust(6, "0")) if fits else 0
             numbers.append(NumberInText(token, value, bool(point)))
     if _holds_result_of_two_others(numbers):
         return True, "rule_i_result_of_two_others"
-    if _ANNOUNCED_NUMBER.search(text):
+    if _ANNOUNCED_NUMBERS[writing].search(plain_text):
         return True, "rule_ii_sequence_before_number"
     if len(numbers) < 3:
         return False, "fewer_than_three_numbers"

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from toolformer_ops.tools.operands import DIGITS, UNIT, Kind, Operand, Value, operands
+from toolformer_ops.tools.operands import UNIT, Kind, Operand, Value, operands
 
 How = Literal["sum", "product", "years", "share", "change"]
 """How a number follows: as a sum or difference, a product or quotient, the difference of two years, a part of
@@ -81,7 +81,7 @@ _WORD_BEHIND = re.compile(r"[\s-]([A-Za-z]+)")
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|\n")
 _LINE_END = re.compile(r"\n")
 _CELL = re.compile(r"\|")
-_EQUALS = re.compile(rf"(?:[0-9)%]\s*=|(?<=[0-9])\s+equals)\s*(?:[$€£¥]\s?)?(?={DIGITS})", re.IGNORECASE)
+_EQUALS = re.compile(r"(?:[0-9)%]\s*=|(?<=[0-9])\s+equals)\s*(?:[$€£¥]\s?)?(?=[0-9])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 
+from toolformer_ops.tools.written_numbers import POINT
+
 _ONES = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
@@ -39,7 +41,7 @@ _SAID = {
     "½": ("0.5", "2", "50"), "¼": ("0.25", "4", "25"), "¾": ("0.75", "3", "4", "75"), "⅓": ("3",), "⅔": ("2", "3"),
 }  # fmt: skip
 """What other words and signs say."""
-_WORD = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+|[a-z]+|[½¼¾⅓⅔]", re.ASCII | re.IGNORECASE)
+_WORD = re.compile(rf"{POINT.unsigned}|[a-z]+|[½¼¾⅓⅔]", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def said_number_places(text: str) -> Iterator[SaidNumber]:
             if scale >= _LARGE:
                 total, part = total + part, Decimal(0)
             is_open = is_said = True
-        elif (word[0].isdigit() or word[0] == ".") and (number := Decimal(word.replace(",", ""))) < _MOST:
+        elif (word[0].isdigit() or word[0] == ".") and (number := Decimal(POINT.plain(word))) < _MOST:
             part, is_open = number, True
         if word != "and":
             end = match.end()

@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from toolformer_ops.tools.number_words import said_number_places
+from toolformer_ops.tools.written_numbers import POINT, with_plain_digits, writing_of
 
 Kind = Literal["plain", "money", "percent", "year"]
 FIRST_PLAIN_YEAR = 1900
@@ -25,8 +26,6 @@ MAX_DIGITS = 15
 UNIT = 10**6
 """Values are whole millionths, so that arithmetic on them is exact."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?"
-_NUMBER = re.compile(rf"(?<![\w.,])(?:{DIGITS}|\.[0-9]+)(?![\w]|[.,][0-9])")
 _MONTH = (
     r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?"
     r"|Dec(?:ember)?)\b"
@@ -159,6 +158,7 @@ class _Written:
 
 def operands(text: str) -> list[Operand]:
     """The numbers of a text that people compute with, in their order."""
+    text = with_plain_digits(text)
     blanked = _without_list_numbers(_NO_OPERAND.sub(lambda match: " " * len(match[0]), text))
     token_starts = [match.start() for match in _TOKEN.finditer(text)]
     numbers = []
@@ -188,12 +188,13 @@ def _written_numbers(text: str, blanked: str) -> dict[int, _Written]:
     They are in digits, in words, or in digits with a word for the scale.
     """
     numbers: dict[int, _Written] = {}
-    for match in _NUMBER.finditer(blanked):
-        whole, _, decimals = match[0].replace(",", "").partition(".")
+    writing = writing_of(text) or POINT
+    for match in re.finditer(writing.number, blanked):
+        written = writing.plain(match[0])
+        whole, _, decimals = written.partition(".")
         is_short = len(whole) <= MAX_DIGITS and len(decimals) <= MAX_DECIMALS
         if is_short and not _is_of_a_name(text, match.start()):
-            number = Decimal(match[0].replace(",", ""))
-            numbers[match.start()] = _Written(match.end(), number, len(decimals))
+            numbers[match.start()] = _Written(match.end(), Decimal(written), len(decimals))
     for said in said_number_places(blanked):
         start, end, number = said.start_char, said.end_char, Decimal(said.values[0])
         if blanked[start].isdigit() or blanked[start] == ".":

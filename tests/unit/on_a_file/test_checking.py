@@ -240,3 +240,15 @@ def test_a_name_with_a_slip_is_answered_with_the_name_before_the_demos_model_is_
         app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--model", "demo", *words]
     )
     assert message in str(ended.exception)
+
+
+def test_texts_of_another_language_are_told_that_prompts_are_english(tmp_path: Path) -> None:
+    text = "Das Café in Zürich hatte viele Gäste, und über Mittag blieben fünf übrig für später."
+    detail = seen(corpus_of(tmp_path, {"text": text}, {"text": f"{text} Dann kamen 3."}))["language"]
+    assert detail.startswith(
+        "mind 2 of 2 texts are hardly English; the prompts of the tools, and the number words"
+    )
+
+
+def test_nothing_is_said_of_the_language_of_english_texts(tmp_path: Path) -> None:
+    assert "language" not in seen(corpus_of(tmp_path, {"text": SUM}, {"text": "Miete: 3,50"}))

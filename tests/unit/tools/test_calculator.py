@@ -34,11 +34,11 @@ OUTCOMES = {
         "7 / 2": "3.50",
         "0.1 + 0.2": "0.30",  # exact: not 0.30000000000000004
         "1 / 3 * 3": "1",
-        "2.999 + 0": "3.00",  # rounded, so its decimals stay
+        "2.9990 + 0": "3.00",  # rounded, so its decimals stay
     },
     "halves are rounded away from zero": {
         "1 / 8": "0.13",  # 0.125
-        "2.675 * 1": "2.68",  # as a float 2.67499...
+        "2.6750 * 1": "2.68",  # as a float 2.67499...
         "-1 / 8": "-0.13",
     },
     "what is written around a sum is passed over": {
@@ -49,12 +49,24 @@ OUTCOMES = {
     "zero itself is shown": {"5 - 5": "0", "0 / 3": "0"},
     "what is not a sum": dict.fromkeys(
         [
-            "1 +", "* 2", "2 3", "2(3)", "(2", "2)", "()", "2 ** 3", "7 // 2", "50 % 3", "5..", "1.2.3", "1,23", "12,34,567",
+            "1 +", "* 2", "2 3", "2(3)", "(2", "2)", "()", "2 ** 3", "7 // 2", "50 % 3", "5..", "1.2.3", "3,50 + 1.5",
             "1e5", "abs(2)", "__import__('os')", "18 + 12 = 30", "$", "5 $", "5 = =", "= 5", "1 000 + 1", "1_000",
-            "nan", "\u0663 + 1", "\u00bd + 1",
+            "nan", "\u00bd + 1",
         ],
         INVALID,
     ),
+    "a decimal comma that no other reading has is one": {
+        "3,50 + 1,20": "4,70", "(3,50 + 1,20) * 2": "9,40", "1.250,50 + 1": "1251,50", "1.250.000 + 1": "1250001",
+    },
+    "a point before three digits is a decimal point only beside a number that says so": {
+        "1.250 + 2.500": INVALID, "1.250 + 2.5": "3.75", "0.125 * 8": "1", "1,000 + 250": "1250",
+    },
+    "groups of other countries": {"12,50,000 + 1": "1250001", "1'250 + 1": "1251", "1’250 + 1": "1251"},  # noqa: RUF001
+    "digits of other scripts are read, and written where the sum has them alone": {
+        "\u0663 + 1": "4", "\u0663 + \u0661": "\u0664",
+        "\u0967\u0968 / \u096b": "\u0968.\u096a\u0966",
+        "\u0663\u066b\u0665 + \u0661": "\u0664.\u0665\u0660",
+    },
     "what looks hexadecimal": dict.fromkeys(("0x10 + 1", "0X10", "3*0xa", "(0x10)", "3x0x10"), INVALID),
     "a zero before an x is a factor if it cannot be hexadecimal": {"10x3": "30", "0 x 10 + 1": "1", "2.0x3": "6"},
     "other reasons": {
@@ -135,8 +147,35 @@ def test_an_input_is_only_after_if_one_of_its_numbers_is() -> None:
         ("12 * 5", "There are twelve boxes of 5 and", " 12 times that is 60", False),  # said in a word
         ("48 / 2", "She sold half of the 48, which is", " 24, as 2 of 4 said.", False),
         ("12 * 5", "There are ten boxes of 5 and", " 12 times that is 60", True),
+        ("12 + 3", "The post came.", " The parcel weighs 12kg and the box 3kg.", True),
+        ("5 + 3", "We had $5m and", " $3m more, in all $8m.", True),
+        (
+            "845 - 312",
+            "\u56fe\u4e66\u9986\u6709845\u672c\u4e66\uff0c",
+            "\u6350\u51fa312\u672c\uff0c\u6240\u4ee5\u8fd8\u5269533\u672c\u3002",
+            True,
+        ),
+        ("40 + 5", "The MP3 player has", " 40 songs and the 5th is mine.", True),
+        ("3 + 5", "The 3D film and", " the B5 sheet.", False),
+        ("500 + 20", "It costs Rs.500 and USD20,", " in all 520, for 500 and 20.", False),
+        ("1.250 + 1,5", "Es kamen 1.250 G\u00e4ste f\u00fcr 1,5 Tage,", " also 1.250.", False),
     ):
         assert TOOL.input_only_after(expression, before, after) is only_after
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "answer"),
+    [
+        ("1.250 Hefte zu 3,50 Euro und 2.500 mehr:", "1.250 + 2.500", "3750"),
+        ("Drei Tage zu 3,5 Stunden:", "7 / 2", "3,50"),
+        ("Drei Tage zu 3,5 Stunden:", "1,250 * 2", "2,50"),
+        ("A sheet of 1.250 inches on one of 2.5:", "1.250 + 2.500", "3.75"),
+        ("We had 1,250 books and 2,500 more:", "1,250 + 2,500", "3750"),
+        ("1.250 B\u00fccher und 2.500 Hefte:", "1.250 + 2.500", INVALID),
+    ],
+)
+def test_numbers_of_a_sum_are_read_as_the_text_writes_them(text: str, expression: str, answer: str) -> None:
+    assert outcome(TOOL.effective_input(expression, Document.of(text))) == answer
 
 
 def decided_by_all_pairs(text: str) -> bool:
@@ -198,6 +237,14 @@ DECISIONS = {
     "an announcing sequence without a number": dict.fromkeys(
         ["", "x = y", "equals the 12", "the average age of 12", "It totals 12.", "subtotal of 12", "total of 12th"], TOO_FEW
     ),
+    "numbers touch letters of scripts without capitals, or units": {
+        "\u56fe\u4e66\u9986\u6709845\u672c\u4e66\uff0c\u6350\u51fa312\u672c\uff0c\u6240\u4ee5\u8fd8\u5269533\u672c\u3002": RESULT,
+        "\ucc45 845\uad8c\uc5d0\uc11c 312\uad8c\uc744 \ube7c\uba74 533\uad8c.": RESULT,
+        "\u0e21\u0e35845\u0e40\u0e25\u0e48\u0e21 312\u0e40\u0e25\u0e48\u0e21 533\u0e40\u0e25\u0e48\u0e21": RESULT,
+        "The box weighs 120kg, its content 35kg, together 155kg.": RESULT,
+        "\u0664\u0660 \u0643\u062a\u0627\u0628\u0627 \u0648\u0662 \u0648\u0664\u0662": RESULT,
+        "Ein Heft kostet 3,50 Euro, ein Stift 1,20 Euro, zusammen 4,70 Euro.": RESULT,
+    },
     "digits inside words and versions are no numbers": {"MP3, B2B, 3D, 1.2.3, covid19 and 192.168.0.1": TOO_FEW},
 }  # fmt: skip
 
