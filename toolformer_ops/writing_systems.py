@@ -18,7 +18,15 @@ UNSPACED_SCRIPTS = (
 """Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana and Chinese characters, as the inside of a character
 class."""
 CASED_LETTERS = r"A-Za-z\u00aa\u00b5\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u0370-\u058f\u1e00-\u1fff"
-"""Letters of scripts with capitals, Latin, Greek, Cyrillic and Armenian, as the inside of a character class."""
+"""Letters of scripts with capitals, Latin to Armenian, as the inside of a character class."""
+
+COMBINING_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f"
+    "\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0900-\u0963\u0971-\u0a75\u0a81-\u0aef\u0af9-\u0b6f\u0b82-\u0bef"
+    "\u0c00-\u0c6f\u0c80-\u0cf3\u0d00-\u0d6f\u0d7a-\u0df3\u1ab0-\u1aff\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0\ufe20-\ufe2f"
+)
+"""Accents, vowel signs of Hebrew and Arabic, and the scripts of India but their punctuation, as the inside of a
+character class: Python's `\\w` takes no mark for a part of a word."""
 
 _UNSPACED = re.compile(f"[{UNSPACED_SCRIPTS}]")
 _SPACED = rf"[^\W_{UNSPACED_SCRIPTS}\u3005-\u3007]"

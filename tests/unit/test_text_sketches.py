@@ -48,6 +48,8 @@ def test_texts_that_share_nothing_have_no_band_in_common() -> None:
         ("One two, THREE!", {"one two three"}),
         ("a b c d e f", {"a b c d e", "b c d e f"}),
         ("今天星期五下雨", {"今 天 星 期 五", "天 星 期 五 下", "星 期 五 下 雨"}),
+        ("पुस्तकालय में पुरानी किताबें थीं", {"पुस्तकालय में पुरानी किताबें थीं"}),
+        ("Cafe\u0301 in Zu\u0308rich", {"caf\u00e9 in z\u00fcrich"}),
         ("...", {"..."}),
     ],
 )

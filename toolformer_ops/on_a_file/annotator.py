@@ -124,7 +124,8 @@ def filter_lines(
 ) -> Iterator[dict[str, Any]]:
     """`id`, `kept` and `reason` of each document, or of each paragraph or piece with number and offsets.
 
-    A record that cannot be read is a refusal with its reason.
+    A record that cannot be read is a refusal with its reason. `left_out` says why its date, url or title
+    counts as none.
     """
     tool = get_tool(tool_name)
     for name, record in read_corpus(settings, corpus):
@@ -139,7 +140,8 @@ def filter_lines(
                 place["paragraph"] = decision.paragraph
             if not is_whole:
                 place |= {"start_char": decision.start_char, "end_char": decision.end_char}
-            yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason}
+            left_out = {"left_out": list(record.ignored)} if record.ignored else {}
+            yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason, **left_out}
 
 
 def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[tuple[str, Document]]:

@@ -54,7 +54,7 @@ NEAR_SHARE = 0.8
 """Texts that share so much of their passages nearly repeat each other."""
 CHARACTERS_FOR_LANGUAGE, LETTERS_FOR_LANGUAGE = 4000, 40
 ENGLISH_SHARE = 0.15
-"""Of the words of 2,130 English posts at least so many are common ones, in all but five."""
+"""At least this share of the words is common ones in all but five of 2,130 English posts."""
 _WORD = re.compile(r"[^\W\d_]+")
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SMALL_WEIGHTS = 1e9
@@ -227,13 +227,13 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )
     # 3. Texts of other languages.
-    others = sum(_is_of_another_language(document.text) for _, document in look.documents)
-    if 2 * others > len(look.documents):
+    foreign = sum(_is_of_another_language(document.text) for _, document in look.documents)
+    if 2 * foreign > len(look.documents):
         yield Observation(
             "mind",
             "language",
-            f"{others:,} of {len(look.documents):,} texts are hardly English; the prompts of the tools, and the "
-            "number words that they know, are English: a tool file with a prompt of your own asks in another "
+            f"{foreign:,} of {len(look.documents):,} texts are hardly English; the prompts of the tools, "
+            "and the number words that they know, are English: a tool file with a prompt of your own asks in another "
             "language",
         )
     # 4. Texts that nearly repeat another.
@@ -242,7 +242,7 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
 
 
 def _is_of_another_language(text: str) -> bool:
-    """Whether hardly a word of a text is one that English uses all the time; texts of a few words are not judged."""
+    """Whether few words of a text are common English words; a text of a few words is not judged."""
     words = _WORD.findall(text[:CHARACTERS_FOR_LANGUAGE].lower())
     common = sum(word in COMMON_WORDS for word in words)
     return sum(map(len, words)) >= LETTERS_FOR_LANGUAGE and common < ENGLISH_SHARE * len(words)

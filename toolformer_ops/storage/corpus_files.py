@@ -252,13 +252,13 @@ class OpenedFile:
         self.uri = file.uri
         self.refusal = file.refusal
         self.limits = limits
-        self._file = file
+        self.file = file
         self._digest = hashlib.sha256()
         self._open_files = ExitStack()
 
     def __enter__(self) -> "OpenedFile":
         try:
-            self._stored = self._open_files.enter_context(closing(self._file.open()))
+            self._stored = self._open_files.enter_context(closing(self.file.open()))
         except OSError as error:
             raise CorpusError(f"expected to read {self.uri}, found: {error.strerror or error}.") from error
         self._counted = Source(self._stored, self.uri, self._digest)

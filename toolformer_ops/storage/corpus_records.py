@@ -8,6 +8,7 @@ number); other fields are ignored. A corpus may name these fields otherwise (`st
 """
 
 import contextlib
+import datetime
 import hashlib
 import itertools
 import json
@@ -15,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 from toolformer_ops.storage.corpus_fields import (
     UNMAPPED,
@@ -23,6 +25,7 @@ from toolformer_ops.storage.corpus_fields import (
 )
 from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, quoted
 from toolformer_ops.storage.corpus_parquet import parquet_records
+from toolformer_ops.storage.record_dates import day_of
 from toolformer_ops.storage.record_rules import Record, Rejection, record_of, rejection
 from toolformer_ops.storage.unpacking import UnpackingLimits
 
@@ -51,9 +54,10 @@ def read_records(
     if opened.refusal:
         yield 0, Rejection(*opened.refusal), None
         return
+    folder_day = _day_of_folder(opened.file.uri, names)
     if opened.is_parquet:
         for row, record in parquet_records(opened, max_record_bytes, names):
-            yield row, record, None
+            yield row, _with_day_of_folder(record, folder_day), None
         return
     lines = opened.lines(max_record_bytes)
     first_lines = list(itertools.islice(lines, 2))
@@ -83,7 +87,23 @@ def read_records(
             and reading.reason in ("corrupt_json", "invalid_utf8")
         ):
             reading = replace(reading, cut=True)
-        yield line.number, reading, line_hash
+        yield line.number, _with_day_of_folder(reading, folder_day), line_hash
+
+
+def _day_of_folder(uri: str, names: FieldNames) -> datetime.date | None:
+    """The day in a file's folders as Hive and Spark write them: `date=2021-10-13/part-0.parquet`."""
+    for folder in reversed(uri.split("/")[:-1]):
+        name, _, value = folder.partition("=")
+        if name and name == names.read.get("date"):
+            return day_of(unquote(value))[0]
+    return None
+
+
+def _with_day_of_folder(record: Record | Rejection, day: datetime.date | None) -> Record | Rejection:
+    """The record with the day of its folder, if it says none itself."""
+    if day is None or isinstance(record, Rejection) or record.document_date or record.ignored:
+        return record
+    return record._replace(document_date=day)
 
 
 def _other_format(first_lines: Sequence[Line]) -> Rejection | None:

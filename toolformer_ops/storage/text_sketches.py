@@ -10,9 +10,10 @@ are 92 of 100 pairs that share 0.8, 36 that share 0.67, and 5 that share 0.5. Th
 
 import hashlib
 import re
+import unicodedata
 from typing import TYPE_CHECKING, NamedTuple
 
-from toolformer_ops.writing_systems import UNSPACED_SCRIPTS
+from toolformer_ops.writing_systems import COMBINING_MARKS, UNSPACED_SCRIPTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +23,7 @@ PASSAGE_WORDS = 5
 BANDS = 14
 NUMBERS_A_BAND = 8
 SEED = 1
-_WORD = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\W{UNSPACED_SCRIPTS}]+")
+_WORD = re.compile(rf"[{UNSPACED_SCRIPTS}]|(?:[^\W{UNSPACED_SCRIPTS}]|[{COMBINING_MARKS}])+")
 """A word, or a character of a script that puts no spaces between words."""
 
 
@@ -48,8 +49,8 @@ def sketch_of(text: str) -> Sketch:
 
 
 def passages(text: str) -> set[str]:
-    """The runs of five words of a text, in small letters; the text itself if it has no word."""
-    words = _WORD.findall(text.casefold()) or [text]
+    """The runs of five words of a text, in small letters and NFC; the text itself if it has no word."""
+    words = _WORD.findall(unicodedata.normalize("NFC", text.casefold())) or [text]
     firsts = range(max(1, len(words) - PASSAGE_WORDS + 1))
     return {" ".join(words[first : first + PASSAGE_WORDS]) for first in firsts}
 

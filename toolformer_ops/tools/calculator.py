@@ -7,8 +7,8 @@ An expression may hold the four operators (also written as the letter x and as t
 by, minus and the en dash), round brackets, unary minus and a trailing per cent sign (`11.4%` is 0.114).
 Everything else is invalid: no names, no powers, no implied multiplication, and no `0x10`, which is a
 hexadecimal number to some readers and 0 times 10 to others. A number is written as in running text
-(`written_numbers.py`); `1.250` is invalid if neither the sum nor the text says whether it is 1250. A result has
-the decimal sign and the digits of its sum. What people and models write around a sum is passed over: currency
+(`written_numbers.py`); `1.250` is invalid if neither the sum nor the text says whether it is 1250. A result
+has the decimal sign and the digits of its sum. What people and models write around a sum is passed over: currency
 signs, a plus sign before a number, an equals sign or a full stop at the end.
 
 The time is bounded by construction: length and nesting are limited before anything is computed, and the size

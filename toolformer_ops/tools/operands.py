@@ -59,6 +59,9 @@ _NO_OPERAND = re.compile(
             r"\b[vV]\.?\s?[0-9]+(?:\.[0-9]+)*(?:-[0-9]+)?\b",
             r"\b[0-9]+(?:\.[0-9]+){2,}(?:-[0-9]+)?\b",
             r"\b[0-9]+\.[0-9]+-[0-9]+\b",
+            # Sizes of numbers in a computer, and spans of time up to or from now.
+            r"\b[0-9]+[- ]?bits?\b",
+            r"\b(?i:last|past|next|coming|previous)\s+[0-9]+\s+(?:days|weeks|months|years|decades)\b",
             # Numbers of lists, of notes, and of labelled or named things.
             r"^[^\S\n]*(?:[-*•]\s*)?\(?[0-9]{1,3}(?:\.[0-9]+)*(?:[.)]|\\\.)(?=\s|$)",
             r"\([0-9]{1,2}\)|\[[0-9]+\]|(?<=\s)[1-9]\)(?=\s)|#\s?[0-9]+|§+\s?[0-9.]+",

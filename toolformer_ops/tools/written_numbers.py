@@ -1,4 +1,4 @@
-"""How texts write numbers in digits: the one definition for the Calculator's filter, its guard, its operands and its sums.
+"""How texts write numbers in digits: one definition for the Calculator's filter, guard, operands and sums.
 
 A number is a whole run of digits with the signs that group them and a decimal part. It may touch a letter of
 a script without capitals (`共有120本`, `845권`) or a unit behind it (`12kg`, `$5m`), but not be part of a name
@@ -34,7 +34,8 @@ _ARABIC_SIGNS = str.maketrans("\u066b\u066c", ".,")
 _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 _ONLY_WITH_POINT = re.compile(
     r"(?<![\w.,])(?:[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,})|0?\.[0-9]{3}|[0-9]{4,}\.[0-9]{3}"
-    rf"|(?:{_GROUPED_BY_COMMAS})\.[0-9]+|[0-9]{{1,3}}(?:,[0-9]{{3}}){{2,6}}|[0-9]{{1,2}}(?:,[0-9]{{2}})+,[0-9]{{3}})"
+    rf"|(?:{_GROUPED_BY_COMMAS})\.[0-9]+|[0-9]{{1,3}}(?:,[0-9]{{3}}){{2,6}}"
+    r"|[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3})"
     r"(?![0-9.]|,[0-9])"
 )
 """A number that is one with a decimal point alone; not `30.01.`, a German date."""

@@ -1,5 +1,6 @@
 """`annotate` and `explain` in one process: lines are what a run would store, and one call is scored token by token."""
 
+import datetime
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotation import annotate_file
-from toolformer_ops.on_a_file.annotator import filter_lines
+from toolformer_ops.on_a_file.annotator import distinct_documents, filter_lines
 from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FilterChoices
@@ -236,3 +237,26 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))
+
+
+def test_filter_says_why_a_date_counts_as_none(tmp_path: Path) -> None:
+    corpus = tmp_path / "docs.jsonl"
+    corpus.write_text('{"text": "Today it rains.", "date": "05/06/2014"}\n')
+    [line] = filter_lines(Settings(), "Calendar", corpus, FilterChoices())
+    assert (line["reason"], line["left_out"]) == ("no_url", ["date_not_understood"])
+
+
+def test_a_folder_named_by_its_day_dates_its_records(tmp_path: Path) -> None:
+    folder = tmp_path / "date=2021-10-13"
+    folder.mkdir()
+    (folder / "docs.jsonl").write_text('{"text": "Today it rains."}\n')
+    [(_, document)] = distinct_documents(Settings(), str(tmp_path), None)
+    assert document.document_date == datetime.date(2021, 10, 13)
+
+
+def test_the_date_of_a_record_counts_before_that_of_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "date=2021-10-13"
+    folder.mkdir()
+    (folder / "docs.jsonl").write_text('{"text": "Today it rains.", "date": "2020-01-02"}\n')
+    [(_, document)] = distinct_documents(Settings(), str(tmp_path), None)
+    assert document.document_date == datetime.date(2020, 1, 2)

@@ -152,3 +152,15 @@ def test_windows_of_equal_numbers_are_looked_through_once(monkeypatch: pytest.Mo
 )  # fmt: skip
 def test_hostile_texts_take_linear_time(text: str) -> None:
     assert judge_computations(text) == TOO_FEW
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "8-bit optimizers keep 32-bit performance. 4-bit quantization enables a quarter of 8 bits.",
+        "If you look at the last 10 years and not the last 20, the chart has two lines, "
+        "one each for the last 20 years.",
+    ],
+)
+def test_sizes_of_numbers_or_spans_of_time_are_no_computation(text: str) -> None:
+    assert not judge_computations(text)[0]
