@@ -90,7 +90,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["annotate", "posts.jsonl", "--tool", "Calculator"], 2, "", NO_MODEL),
     (["estimate", "posts.jsonl"], 2, "", NO_MODEL),
     (["annotate", "posts.jsonl", "--tool", "QA", "--model", "m", "--out", "posts.jsonl"], 2, "", "--out: expected no file at pos"),
-    (["check", "posts.jsonl", "--tool", "Calculator"], 2, "wrong model: expected a language model, found none", "found model wrong."),
+    (["check", "posts.jsonl", "--tool", "Calculator"], 2, "wrong model: expected a language model", "found model wrong."),
     (["check", "none.jsonl", "--model", "m", "--tool", "QA"], 2, "wrong corpus: expected the corpus", "found corpus, model wrong"),
     (["check", "ccnet.jsonl", "--model", "m"], 2, "raw_content, not text: --field text=raw_content", "found corpus, model wrong."),
     (["preview", "posts.jsonl"], 2, "", NO_MODEL),
