@@ -40,6 +40,8 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 MOST_CALLS = 10_000
 """Rows that are read of a run unless more are asked for."""
+ALL_CONTEXT = 0
+"""What `scoring_context_tokens` is for all the text, whatever the preset says; None says so, too."""
 LIST_NAME = "texts"
 """What is used for the address of a corpus that is a list."""
 
@@ -140,6 +142,8 @@ def annotate(
         )
     settings = load_settings()
     values = {"preset": preset, **parameters}
+    if parameters.get("scoring_context_tokens", ALL_CONTEXT) is None:
+        values["scoring_context_tokens"] = ALL_CONTEXT
     if thresholds:
         values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
     names = typed_tools([tools] if isinstance(tools, str) else tools)

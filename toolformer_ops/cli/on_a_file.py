@@ -135,8 +135,12 @@ def explain(
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
     context_tokens: Annotated[
-        int, typer.Option(help="Tokens of text before the call to score with; 0 means all.", min=0)
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="Tokens of text before the call to score with; by default as many as annotate takes, 0: all.",
+            min=0,
+        ),
+    ] = None,
     placebos: Annotated[
         Path | None,
         typer.Option(
@@ -160,7 +164,12 @@ def explain(
 
     A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
-    from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table
+    from toolformer_ops.on_a_file.explanation import (
+        CONTEXT_TOKENS,
+        call_in_text,
+        explain_call,
+        explanation_table,
+    )
 
     if marked_text:
         if text or call_text or at is not None:
@@ -188,7 +197,7 @@ def explain(
             call_text=call_text,
             date=date or None,
             model_name=model_name(model),
-            context_tokens=context_tokens or None,
+            context_tokens=CONTEXT_TOKENS if context_tokens is None else context_tokens or None,
             pool_file=placebos,
         )
         explanations = [explanation]

@@ -22,9 +22,13 @@ from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, c
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
 from toolformer_ops.shown_text import beside_threshold, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
+
+CONTEXT_TOKENS: int = PRESETS[ON_ONE_MACHINE]["scoring_context_tokens"]
+"""How much text before a call `annotate`, `preview` and `judge` score it with unless they are told otherwise."""
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
@@ -72,12 +76,13 @@ def explain_call(
     call_text: str,
     date: str | None,
     model_name: str,
-    context_tokens: int | None = None,
+    context_tokens: int | None = CONTEXT_TOKENS,
     pool_file: Path | None = None,
 ) -> dict[str, Any]:
     """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
 
-    `context_tokens` is how much text before the call it is scored with; None is all. `pool_file` holds calls
+    `context_tokens` is how much text before the call it is scored with, by default as much as `annotate`,
+    `preview` and `judge` give it; None is all. `pool_file` holds calls
     as `annotate --all` prints them: results of this tool's calls in other texts are scored in the call's
     place, too (docs/placebo.md).
 

@@ -299,10 +299,10 @@ class ScoringChoices(Choices):
 
     prune_below: PruneBelow = 0.5
     scoring_context_tokens: int | None = Field(
-        default=None, ge=1, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
+        default=None, ge=0, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
     )
-    """Tokens of text before a position that its call is scored with; the loss without a call is then also
-    that of the whole text, so that no call wins by what it does not see."""
+    """Tokens of text before a position that its call is scored with, 0 for all whatever the preset says; the loss
+    without a call is then also that of the whole text, so that no call wins by what it does not see."""
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",
@@ -313,6 +313,11 @@ class ScoringChoices(Choices):
     score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
     """Scores calls whose input is in the text only after them, too. Off: they are counted, and cost no
     GPU."""
+
+    @field_validator("scoring_context_tokens")
+    @classmethod
+    def _zero_is_all(cls, tokens: int | None) -> int | None:
+        return tokens or None
 
 
 class StoringChoices(Choices):

@@ -20,6 +20,7 @@ from toolformer_ops.on_a_file.explanation import explain_call
 from toolformer_ops.on_a_file.judging import Judging
 from toolformer_ops.on_a_file.partial_file import PartialFile
 from toolformer_ops.on_a_file.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
+from toolformer_ops.runs.choices import RunChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 AT = SUM.index(" 5")
@@ -350,3 +351,14 @@ def test_several_calls_of_a_text_are_placed_in_the_text_without_them() -> None:
     assert first.document.text == second.document.text == "It is 2, and 4."
     assert (first.at, second.at) == (len("It is"), len("It is 2, and"))
     assert (first.result, second.result) == ("2", "4")
+
+
+@pytest.mark.usefixtures("model")
+def test_explain_scores_a_call_with_the_context_that_judge_takes(
+    tmp_path: Path, tiny_model_dir: Path
+) -> None:
+    explained = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
+    assert (
+        explained["context_tokens"]
+        == RunChoices.parse({"corpus": "c", "model": "m", "preset": "small_model"}).scoring_context_tokens
+    )

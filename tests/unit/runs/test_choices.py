@@ -136,3 +136,8 @@ def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
         RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", "lama"]})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["lama"], "evaluation_data": "data"})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)
+
+
+def test_zero_tokens_of_scoring_context_are_all_of_the_text_whatever_the_preset_says() -> None:
+    values = {"corpus": "c", "model": "m", "preset": "small_model", "scoring_context_tokens": 0}
+    assert RunChoices.parse(values).scoring_context_tokens is None
