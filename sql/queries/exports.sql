@@ -8,14 +8,16 @@ join annotation_runs run on run.run_id = release.run_id
 where release.uri = :uri
 
 -- name: calls_of_texts
--- The released calls of these texts (is_released), and the calls whose loss with their result is known and that the run did not keep.
+-- The released calls of these texts (is_released), and the other calls whose loss with their result is known.
+-- Of these, outcome kept: kept, and not released, since another kept call was.
 -- bound: no call saves more, nats; information: mean over its so many placebos, nats; null without.
 select document_uuid as document_id, call_id, tool, call_input, result, position_char, reduction_bound as bound, information, placebos,
-       loss_without_call, loss_with_result, call_id = any (cast(:released as text[])) as is_released
+       loss_without_call, loss_with_result, outcome, call_id = any (cast(:released as text[])) as is_released
 from candidates_of(:run_id)
 where document_uuid = any (cast(:document_ids as uuid[]))
   and loss_with_result is not null
-  and (outcome in ('pruned', 'below_threshold', 'below_tau_information') or call_id = any (cast(:released as text[])))
+  and (outcome in ('kept', 'pruned', 'below_threshold', 'below_tau_information')
+       or call_id = any (cast(:released as text[])))
 order by document_uuid, position_char, call_uuid
 
 -- name: texts_without_help

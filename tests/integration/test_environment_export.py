@@ -26,12 +26,13 @@ SHOP = "It was Friday, so the shop sold 12 * 7 = 84 pens."
 
 @pytest.fixture
 def uri(settings: Settings) -> str:
-    """The address of a release with three calls; at the place of the first the run has tried two others."""
+    """The address of a release with three calls; at the place of the first the run has tried three others."""
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 0.5})
     people, shop = run.add_text(SUM), run.add_text(SHOP)
     run.add_call("Calculator", people, " 29", "400 / 1400", "0.29", saves=1.25)
     run.add_call("Calculator", people, " 29", "1400 - 400", "1000", saves=-0.5)
     run.add_call("Calculator", people, " 29", "401 / 1400", "0.29", saves=0.3125)
+    run.add_call("Calculator", people, " 29", "400.0 / 1400", "0.29", saves=1.0)  # kept, and beaten
     run.add_call("Calculator", people, " passed", "400 + 1", "401", saves=0.25)
     run.add_call("Calculator", shop, " 84", "12 * 7", "84", saves=2.0)
     run.add_call("Calendar", shop, " Friday", "", "Today is Friday.", saves=0.75)
@@ -81,12 +82,12 @@ def test_a_task_holds_the_kept_call_with_its_result(tasks: dict[str, dict[str, A
     }
 
 
-def test_a_task_holds_the_calls_that_were_rejected_at_its_place(tasks: dict[str, dict[str, Any]]) -> None:
+def test_a_task_holds_the_other_calls_at_its_place_kept_or_not(tasks: dict[str, dict[str, Any]]) -> None:
     rejected = {
         name: {(call["input"], call["result"], call["nats"]) for call in task["rejected"]}
         for name, task in tasks.items()
     }
-    of_people = {("1400 - 400", "1000", -0.5), ("401 / 1400", "0.29", 0.3125)}
+    of_people = {("1400 - 400", "1000", -0.5), ("401 / 1400", "0.29", 0.3125), ("400.0 / 1400", "0.29", 1.0)}
     assert rejected == {"400 / 1400": of_people, "12 * 7": set(), "": set()}
 
 

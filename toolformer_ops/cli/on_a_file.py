@@ -137,7 +137,7 @@ def explain(
     context_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Tokens of text before the call to score with; by default as many as annotate takes, 0: all.",
+            help="Tokens of text before the call to score with; by default as many as in annotate, 0: all.",
             min=0,
         ),
     ] = None,

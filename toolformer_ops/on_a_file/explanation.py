@@ -28,7 +28,7 @@ from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 CONTEXT_TOKENS: int = PRESETS[ON_ONE_MACHINE]["scoring_context_tokens"]
-"""How much text before a call `annotate`, `preview` and `judge` score it with unless they are told otherwise."""
+"""How much text before a call `annotate`, `preview` and `judge` score it with by default."""
 
 
 def token_at(starts: tuple[int, ...], text: str, at: int) -> int:

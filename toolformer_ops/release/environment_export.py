@@ -2,9 +2,9 @@
 
 A task is a released call: the text before it, the tools, and what calls save. The prompt of a task is that of
 the chat export, ended at the call's place. `expected` is the released call with its result and the nats that
-it saves; `rejected` are the calls at this place that the run did not keep, with their results and at most how
-much each saves. So a reward needs no judge: `environment/call_tasks.py`, which is written beside the tasks
-with what TRL and verifiers need, compares a model's call with these.
+it saves; `rejected` are the other calls at this place, kept or not, with their results and what each saves.
+So a reward needs no judge: `environment/call_tasks.py`, which is written beside the tasks with what TRL and
+verifiers need, compares a model's call with these.
 
 Rejected calls are in Postgres alone, so the release must be one of this database (`tried_calls.py`).
 """
@@ -52,13 +52,16 @@ class EnvironmentExport:
 
 
 def call_of(call: Row[Any]) -> dict[str, Any]:
-    """A call as a task has it. Arguments are JSON in a text, since tools have others each."""
+    """A call as a task has it. Arguments are JSON in a text, since tools have others each.
+
+    Of a call that was not scored to the end only an upper bound is known: it has at most 0.
+    """
     return {
         "tool": call.tool,
         "input": call.call_input,
         "arguments": json.dumps(get_tool(call.tool).arguments(call.call_input), ensure_ascii=False),
         "result": call.result,
-        "nats": call.bound,
+        "nats": min(0.0, call.bound) if call.outcome == "pruned" else call.bound,
     }
 
 
@@ -67,7 +70,8 @@ def tasks_of_text(tried: TriedText, tools: Sequence[Mapping[str, Any]]) -> list[
     plain, _ = tried.text.all_calls()
     tasks = []
     for call in tried.released:
-        at_place = [other for other in tried.rejected if other.position_char == call.position_char]
+        others = (*tried.rejected, *tried.only_kept)
+        at_place = [other for other in others if other.position_char == call.position_char]
         tasks.append(
             {
                 "prompt": [user_turn(plain[: call.position_char])],

@@ -25,13 +25,16 @@ class TriedText:
     text: ReleasedText
     released: list[Row[Any]]
     rejected: list[Row[Any]]
+    """That the run did not keep."""
+    only_kept: list[Row[Any]]
+    """That the run kept, and that are not in the release."""
 
 
 def tried_texts(connection: Connection, folder: Path, run_id: str) -> Iterator[TriedText]:
     """The texts of the release in this folder, in its order; at most `PAGE_TEXTS` of them are in memory."""
     texts = read_release(folder)
     while page := list(itertools.islice(texts, PAGE_TEXTS)):
-        calls: defaultdict[tuple[uuid.UUID, bool], list[Row[Any]]] = defaultdict(list)
+        calls: defaultdict[tuple[uuid.UUID, str], list[Row[Any]]] = defaultdict(list)
         released_calls = itertools.chain.from_iterable(text.calls for text in page)
         rows = database.fetch_all(
             connection,
@@ -41,6 +44,12 @@ def tried_texts(connection: Connection, folder: Path, run_id: str) -> Iterator[T
             released=[call.call_id for call in released_calls],
         )
         for call in rows:
-            calls[call.document_id, call.is_released].append(call)
+            fate = "released" if call.is_released else "kept" if call.outcome == "kept" else "rejected"
+            calls[call.document_id, fate].append(call)
         for text in page:
-            yield TriedText(text, calls[text.document_id, True], calls[text.document_id, False])
+            yield TriedText(
+                text=text,
+                released=calls[text.document_id, "released"],
+                rejected=calls[text.document_id, "rejected"],
+                only_kept=calls[text.document_id, "kept"],
+            )

@@ -301,8 +301,8 @@ class ScoringChoices(Choices):
     scoring_context_tokens: int | None = Field(
         default=None, ge=0, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
     )
-    """Tokens of text before a position that its call is scored with, 0 for all whatever the preset says; the loss
-    without a call is then also that of the whole text, so that no call wins by what it does not see."""
+    """Tokens of text before a position that its call is scored with, 0 for all whatever the preset says; the
+    loss without a call is then also that of the whole text, so that no call wins by what it does not see."""
     verify_in_float32: VerifyInFloat32 = Field(
         default="auto",
         title="Verify in float32",
