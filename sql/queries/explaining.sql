@@ -12,7 +12,8 @@ select r.run_id, cast(call.document_id as text) as document_id, cast(call.call_i
        call.placebos, call.information, rt.tau_information,
        is_kept(call.reason, call.loss_reduction, rt.keep_threshold) is true
            and (rt.tau_information is null or coalesce(call.information >= rt.tau_information, false)) as kept,
-       call.token_log_probabilities, call.scored_tokens
+       call.token_log_probabilities, call.scored_tokens,
+       (select recipe.definition -> 'weights' from recipes recipe where recipe.recipe_id = rt.scoring_recipe_id) as token_weights
 from planned_run(:run_id) chosen
 cross join planned_recipes(planned_run(:run_id)) own_recipes
 join annotation_runs r on r.run_id = chosen

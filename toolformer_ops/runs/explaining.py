@@ -58,11 +58,12 @@ def explain_stored(
         explanation = row._asdict()
         lines = explanation.pop("token_log_probabilities") or []
         texts = explanation.pop("scored_tokens")
+        weights = explanation.pop("token_weights") or TOKEN_WEIGHTS
         explanation["tokens"] = tokens = []
         for place, (without_call, without_result, with_result) in enumerate(zip(*lines[:3], strict=True)):
             token = {
                 "text": texts[place] if texts else None,
-                "weight": TOKEN_WEIGHTS[place],
+                "weight": weights[place],
                 "log_p_without_call": without_call,
                 "log_p_without_result": without_result,
                 "log_p_with_result": with_result,
