@@ -1,6 +1,6 @@
 """A proposer behind an endpoint writes calls that the run's model judges.
 
-The endpoint is an OpenAI-compatible server (vLLM, SGLang, TGI, an API).
+The endpoint is an OpenAI-compatible server (vLLM, SGLang, an API).
 
     endpoint_file.py  where it is and what it is asked: the file NAME.proposer.toml beside the tool files
     client.py         requests over HTTP, tried again within a budget; what is no answer
