@@ -47,6 +47,10 @@ def thresholds(
 ) -> None:
     """Print for each tool of a run the lowest threshold that holds a false-discovery rate, with the calls that it keeps.
 
+    The rate holds on average over all tools that ask, those without a threshold counted as 0. Where few
+    calls are good, a threshold is rare, and most calls above it may be kept by chance (docs/placebo.md, "What
+    a threshold promises").
+
     Exit 3 if there is no such threshold for any tool.
 
     Example: toolformer-ops thresholds night-1 --false-discovery-rate 0.1

@@ -233,9 +233,10 @@ def lowest_interval(intervals: Sequence[Interval], scale: float, largest_rate: f
 
     It is None if it is held nowhere. Looking at every threshold finds one at which few placebos happen to lie
     above. So one placebo is added to those above, as in the selection by knockoffs (Barber and Candes, 2015,
-    "knockoff+"): the expected share of useless calls is then at most `largest_rate`, whichever threshold is
-    taken, if a useless call lies above a threshold as often as its placebo. `scale` is the number of calls
-    that a sampled placebo represents; a simulation in the tests says what the true rate is.
+    "knockoff+"): the expected share of useless calls is then at most `largest_rate`, if a useless call lies
+    above a threshold as often as its placebo. No threshold counts as a share of 0: among those that get one
+    the share is higher (benchmarks/thresholds.py). `scale` is the number of calls that a sampled placebo
+    represents.
     """
     calls = sum(interval.calls for interval in intervals)
     placebos = sum(interval.placebos_at_lower_end for interval in intervals)

@@ -1,10 +1,5 @@
 """The false-discovery rate and its interval, worked out by hand."""
 
-import itertools
-import math
-import statistics
-
-import numpy as np
 import pytest
 
 from toolformer_ops.runs.placebo_rates import (
@@ -85,38 +80,6 @@ def test_a_threshold_is_written_with_as_few_decimals_as_it_needs() -> None:
     assert shortest_between(0.5, 0.9, is_open=True) == 0.6
     assert shortest_between(1.0, 1.004, is_open=True) == 1.001
     assert shortest_between(0.7131, 0.72, is_open=True) == 0.72
-
-
-def intervals_between(calls: np.ndarray, placebos: np.ndarray) -> list[Interval]:
-    """The intervals of these reductions, as Postgres counts them."""
-    ends = [-math.inf, *sorted(placebos)]
-    intervals = []
-    for number, (low, high) in enumerate(itertools.pairwise([*ends, math.inf])):
-        inside = calls[(calls > low) & (calls <= high)]
-        smallest = float(inside.min()) if len(inside) else None
-        intervals.append(Interval(max(low, -9.0), int(number > 0), len(inside), smallest))
-    return intervals
-
-
-def useless_share(calls: int, good_share: float, largest_rate: float, seed: int) -> float:
-    """Of the calls above the threshold that is taken, the share that is no better than its placebo."""
-    random = np.random.default_rng(seed)
-    is_good = random.random(calls) < good_share
-    reductions = np.where(is_good, random.normal(4.0, 1.0, calls), random.normal(0.0, 1.0, calls))
-    intervals = intervals_between(reductions, random.normal(0.0, 1.0, calls))
-    number = lowest_interval(intervals, 1.0, largest_rate)
-    if number is None:
-        return 0.0
-    smallest = intervals[number].smallest_call
-    assert smallest is not None
-    above = reductions >= smallest
-    return float((above & ~is_good).sum() / above.sum())
-
-
-@pytest.mark.parametrize("good_share", [0.05, 0.25, 0.5])
-def test_the_threshold_that_is_taken_holds_the_rate_in_the_mean(good_share: float) -> None:
-    shares = [useless_share(120, good_share, 0.1, seed) for seed in range(200)]
-    assert statistics.fmean(shares) <= 0.1
 
 
 @pytest.mark.parametrize(
