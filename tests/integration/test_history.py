@@ -342,6 +342,19 @@ def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, setti
     assert sum(file.rows for file in new) == rows > 0
 
 
+def test_a_recipe_of_several_pages_has_all_of_its_rows_in_the_history(
+    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "ROWS_PER_PAGE", 7)
+    nights.ingest(*(Record(f"text {n}") for n in range(30)))
+    night(nights, "night-0", Tool("Calculator"))
+    history.write(settings)
+    for table in ("candidate_calls", "call_losses", "corpus_joined"):
+        count = "corpus_documents" if table == "corpus_joined" else table
+        [[rows]] = run_sql(settings, f"select count(*) from {count}")
+        assert sum(file.rows for file in files(settings, table)) == rows > 7
+
+
 def test_nothing_is_written_twice(corpus: Corpus, settings: Settings) -> None:
     listed = read_manifest(Objects(settings))
     again = history.write(settings)

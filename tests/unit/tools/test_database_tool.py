@@ -1,5 +1,6 @@
 """The tool file of a database: what names its version, what is compared when it is opened, and what a wrong one says."""
 
+import contextlib
 import json
 import os
 import signal
@@ -56,6 +57,18 @@ def test_another_content_of_the_file_is_another_version(shop: Path) -> None:
     assert DatabaseTool(shop).version(Settings(), "model") == first
     changed(shop.with_name("shop.db"), "update products set stock = 1")
     assert DatabaseTool(shop).version(Settings(), "model") != first
+
+
+def test_what_is_only_in_the_log_of_the_file_is_another_version(shop: Path) -> None:
+    database = shop.with_name("shop.db")
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma wal_checkpoint(truncate)")
+        content, first = database.read_bytes(), DatabaseTool(shop).version(Settings(), "model")
+        with connection:
+            connection.execute("update products set stock = 1")
+        assert database.read_bytes() == content
+        assert DatabaseTool(shop).version(Settings(), "model") != first
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.errors import InfrastructureError, ToolError
+from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.databases.database_tool import DatabaseRunner
 from toolformer_ops.tools.databases.requests import Opening, WrongDatabaseError
 from toolformer_ops.tools.databases.sqlite_dates import asks_the_clock
@@ -170,6 +171,14 @@ def runner(folder: Path) -> Iterator[DatabaseRunner]:
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
 def test_a_hostile_query_has_its_reason(runner: DatabaseRunner, query: str) -> None:
     assert ask(runner, query) == HOSTILE[query]
+
+
+@pytest.mark.parametrize(("rows", "reason"), [(20, None), (21, "query_too_many_rows")])
+def test_as_many_rows_as_the_limit_are_a_result(
+    runner: DatabaseRunner, rows: int, reason: str | None
+) -> None:
+    [output] = run_tool(runner, [f"{ENDLESS} select n from t limit {rows}"], 30.0)
+    assert output.reason == reason
 
 
 @pytest.mark.parametrize("query", TOO_LONG, ids=lambda query: f"{query:.60}")
