@@ -27,6 +27,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.storage.shared_files import replace_file
 from toolformer_ops.tools.base import Tool, ToolOutput, run_tool
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.written_numbers import read_as_in
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -103,7 +104,13 @@ def _results(settings: Settings, tool: Tool, calls: Sequence[tuple[Line, Documen
         UsageError: a call has none, so that it is not a call of this text or the tool has changed since.
     """
     # 1. Each input once.
-    inputs = [tool.effective_input(parse_call(line["call"]).input, document) for line, document in calls]
+    inputs: list[str | None] = []
+    for line, document in calls:
+        effective_input = tool.effective_input(parse_call(line["call"]).input, document)
+        # The stored sums were answered by a version that read each point as a decimal sign.
+        if tool.spec.name == "Calculator" and effective_input is not None:
+            effective_input = read_as_in("0.5", effective_input)
+        inputs.append(effective_input)
     distinct = [item for item in dict.fromkeys(inputs) if item is not None]
     runner = tool.open(settings, _no_model)
     outputs = run_tool(runner, distinct, settings.tool_time_limit_seconds) if distinct else []

@@ -381,7 +381,7 @@ def test_the_card_of_a_release_keeps_the_rates_of_the_run_that_made_it(
         store_rates(connection, load_run_tool(connection, "run-2", "Calculator"))
     run_sql(
         settings,
-        "update placebo_rates set false_discovery_rate = 0.7, rate_high = 0.8 where run_id = 'run-2'",
+        "update placebo_rates set false_discovery_rate = 0.7, rate_low = 0.6, rate_high = 0.8 where run_id = 'run-2'",
     )
     assert release(settings, "run-2") == first
     assert store.read_manifest(prefix) == manifest

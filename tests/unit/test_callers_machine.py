@@ -29,5 +29,5 @@ def test_no_setting_of_the_caller_is_read() -> None:
     assert load_settings().model_fields_set == {"state_dir", "outage_seconds"}
 
 
-def test_the_home_is_empty() -> None:
-    assert not {path.name for path in Path.home().iterdir()} - {"state"}
+def test_the_home_is_not_the_callers(callers_machine: CallersMachine) -> None:
+    assert str(Path.home()) not in callers_machine.folders
