@@ -21,6 +21,14 @@ from call_losses
 join recipes recipe on recipe.recipe_id = scoring_recipe_id
 where scoring_recipe_id = :scoring_recipe_id and document_id = cast(:document_id as uuid) and call_id = cast(:call_id as uuid)
 
+-- name: what_the_tool_said
+-- What the tool said of a call instead of a result; no row if the call was not executed, an empty text if its reason says all.
+select answer.message
+from candidate_calls call
+join call_results answer on answer.tool = :tool and answer.tool_version = :tool_version and answer.input_key = call.input_key
+where call.sampling_recipe_id = :sampling_recipe_id
+  and call.document_id = cast(:document_id as uuid) and call.call_id = cast(:call_id as uuid)
+
 -- name: call_in_runs
 -- The same call (text, place, tool and call) in the newest other runs over the corpus, of these DAGs.
 with others as (

@@ -22,6 +22,7 @@ from tests.servers import settings_of
 from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.config import load_settings
+from toolformer_ops.records import content_uuid
 from toolformer_ops.run_page import overview, thresholds
 from toolformer_ops.run_page.call import token_rows
 from toolformer_ops.run_page.calls import STATUSES, Asked, as_sql, find_calls
@@ -189,6 +190,28 @@ def test_hostile_rows_are_text_on_every_page(client: TestClient, reader_dsn: str
         assert answer.status_code == 200, address
         assert not re.search("<script>document|<img|\u202e", answer.text)
     assert "&lt;script&gt;document.title" in answer.text
+
+
+def test_the_page_of_a_call_without_a_result_says_what_its_tool_said(
+    client: TestClient, run: AnnotatedRun
+) -> None:
+    document = run.documents[0]
+    call_id = run.add_call("Calculator", document, "boxes", "price('ham')", None, reason="invalid_expression")
+    run.write(
+        "call_results",
+        {
+            "tool": "Calculator",
+            "tool_version": "1",
+            "input_key": content_uuid("price('ham')"),
+            "input": "price('ham')",
+            "reason": "invalid_expression",
+            "message": "no such column: <b>prise</b>",
+        },
+    )
+    page = client.get(
+        f"/call?{OF_RUN}&tool=Calculator&document_id={document.document_id}&call_id={call_id}"
+    ).text
+    assert 'id="said">no such column: &lt;b&gt;prise&lt;/b&gt;</dd>' in page
 
 
 @pytest.mark.parametrize("is_finished", [False, True])

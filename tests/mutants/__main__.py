@@ -2,7 +2,8 @@
 
 `python -m tests.mutants FOLDER [MODULE...]`, with the folder of cosmic-ray's programs, as `make mutants`
 starts it. Works in a copy of the checkout. A mutant that computes the same is listed in `equivalent.toml`
-with the reason; any other that survives is printed, and the status is 1.
+with the reason; any other that survives is printed, and the status is 1. The processes of tools of files
+import the installed checkout and not the copy: a mutant of what runs there is tried in place, by hand.
 """
 
 import argparse

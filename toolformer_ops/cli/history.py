@@ -60,7 +60,7 @@ def merge_command() -> None:
     """
     from toolformer_ops.storage.history_merging import merge
 
-    typer.echo(f"{merge(load_settings()):,} files less")
+    typer.echo(f"{merge(load_settings()):,} fewer files")
 
 
 @app.command("register")

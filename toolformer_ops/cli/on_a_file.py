@@ -178,7 +178,7 @@ def explain(
             )
         text, at, call_text = call_in_text(marked_text)
     if call_id or document or run:
-        if any((text, call_text, date, model, context_tokens, placebos)):
+        if any((text, call_text, date, model, placebos)) or context_tokens is not None:
             raise UsageError(
                 "expected a stored call (--call-id, --run, --document with --at) or one that you write "
                 "(TEXT), found both. Leave out one of them."
@@ -190,6 +190,7 @@ def explain(
             "--at. --text, --at and --call give the call apart from its text."
         )
     else:
+        tokens = CONTEXT_TOKENS if context_tokens is None else context_tokens
         explanation = explain_call(
             load_settings(),
             text=text,
@@ -197,7 +198,7 @@ def explain(
             call_text=call_text,
             date=date or None,
             model_name=model_name(model),
-            context_tokens=CONTEXT_TOKENS if context_tokens is None else context_tokens or None,
+            context_tokens=tokens or None,
             pool_file=placebos,
         )
         explanations = [explanation]

@@ -94,12 +94,22 @@ async def show(
             document_id=str(call["variant_id"]),
             call_id=str(call_id),
         )
+        answers = fetch_all(
+            connection,
+            queries.page_calls.what_the_tool_said,
+            tool=run_tool.tool,
+            tool_version=run_tool.tool_version,
+            sampling_recipe_id=run_tool.sampling_recipe_id,
+            document_id=str(call["variant_id"]),
+            call_id=str(call_id),
+        )
         recipe_ids = [run_tool.sampling_recipe_id, run_tool.execution_recipe_id, run_tool.scoring_recipe_id]
         values = {
             "run": run,
             "view": "call",
             "tool": run_tool,
             "call": call,
+            "message": answers[0].message if answers else "",
             "calls": calls,
             "document": document,
             "pieces": pieces(document.text, first, calls),

@@ -54,7 +54,7 @@ def _groups(files: Sequence[Row[Any]]) -> Iterator[list[Row[Any]]]:
 
 
 def merge(settings: Settings) -> int:
-    """Merge the small files; returns how many there are less. May be killed and called again.
+    """Merge the small files; returns by how many their number fell. May be killed and called again.
 
     Raises:
         HistoryError: a file is not in the bucket as it was written; the files before it are merged.
