@@ -218,14 +218,14 @@ select recipe_id
 from recipes
 where recipe_id = any(cast(:recipe_ids as text[]))
   and dropped_at is not null
-  and to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage || '_' || recipe_id)) is null
+  and partition_of(cast(:table_of_stage as jsonb) ->> stage, recipe_id) is null
 
 -- name: detached
 -- Tables of these recipes that are partitions no more.
 select parent as relation, recipe_id
 from unnest(cast(:tables as text[])) parent
 cross join unnest(cast(:recipe_ids as text[])) recipe_id
-join pg_class partition on partition.oid = to_regclass(quote_ident(parent || '_' || recipe_id))
+join pg_class partition on partition.oid = partition_of(parent, recipe_id)
 where not partition.relispartition
 order by 1, 2
 

@@ -36,7 +36,7 @@ from members_to_do(:members) member
 join stage_ledger done on done.recipe_id = :recipe_id and done.document_id = member.variant_id and done.stage = :stage
 where done.rows_written > 0
   -- The ledger of rows that retention dropped stays.
-  and to_regclass(quote_ident(cast(:table as text) || '_' || cast(:recipe_id as text))) is not null
+  and partition_of(:table, :recipe_id) is not null
   and not exists (
       select from history_documents written
       where written.recipe_id = :recipe_id and written.document_id = member.variant_id
@@ -314,7 +314,7 @@ cross join stages_of(rt) stage
 join recipes recipe using (recipe_id)
 where recipe.dropped_at >= run.finished_at
   and stage.stage in ('sample', 'score', 'placebo')
-  and (to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) is null
+  and (partition_of(cast(:table_of_stage as jsonb) ->> stage.stage, stage.recipe_id) is null
        or exists (
            select
            from history_documents only_copy

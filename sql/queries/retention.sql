@@ -132,7 +132,7 @@ from (
            array(
                select partition
                from unnest(cast(:tables as text[])) parent
-               cross join to_regclass(quote_ident(parent || '_' || stage.recipe_id)) partition
+               cross join partition_of(parent, stage.recipe_id) partition
                where partition is not null) as partitions
     from run_tools rt
     cross join stages_of(rt) stage
@@ -155,7 +155,7 @@ select used.stage, used.tool, used.recipe_id,
        pg_total_relation_size(used.partition) as bytes
 from (
     select distinct stage.stage, rt.tool, stage.recipe_id,
-           to_regclass(quote_ident(cast(:table_of_stage as jsonb) ->> stage.stage || '_' || stage.recipe_id)) as partition
+           partition_of(cast(:table_of_stage as jsonb) ->> stage.stage, stage.recipe_id) as partition
     from run_tools rt
     cross join stages_of(rt) stage
     where stage.recipe_id = coalesce(cast(:recipe_id as text), stage.recipe_id)

@@ -31,13 +31,13 @@ select name, sha256 from schema_files order by name
 -- A row if the partition is there and attached.
 select 1
 from pg_inherits
-where inhrelid = to_regclass(quote_ident(cast(:partition as text)))
+where inhrelid = partition_of(:table, :recipe_id)
 
 -- name: partition_detached
--- A row if a table of this name exists that is no partition.
+-- A row if the table of the partition exists and is detached.
 select 1
 from pg_class
-where oid = to_regclass(quote_ident(cast(:partition as text))) and relkind = 'r' and not relispartition
+where oid = partition_of(:table, :recipe_id) and not relispartition
 
 -- name: grown_tables
 -- The tables and partitions of :tables that have grown by more than a tenth since their statistics were made, and their parents. Autovacuum
@@ -56,12 +56,14 @@ grown as (
     where relation.relkind = 'r'
       and pg_stat_get_mod_since_analyze(relation.oid) > 1000 + greatest(relation.reltuples, 0) / 10
 )
-select distinct cast(oid::regclass as text) as relation, oid = parent_id as is_parent
+select distinct space.nspname as schema, relation.relname as relation, analysed.oid = analysed.parent_id as is_parent
 from (
     select parent_id, oid from grown
     union all
     select parent_id, parent_id from grown
 ) analysed
+join pg_class relation on relation.oid = analysed.oid
+join pg_namespace space on space.oid = relation.relnamespace
 order by is_parent, relation
 
 -- name: create_files

@@ -101,9 +101,7 @@ class Corpus(AnnotatedRun):
 
     def everything(self) -> dict[str, list[str]]:
         """Every row of every table, as text."""
-        tables = (
-            "select c.relname from pg_class c where relnamespace = 'public'::regnamespace and relkind = 'r'"
-        )
+        tables = "select tablename from pg_tables where schemaname = 'public'"
         found = {
             name: self.rows(f'select t::text from "{name}" t order by 1') for [name] in self.rows(tables)
         }

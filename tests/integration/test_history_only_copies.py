@@ -393,7 +393,9 @@ def test_an_audit_misses_no_row_of_which_a_part_was_made_again(
 
 
 def detach(settings: Settings, table: str, stage: str) -> None:
-    run_sql(settings, f"alter table {table} detach partition {table}_{recipe_id(stage, 'Calculator')}")
+    run_sql(
+        settings, f"alter table {table} detach partition partitions.{table}_{recipe_id(stage, 'Calculator')}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -131,19 +131,21 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
 ) -> None:
     real = partitions.lock_partition
 
-    def a_run_starts(connection: Any, table: str, recipe: str) -> str:
+    def a_run_starts(connection: Any, table: str, recipe: str) -> None:
         if table == "call_losses":
             nights.change(
                 "update annotation_runs set state = 'running', finished_at = null where run_id = 'old'"
             )
-        return real(connection, table, recipe)
+        real(connection, table, recipe)
 
     monkeypatch.setattr(partitions, "lock_partition", a_run_starts)
     dropped = drop_unused(nights.settings, Uses()).recipes
     assert ("score", recipe_id("score", "Calculator")) not in [
         (recipe.stage, recipe.recipe_id) for recipe in dropped
     ]
-    assert nights.rows(f"select count(*) from call_losses_{recipe_id('score', 'Calculator')}") == [(1,)]
+    assert nights.rows(f"select count(*) from partitions.call_losses_{recipe_id('score', 'Calculator')}") == [
+        (1,)
+    ]
 
 
 def test_the_command_drops_only_with_yes(nights: Nights) -> None:

@@ -39,9 +39,9 @@ def test_runs_take_the_partitions_of_their_tools_in_one_order(
     locked: list[str] = []
     lock_partition = partitions.lock_partition
 
-    def noted(connection: Connection, table: str, recipe: str) -> str:
+    def noted(connection: Connection, table: str, recipe: str) -> None:
         locked.append(f"{table} {recipe}")
-        return lock_partition(connection, table, recipe)
+        lock_partition(connection, table, recipe)
 
     monkeypatch.setattr(partitions, "lock_partition", noted)
     orders = []
@@ -101,11 +101,11 @@ def test_a_run_takes_no_pool_that_retention_drops_while_the_run_starts(
 ) -> None:
     lock_partition = partitions.lock_partition
 
-    def drop_then_lock(connection: Connection, table: str, recipe: str) -> str:
+    def drop_then_lock(connection: Connection, table: str, recipe: str) -> None:
         monkeypatch.setattr(partitions, "lock_partition", lock_partition)
         with database.transaction(database.connect(settings)) as retention:
             database.execute(retention, queries.retention.drop_rows, recipe_id=POOL)
-        return lock_partition(connection, table, recipe)
+        lock_partition(connection, table, recipe)
 
     monkeypatch.setattr(partitions, "lock_partition", drop_then_lock)
     assert pools(settings, run) == (None, None)

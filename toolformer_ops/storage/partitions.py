@@ -1,7 +1,8 @@
 """Partitions: each recipe's rows of a stage are a table by themselves, which retention drops whole.
 
-A partition is named by its table and the recipe's id. Makes, locks and drops partitions, and makes the
-statistics of what the stages write. Owns no table.
+A partition is named by its table and the recipe's id, and is in the schema `partitions`, so that who lists
+the tables does not see it. Makes, locks and drops partitions, and makes the statistics of what the stages
+write. Owns no table.
 """
 
 import itertools
@@ -35,6 +36,8 @@ PARTITIONED_TABLES = tuple(dict.fromkeys(itertools.chain.from_iterable(TABLES_OF
 GROWING_TABLES = (*PARTITIONED_TABLES, "call_results")
 """What the stages write into."""
 
+SCHEMA = "partitions"
+"""The schema of the partitions, as migration 0089 and the function `partition_of` name it."""
 _ATTACH = "alter table {table} attach partition {partition} for values in ({recipe_id})"
 _RECIPE_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -62,8 +65,8 @@ def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
 
     No other transaction makes or drops it until the end of this one.
     """
-    partition = lock_partition(connection, table, recipe_id)
-    return bool(fetch_all(connection, queries.schema.partition_exists, partition=partition))
+    lock_partition(connection, table, recipe_id)
+    return bool(fetch_all(connection, queries.schema.partition_exists, table=table, recipe_id=recipe_id))
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
@@ -94,8 +97,8 @@ def attach_detached(connection: Connection, table: str, recipe_id: str) -> None:
 
     What was forgotten meanwhile goes: the rows of documents that are there no more.
     """
-    partition = lock_partition(connection, table, recipe_id)
-    if fetch_all(connection, queries.schema.partition_detached, partition=partition):
+    lock_partition(connection, table, recipe_id)
+    if fetch_all(connection, queries.schema.partition_detached, table=table, recipe_id=recipe_id):
         forgets = (
             "delete from {partition} where not exists "
             "(select from documents where documents.document_id = {partition}.document_id)"
@@ -108,7 +111,7 @@ def _execute(connection: Connection, statements: Sequence[str], table: str, reci
     partition = f"{table}_{recipe_id}"
     names = {
         "table": sql.Identifier(table),
-        "partition": sql.Identifier(partition),
+        "partition": sql.Identifier(SCHEMA, partition),
         "key": sql.SQL(", ").join(map(sql.Identifier, TABLE_KEYS[table])),
         "recipe_id": sql.Literal(recipe_id),
     }
@@ -116,26 +119,20 @@ def _execute(connection: Connection, statements: Sequence[str], table: str, reci
         execute_composed(connection, f"partition {partition}", sql.SQL(statement).format(**names))
 
 
-def lock_partition(connection: Connection, table: str, recipe_id: str) -> str:
-    """Wait until no other transaction makes or drops this partition, which need not be there.
-
-    Returns its name.
-    """
+def lock_partition(connection: Connection, table: str, recipe_id: str) -> None:
+    """Wait until no other transaction makes or drops this partition, which need not be there."""
     if table not in PARTITIONED_TABLES or not _RECIPE_ID.fullmatch(recipe_id):
         raise DatabaseError(
             f"expected one of {', '.join(PARTITIONED_TABLES)} and a recipe id of 16 hex digits, found "
             f"{table}, {recipe_id!r}."
         )
-    partition = f"{table}_{recipe_id}"
-    execute(connection, queries.locks.name, name=f"partition {partition}")
-    return partition
+    execute(connection, queries.locks.name, name=f"partition {table}_{recipe_id}")
 
 
 def drop_partition(connection: Connection, table: str, recipe_id: str) -> None:
     """Drop the partition of a recipe with all of its rows; no partition is no error."""
-    partition = lock_partition(connection, table, recipe_id)
-    drop = sql.SQL("drop table if exists {}").format(sql.Identifier(partition))
-    execute_composed(connection, f"partition {partition}", drop)
+    lock_partition(connection, table, recipe_id)
+    _execute(connection, ["drop table if exists {partition}"], table, recipe_id)
 
 
 def analyze_grown(engine: Engine) -> list[str]:
@@ -150,8 +147,9 @@ def analyze_grown(engine: Engine) -> list[str]:
             with transaction(engine) as connection, raw_cursor(connection) as cursor:
                 # Before Postgres 18 a partitioned parent is analysed with its partitions.
                 only = "only " if row.is_parent and cursor.connection.server_version >= 180_000 else ""
+                name = sql.Identifier(row.schema, row.relation)
                 cursor.execute("set local lock_timeout = '1s'")
-                cursor.execute(sql.SQL("analyze " + only + "{}").format(sql.Identifier(row.relation)))
+                cursor.execute(sql.SQL("analyze " + only + "{}").format(name))
         except LockNotAvailable:
             continue
         analysed.append(row.relation)
