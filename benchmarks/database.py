@@ -54,8 +54,9 @@ from toolformer_ops.stages import (
     sampling,
     scoring,
 )
-from toolformer_ops.storage import database, history, history_queries, partitions, schema
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.history import history, history_queries
+from toolformer_ops.storage.machine.shared_files import replace_file
+from toolformer_ops.storage.postgres import database, partitions, schema
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 logger = logging.getLogger("benchmarks.database")

@@ -29,7 +29,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_NO_RESULT
 from toolformer_ops.local import postgres
 from toolformer_ops.stages import ingestion, release, run_setup
-from toolformer_ops.storage import database, partitions, schema
+from toolformer_ops.storage.postgres import database, partitions, schema
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 TOLERANCE = 1.5

@@ -19,10 +19,10 @@ from toolformer_ops.records import (
 )
 from toolformer_ops.runs import models
 from toolformer_ops.stages import release
-from toolformer_ops.storage import history, history_queries
-from toolformer_ops.storage.file_hashes import file_sha256
-from toolformer_ops.storage.objects import ListedFile
-from toolformer_ops.storage.publication import Manifest
+from toolformer_ops.storage.history import history, history_queries
+from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.objects.publication import Manifest
+from toolformer_ops.storage.objects.s3 import ListedFile
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 

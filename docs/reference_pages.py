@@ -113,7 +113,7 @@ def sql_examples() -> str:
 
 def data_model(connection: "Connection") -> str:
     """Every table and view of a migrated database, with the types, keys and comments of its columns."""
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     columns = {
         name: list(rows)
@@ -250,7 +250,7 @@ def main() -> None:
         # 2. The tables, from a new database.
         from tests.servers import PASSWORDS, start_postgres
         from toolformer_ops.local import postgres
-        from toolformer_ops.storage import database, schema
+        from toolformer_ops.storage.postgres import database, schema
 
         (folder / "postgres").mkdir()
         with start_postgres(folder / "postgres") as server:

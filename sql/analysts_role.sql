@@ -1,5 +1,5 @@
 -- The role and the schema of analysts: toolformer_analyst reads all, makes tables and views in the schema analysts and temporary tables
--- anywhere, and writes nothing of the factory. Views there on ours are made again by migrations (storage/dependent_views.py). Runs at
+-- anywhere, and writes nothing of the factory. Views there on ours are made again by migrations (storage/postgres/dependent_views.py). Runs at
 -- every migration, behind reader_role.sql, which lets the role read.
 -- NOLOGIN if it is made here; `make up` gives it a password, elsewhere: alter role toolformer_analyst login password '...'.
 do $$

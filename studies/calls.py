@@ -45,7 +45,7 @@ def annotate(
 ) -> list[Record]:
     """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
     from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-    from toolformer_ops.on_a_file.annotator import Annotator, Models
+    from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models
 
     load = functools.cache(lambda: load_to_score(settings, choices.model))
     annotator = Annotator(settings=settings, tool=tool, choices=choices, models=Models(load))
@@ -78,7 +78,7 @@ def inform(
                   the vocabulary has a token across the border
     """
     from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
-    from toolformer_ops.on_a_file.annotator import judged_call_of
+    from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
     from toolformer_ops.runs.placebo_pools import Pool
 
     every = [judged_call_of(call) for record in annotated for call in record["calls"]]

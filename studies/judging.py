@@ -23,7 +23,7 @@ from studies.calls import CALLS, Record
 from studies.plan import PLAN, StudyPlan
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.run_page.judgements import VERDICTS
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
 JUDGED_ARMS = ("paper", "tau_0.25", "foretold", "lacy", "any_call")

@@ -28,7 +28,7 @@ from toolformer_ops.call_syntax import ARROW, CALL_START
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.records import SampledContinuation
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.records import Document
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.base import Tool, ToolOutput, run_tool
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.written_numbers import read_as_in

@@ -25,8 +25,8 @@ from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train
 from studies.wikipedia import write_searched_records
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.local_paths import refusal
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.corpora.local_paths import refusal
+from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)

@@ -73,7 +73,7 @@ def train(
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
     from toolformer_ops.language_model.models.identity import split_revision
-    from toolformer_ops.storage.file_hashes import file_sha256
+    from toolformer_ops.storage.machine.file_hashes import file_sha256
 
     release = folder / f"release-{arm}"
     release.mkdir(exist_ok=True)

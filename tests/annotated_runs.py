@@ -16,7 +16,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
 from toolformer_ops.stages.release import release_of_run
-from toolformer_ops.storage import database, partitions, queries
+from toolformer_ops.storage.postgres import database, partitions, queries
 
 RECIPE_COLUMNS = {
     "filter": "filter_recipe_id",

@@ -186,7 +186,9 @@ def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
 @pytest.fixture
 def engine(postgres_dsn: str) -> Any:
     """A fresh migrated database, as its owner."""
-    from toolformer_ops.storage import database  # tests that need no database do not load its libraries
+    from toolformer_ops.storage.postgres import (
+        database,  # tests that need no database do not load its libraries
+    )
 
     return database.connect_dsn(postgres_dsn, database.DSN_SETTING)
 

@@ -23,7 +23,7 @@ from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.training_log import ProgressLines
-from toolformer_ops.storage.publication import Manifest, ObjectStore
+from toolformer_ops.storage.objects.publication import Manifest, ObjectStore
 
 CHECKPOINT_STEPS = 4
 METHOD_VARIABLE = "KILLED_METHOD"

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 
 def engine_of(settings: Settings) -> Engine:

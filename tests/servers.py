@@ -34,7 +34,7 @@ from toolformer_ops.local.object_store import (
 )
 from toolformer_ops.local.ports import LOOPBACK, USUAL_PORTS, choose_ports
 from toolformer_ops.local.postgres import SUPERUSER, Cluster, PostgresAddress, is_ready, prepare_cluster
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 Started = TypeVar("Started")
 
@@ -191,10 +191,10 @@ def settings_of(dsn: str, **others: Any) -> Settings:
 
 def make_template(address: PostgresAddress, name: str) -> None:
     """Make a database with every migration and view applied, to be copied and never written; the roles are there."""
-    from toolformer_ops.storage import (
+    from toolformer_ops.storage.postgres import (  # tests that need no database do not load its libraries
         database,
         schema,
-    )  # tests that need no database do not load its libraries
+    )
 
     postgres.ensure_database(address, name, postgres.OWNER)
     postgres.allow_people(address, name)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from tests.annotated_runs import STAGES, register_pool, register_run, register_tool
 from toolformer_ops.records import content_uuid, document_id_of
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 URI = "s3://toolformer/corpora/nights"
 CORPUS_ID = hashlib.sha256(URI.encode()).hexdigest()[:16]

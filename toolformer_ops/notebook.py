@@ -18,18 +18,18 @@ from sqlalchemy import text as sql_text
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError, lacking_package
-from toolformer_ops.on_a_file import calls_page
-from toolformer_ops.on_a_file.annotation import Annotation, Documents
-from toolformer_ops.on_a_file.annotation_progress import shown
-from toolformer_ops.on_a_file.annotator import choices_of, distinct_documents
-from toolformer_ops.on_a_file.explanation import call_in_text, explain_call
-from toolformer_ops.on_a_file.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
+from toolformer_ops.on_a_file.annotate.annotation_progress import shown
+from toolformer_ops.on_a_file.annotate.annotator import choices_of, distinct_documents
+from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.look import calls_page
+from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
 from toolformer_ops.records import Document
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.shown_text import beside_threshold
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_records import read_record
-from toolformer_ops.storage.record_rules import Rejection
+from toolformer_ops.storage.corpora.record_rules import Rejection
+from toolformer_ops.storage.corpora.records import read_record
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import typed_tools
 
 Parameters = ParamSpec("Parameters")

@@ -11,7 +11,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.release.format import DATA
 from toolformer_ops.release.hub import Described, download
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 TEXTS = (
     "We had 520 shirts and sold 187, so 333 are left.",

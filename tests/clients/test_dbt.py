@@ -16,7 +16,7 @@ from tests.run_sql import run_sql
 from tests.servers import RunningPostgres
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local import postgres
-from toolformer_ops.storage import schema
+from toolformer_ops.storage.postgres import schema
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.clients.conftest import TEXTS, Released
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 VIEWS = (
     "annotation_progress",

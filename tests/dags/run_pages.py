@@ -24,7 +24,7 @@ from tests.run_sql import run_sql
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.run_page import rights
 from toolformer_ops.run_page.app import create_app
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 ROWS = REPOSITORY / "tests" / "integration" / "data" / "small_annotation.sql"
 OF_R1 = "dag_id=annotate_corpus&run_id=r1"

@@ -196,7 +196,7 @@ def test_a_checked_release_is_an_event_of_its_corpus(local_dags: dict[str, DAG])
 
 def test_a_new_index_names_its_address(local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "toolformer_ops.storage.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest"
+        "toolformer_ops.storage.objects.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest"
     )
     [build] = local_dags["build_wiki_index"].tasks
     event = SimpleNamespace(extra={})

@@ -15,7 +15,7 @@ from toolformer_ops.airflow_tasks import approval
 from toolformer_ops.airflow_tasks.approval import AskForApproval
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 RUN = "manual__1"
 HOSTILE = "The shop had 520 `shirts` | <img src=x> {{ var.value.password }} and sold 187 of them, so it has 333 left."

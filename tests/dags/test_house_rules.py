@@ -32,7 +32,7 @@ HEAVY = (
     "pandas",
     "pyarrow",
     "kubernetes",
-    "toolformer_ops.on_a_file.checking",
+    "toolformer_ops.on_a_file.look.checking",
 )
 POOLS_FILE = REPOSITORY / "toolformer_ops" / "airflow_tasks" / "pools.json"
 

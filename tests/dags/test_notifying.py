@@ -27,7 +27,7 @@ from toolformer_ops.airflow_tasks.nights.notifying import Message, SendNotificat
 from toolformer_ops.airflow_tasks.run_notes import NOTE_CHARACTERS, set_note, shortened
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import AirflowError
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 SECRET = "T000-B000-hush"
 NOTIFY = '[notify]\nwebhooks = ["chat"]\n'

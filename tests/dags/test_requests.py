@@ -16,9 +16,9 @@ from toolformer_ops.airflow_tasks import first_look
 from toolformer_ops.airflow_tasks import requests as checks
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import note_why_not_started
-from toolformer_ops.on_a_file import checking
+from toolformer_ops.on_a_file.look import checking
 from toolformer_ops.runs import requests
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 FIRST_TASKS = {
     "annotate_corpus": "ingest",

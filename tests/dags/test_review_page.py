@@ -19,8 +19,8 @@ from tests.run_sql import run_sql
 from toolformer_ops.cli.publishing import app as publishing
 from toolformer_ops.config import Settings
 from toolformer_ops.run_page.judgements import agreements, judgements_of, results
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 __all__ = ["allowed", "rows"]  # fixtures
 

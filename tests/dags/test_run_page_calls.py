@@ -32,7 +32,7 @@ from toolformer_ops.run_page.shown_runs import load_run
 from toolformer_ops.run_page.thresholds import PLACES_A_NAT, load_counts
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 __all__ = ["allowed"]  # a fixture
 

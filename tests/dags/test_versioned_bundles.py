@@ -22,7 +22,7 @@ from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs import run_tools
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 Bundles = Callable[..., VersionedBundle]

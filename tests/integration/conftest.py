@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from tests.fake_language_model import UseModel, loaded_by_stages
 from tests.written_nights import Nights
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 
 @pytest.fixture

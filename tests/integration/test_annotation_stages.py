@@ -53,8 +53,8 @@ from toolformer_ops.stages.sampling import (
     sample_stage,
 )
 from toolformer_ops.stages.scoring import ScoreWork, score_stage
-from toolformer_ops.storage import database
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
 from toolformer_ops.tools.registry import get_tool
 

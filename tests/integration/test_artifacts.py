@@ -19,8 +19,9 @@ from toolformer_ops.errors import (
     InfrastructureError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage import artifacts, file_hashes, publication
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.machine import file_hashes
+from toolformer_ops.storage.objects import artifacts, publication
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 FILES = {
     "config.json": b"{}",

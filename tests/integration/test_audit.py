@@ -54,9 +54,10 @@ from toolformer_ops.stages.placebo import placebo_stage
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import artifacts, database, queries
-from toolformer_ops.storage.forgetting import forget, withdraw
-from toolformer_ops.storage.publication import Manifest, ObjectStore
+from toolformer_ops.storage.history.forgetting import forget, withdraw
+from toolformer_ops.storage.objects import artifacts
+from toolformer_ops.storage.objects.publication import Manifest, ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 TOOLS = ("Calculator", "Calendar")
 RUN = "night"

@@ -13,8 +13,8 @@ import zstandard
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, CorruptObjectError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.stages.index_building import build_index
-from toolformer_ops.storage import artifacts
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects import artifacts
+from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.question_answering import TOOL as QA
 from toolformer_ops.tools.retrieval import bm25_index, index_build

@@ -26,9 +26,9 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
-from toolformer_ops.storage import database
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 AGED = "It was Friday today. Ada was born in 1987 and so she has lived a total of 33 years by now."
 DATED = "It was Friday today. There were 2 cats and 4 dogs, a total of 6 animals, in the house of Ada."

@@ -16,7 +16,7 @@ from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.errors import UsageError
 from toolformer_ops.local import postgres
 from toolformer_ops.runs.changes import REASONS, ChangedCall, ReleaseChanges, changed_calls, find_changes
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 CALCULATOR = Tool("Calculator")
 CALENDAR = Tool("Calendar", reads_record=True)

@@ -17,7 +17,7 @@ from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.conversations import CONTINUE, FORMS
 from toolformer_ops.release.format import write_texts
 from toolformer_ops.release.opened_release import address_of_release
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 # A template of the kind that tools-capable models bring: tools in the system turn, calls as JSON, results in
 # a turn of their own.

@@ -30,8 +30,8 @@ from toolformer_ops.release.format import ReleasedText, read_release, write_text
 from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 TEXT = "Out of 1400 people, 400 passed, that is 29 %."
 TOOL = "Calculator"

@@ -14,7 +14,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.finetuning.checkpoints import Checkpoints, Snapshots
 from toolformer_ops.finetuning.recipe import TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
-from toolformer_ops.storage.publication import MANIFEST, ObjectStore
+from toolformer_ops.storage.objects.publication import MANIFEST, ObjectStore
 
 
 def steps_on_s3(store: ObjectStore) -> list[int]:

@@ -29,7 +29,7 @@ from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 TEXTS = 24
 ROWS = {

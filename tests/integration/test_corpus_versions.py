@@ -22,11 +22,13 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.stages import ingestion
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
-from toolformer_ops.storage import corpus_files, corpus_reading, corpus_records
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, normal_uri
-from toolformer_ops.storage.corpus_reading import Reading
-from toolformer_ops.storage.corpus_records import read_record
-from toolformer_ops.storage.forgetting import forget
+from toolformer_ops.storage.corpora import files as corpus_files
+from toolformer_ops.storage.corpora import reading as corpus_reading
+from toolformer_ops.storage.corpora import records as corpus_records
+from toolformer_ops.storage.corpora.addresses import corpus_id_of, normal_uri
+from toolformer_ops.storage.corpora.reading import Reading
+from toolformer_ops.storage.corpora.records import read_record
+from toolformer_ops.storage.history.forgetting import forget
 
 Line = dict[str, Any] | None
 """A record, or a line that is no JSON."""

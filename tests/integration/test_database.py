@@ -31,9 +31,10 @@ from toolformer_ops.errors import ConfigurationError, DatabaseError, DatabaseUnr
 from toolformer_ops.local import postgres
 from toolformer_ops.runs import self_check
 from toolformer_ops.runs.self_check import Finding, findings
-from toolformer_ops.storage import artifacts, database, partitions, queries, schema
-from toolformer_ops.storage.copy_format import copy_text
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects import artifacts
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, partitions, queries, schema
+from toolformer_ops.storage.postgres.copy_format import copy_text
 
 RECIPE = "0123456789abcdef"
 DOCUMENT_COLUMNS = ("document_id", "text", "url", "document_date", "title", "escaped_characters")

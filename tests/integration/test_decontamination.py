@@ -17,7 +17,7 @@ from toolformer_ops.release.refusals import Refusals
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.release import compared_with_evaluation_data, release_of_run, release_prefix
 from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 QUESTION = "Ann had 1400 apples, of which 400 were red. She sold all red ones at 29 cents each. How much did she get?"
 PLAIN = "Out of 1400 people, 400 passed, that is 29 %."

@@ -13,7 +13,7 @@ from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, read_progress
 from toolformer_ops.local.demo.report import best_call, print_next_query, print_report
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 SETTINGS = Settings(
     _env_file=None, airflow_url="http://airflow", airflow_username="admin", state_dir=Path("/state")

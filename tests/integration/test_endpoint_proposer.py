@@ -31,13 +31,13 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.local.ports import choose_ports
-from toolformer_ops.on_a_file.annotation import annotate_file
+from toolformer_ops.on_a_file.annotate.annotation import annotate_file
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import get_tool
 
 TOOL = "Calculator"

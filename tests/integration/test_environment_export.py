@@ -18,7 +18,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.release.conversations import CONTINUE
 from toolformer_ops.release.environment_export import FILES, export_environment
 from toolformer_ops.stages.release import release_prefix
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 SHOP = "It was Friday, so the shop sold 12 * 7 = 84 pens."

@@ -32,7 +32,7 @@ from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.tools.calendar import DAYS
 
 ROWS = {

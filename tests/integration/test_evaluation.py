@@ -28,8 +28,8 @@ from toolformer_ops.evaluation.records import CALENDAR_DATE, VARIANTS, Evaluated
 from toolformer_ops.evaluation.session import Outcome, load_suites
 from toolformer_ops.evaluation.store import read_inputs, scores_of_run, write_inputs, write_scores
 from toolformer_ops.stages.evaluation import evaluate_stage
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 RUN = "run-1"
 MODELS = """

@@ -14,8 +14,8 @@ from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFound
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.stages.evaluation import evaluate_stage
 from toolformer_ops.stages.evaluation_report import fetch_report, gather, report_evaluation
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 __all__ = ["data", "models"]  # fixtures
 

@@ -17,7 +17,7 @@ from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages.finetuning import finetune, model_prefix, publish
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 
 @pytest.fixture

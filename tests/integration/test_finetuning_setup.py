@@ -12,7 +12,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
-from toolformer_ops.storage.forgetting import forget
+from toolformer_ops.storage.history.forgetting import forget
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from toolformer_ops.runs.run_tools import (
     load_run_tool,
     members_beyond_finished,
 )
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
 STAGES = {"filter": "", "sample": "filter", "execute": "sample", "score": "execute"}

@@ -15,10 +15,11 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.stages.release import release_prefix
-from toolformer_ops.storage import database, forgetting, queries
-from toolformer_ops.storage.forgetting import forget, withdraw
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.history import forgetting
+from toolformer_ops.storage.history.forgetting import forget, withdraw
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 SECRET = "Ms Secret of Elm Street earned 400 of 1400 crowns, that is 29 %, says the clerk."
 OTHER = "Out of 1400 people, 400 passed, that is 29 % of them all."

@@ -20,9 +20,10 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_finetuning, start_run
-from toolformer_ops.storage import database, forgetting, queries
-from toolformer_ops.storage.corpus_reading import READING_VERSION, Reading
-from toolformer_ops.storage.forgetting import forget
+from toolformer_ops.storage.corpora.reading import READING_VERSION, Reading
+from toolformer_ops.storage.history import forgetting
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.postgres import database, queries
 
 SECRET = Document.of("Ms Secret earned 2 crowns and 3 crowns, a total of 5 crowns.").document_id
 OTHER = Document.of("2 cats and 3 dogs, a total of 5 animals.").document_id

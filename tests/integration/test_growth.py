@@ -11,7 +11,7 @@ from benchmarks.growth import Growth, Question
 from benchmarks.report import table
 from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.local import postgres
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 SMALL, LARGE = 1_000, 4_000
 

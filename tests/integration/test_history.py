@@ -40,19 +40,9 @@ from toolformer_ops.errors import (
 from toolformer_ops.local import postgres
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import (
-    database,
-    history,
-    history_merging,
-    history_queries,
-    partitions,
-    queries,
-    retention,
-    schema,
-    sessions,
-)
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.history_files import (
+from toolformer_ops.storage.history import history, history_queries, retention
+from toolformer_ops.storage.history import merging as history_merging
+from toolformer_ops.storage.history.files import (
     MANIFEST_KEY,
     TABLES,
     HistoryFile,
@@ -61,8 +51,10 @@ from toolformer_ops.storage.history_files import (
     manifest_bytes,
     read_manifest,
 )
-from toolformer_ops.storage.history_queries import UnknownNameError, ask
-from toolformer_ops.storage.objects import Objects
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.history.history_queries import UnknownNameError, ask
+from toolformer_ops.storage.objects.s3 import Objects
+from toolformer_ops.storage.postgres import database, partitions, queries, schema, sessions
 
 VIEWS = (
     "scored_calls",

@@ -32,18 +32,19 @@ from toolformer_ops.__main__ import app
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import HistoryError
-from toolformer_ops.storage import database, history, history_queries, partitions, retention
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.history_files import (
+from toolformer_ops.storage.history import history, history_queries, retention
+from toolformer_ops.storage.history.files import (
     MANIFEST_KEY,
     HistoryFile,
     key_of,
     manifest_bytes,
     read_manifest,
 )
-from toolformer_ops.storage.history_queries import ask
-from toolformer_ops.storage.history_registering import register
-from toolformer_ops.storage.objects import Objects
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.history.history_queries import ask
+from toolformer_ops.storage.history.registering import register
+from toolformer_ops.storage.objects.s3 import Objects
+from toolformer_ops.storage.postgres import database, partitions
 
 
 @pytest.fixture
@@ -166,7 +167,7 @@ def test_a_question_that_meets_a_write_reads_the_new_manifest(
     [tools] = [file for file in listed if file.table_name == "run_tools"]
     earlier = dataclasses.replace(tools, sha256="0" * 64, file_key=key_of("run_tools", "catalog", "0" * 64))
     manifests = [[earlier], listed, listed]
-    monkeypatch.setattr("toolformer_ops.storage.history_files.read_manifest", lambda _: manifests.pop(0))
+    monkeypatch.setattr("toolformer_ops.storage.history.files.read_manifest", lambda _: manifests.pop(0))
     assert ask(settings, "select tool from run_tools").rows == [("Calculator",)]
 
 

@@ -21,7 +21,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, InfrastructureError, ToolformerError, UsageError
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.hub import MANIFEST_ON_HUB, Described, download, published, push
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 REPO = "a-team/sums"
 

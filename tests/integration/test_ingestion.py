@@ -22,12 +22,13 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
-from toolformer_ops.storage import corpus_reading, database
-from toolformer_ops.storage.corpus_reading import REFUSED_ROWS, Reading
-from toolformer_ops.storage.corpus_records import read_records
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora import reading as corpus_reading
+from toolformer_ops.storage.corpora.reading import REFUSED_ROWS, Reading
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.records import read_records
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from toolformer_ops.local.lifecycle import delete_state, down, status, up
 from toolformer_ops.local.ports import choose_ports, is_free, recalled_ports
 from toolformer_ops.local.postgres import PAGE, READER, cluster_of
 from toolformer_ops.local.state_folder import StatePaths, load_or_make_secrets
-from toolformer_ops.storage import schema
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import schema
 
 WITHOUT_AIRFLOW = ("postgres", "object_store")
 

@@ -12,8 +12,8 @@ from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.run_page.calls import candidates
-from toolformer_ops.storage import database, partitions, queries, schema
-from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.postgres import database, partitions, queries, schema
+from toolformer_ops.storage.postgres.queries import Statement
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 SESSIONS = 20

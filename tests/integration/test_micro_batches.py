@@ -25,10 +25,10 @@ from toolformer_ops.runs.micro_batches import MicroBatch, work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
 from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
-from toolformer_ops.storage import database, partitions, queries
-from toolformer_ops.storage.database import TableRow
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.retention import Uses, drop_unused
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.history.retention import Uses, drop_unused
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import ToolOutput
 
 DOCUMENTS = 7

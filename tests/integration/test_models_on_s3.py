@@ -21,7 +21,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXT = "There were 2 cats and 3 dogs, a total of 5 animals."

@@ -12,11 +12,11 @@ from sqlalchemy import Engine
 from tests.run_sql import run_sql
 from tests.servers import settings_of
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.near_duplicates import near_duplicates, sketched_texts
+from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_texts
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.text_sketches import estimated_share, sketch_of
+from toolformer_ops.storage.corpora.text_sketches import estimated_share, sketch_of
+from toolformer_ops.storage.history.forgetting import forget
 
 SHARE = 0.8
 

@@ -18,8 +18,8 @@ from toolformer_ops import annotate, explain, open_run
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, UsageError
 from toolformer_ops.notebook import StoredRun
-from toolformer_ops.on_a_file import annotator
-from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress, shown
+from toolformer_ops.on_a_file.annotate import annotator
+from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress, shown
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}

@@ -18,7 +18,8 @@ from toolformer_ops.runs.numbers import store_numbers, what_to_count
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import load_run_tool
 from toolformer_ops.runs.tries import retry_failed
-from toolformer_ops.storage import database, forgetting, queries
+from toolformer_ops.storage.history import forgetting
+from toolformer_ops.storage.postgres import database, queries
 
 CALCULATOR = Tool("Calculator")
 TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))

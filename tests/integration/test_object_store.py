@@ -31,9 +31,9 @@ from toolformer_ops.errors import (
     WriteConflictError,
     exit_code,
 )
-from toolformer_ops.storage import objects
-from toolformer_ops.storage.objects import CONFLICT_TRIES, READ_TRIES
-from toolformer_ops.storage.publication import JOURNAL, Manifest, ObjectStore, PublishedFile
+from toolformer_ops.storage.objects import s3 as objects
+from toolformer_ops.storage.objects.publication import JOURNAL, Manifest, ObjectStore, PublishedFile
+from toolformer_ops.storage.objects.s3 import CONFLICT_TRIES, READ_TRIES
 
 DIGITS = b"0123456789" * 100
 FLIPPED = b"22 with a flipped byte, with the hash of the first"

@@ -4,7 +4,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.run_sql import run_sql
-from toolformer_ops.storage import database, history_queries, partitions, schema
+from toolformer_ops.storage.history import history_queries
+from toolformer_ops.storage.postgres import database, partitions, schema
 
 RECIPE = "0123456789abcdef"
 PARTITIONS = sorted(f"{table}_{RECIPE}" for table in partitions.PARTITIONED_TABLES)

@@ -38,9 +38,9 @@ from toolformer_ops.stages.release import CARD, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
-from toolformer_ops.storage import database
-from toolformer_ops.storage.forgetting import forget
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 
 def placebos(settings: Settings, condition: str = "true") -> list[Any]:

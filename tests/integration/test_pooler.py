@@ -14,7 +14,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.local import postgres
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="needs pgbouncer")

@@ -21,7 +21,7 @@ from toolformer_ops.release.conversations import CONTINUE, WRITE
 from toolformer_ops.release.preference_export import export_preferences
 from toolformer_ops.release.refusals import Refusals
 from toolformer_ops.stages.release import compared_with_evaluation_data, release_prefix
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 SHOP = "It was Friday, so the shop sold 12 * 7 = 84 pens."

@@ -17,8 +17,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
-from toolformer_ops.on_a_file.annotation import annotate_file
-from toolformer_ops.on_a_file.explanation import token_at
+from toolformer_ops.on_a_file.annotate.annotation import annotate_file
+from toolformer_ops.on_a_file.look.explanation import token_at
 from toolformer_ops.records import CallPosition, Document, Paragraph, PlacedCall
 from toolformer_ops.runs import models
 from toolformer_ops.runs.choices import RunChoices

@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.run_sql import run_sql
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 
 def _add_losses(engine: Engine, reason: str | None, *losses: float | None) -> None:

@@ -25,8 +25,8 @@ from toolformer_ops.records import Document
 from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.stages.release import release_of_run, release_prefix
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."

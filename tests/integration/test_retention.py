@@ -9,9 +9,9 @@ from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from toolformer_ops.__main__ import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage import database, partitions
-from toolformer_ops.storage.forgetting import withdraw
-from toolformer_ops.storage.retention import Unused, Uses, drop_unused, say_done_with, unused
+from toolformer_ops.storage.history.forgetting import withdraw
+from toolformer_ops.storage.history.retention import Unused, Uses, drop_unused, say_done_with, unused
+from toolformer_ops.storage.postgres import database, partitions
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 NOW = ["retention", "--older-than", "0"]

@@ -13,9 +13,9 @@ from toolformer_ops.__main__ import app
 from toolformer_ops.airflow_tasks.nights import retention as airflow_retention
 from toolformer_ops.airflow_tasks.nights.retention import clean_airflow
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.retention_policy import Policy, follow, outdated
+from toolformer_ops.storage.history.retention_policy import Policy, follow, outdated
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 TEXTS = tuple(f"Out of 1400 people, 400 passed, that is 29 % of night {night}." for night in range(3))
 OLD, NEW = "00000000000000aa", "00000000000000bb"

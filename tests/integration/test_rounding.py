@@ -12,7 +12,7 @@ from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.scoring import ROUNDING_NATS
 from toolformer_ops.runs import rounding
 from toolformer_ops.runs.models import load_scoring_model
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 
 def test_rounding_is_measured_once_for_every_process(

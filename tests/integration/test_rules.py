@@ -11,7 +11,7 @@ from toolformer_ops.annotation.placebo import PlaceboLoss, run_keeps
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
-from toolformer_ops.storage import database, partitions
+from toolformer_ops.storage.postgres import database, partitions
 
 RECIPE = "0123456789abcdef"
 

@@ -16,8 +16,8 @@ from toolformer_ops.errors import NoKeptCallError, ToolformerError, UsageError
 from toolformer_ops.local.demo import driver
 from toolformer_ops.local.demo.outcome import outcome_line
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
 

@@ -5,10 +5,16 @@ import pytest
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.estimation import KeptTexts, ProbedText, as_json, extrapolate, store_estimate
+from toolformer_ops.on_a_file.look.estimation import (
+    KeptTexts,
+    ProbedText,
+    as_json,
+    extrapolate,
+    store_estimate,
+)
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.registry import get_tool
 
 PROBED = [ProbedText(2, 2, 6, {"sample": 3.0, "execute": 9.0, "score": 0.6})]

@@ -18,7 +18,7 @@ from toolformer_ops.runs.owners import DagRun
 from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import close_run, finish_run, start_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 AT_TWO = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)
 OWNER = DagRun("annotate_corpus", AT_TWO)

@@ -18,13 +18,13 @@ from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, DatabaseLockedError, exit_code
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.storage import database, queries, sessions
-from toolformer_ops.storage.corpus_addresses import normal_uri
+from toolformer_ops.storage.corpora.addresses import normal_uri
+from toolformer_ops.storage.postgres import database, queries, sessions
 
 FROZEN = """
 import sys
 import time
-from toolformer_ops.storage import database, sessions
+from toolformer_ops.storage.postgres import database, sessions
 from sqlalchemy import text
 
 class SlowRows:  # which go on, a little at a time

@@ -11,7 +11,7 @@ from tests.documentation import PAGES, queries
 from tests.run_sql import run_sql
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.local.postgres import psql
-from toolformer_ops.storage import database, schema
+from toolformer_ops.storage.postgres import database, schema
 
 PATHS = {path.stem: path for path in sorted((database.SQL_DIR / "examples").glob("*.sql"))}
 ROWS = {

@@ -16,7 +16,7 @@ from toolformer_ops.runs.run_tools import RunTool, load_run_tool
 from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
-from toolformer_ops.storage import database, partitions, queries
+from toolformer_ops.storage.postgres import database, partitions, queries
 
 LOCK_IS_FREE = "select pg_try_advisory_xact_lock(hashtextextended('toolformer call results', 0)) as free"
 POOL = recipe_id("placebo", "Calculator")

@@ -23,7 +23,7 @@ from toolformer_ops.runs.summary import (
     documents_taken,
     summarise,
 )
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 TOOLS = (Tool("Calculator"), Tool("Calendar", reads_record=True))
 

@@ -30,7 +30,7 @@ from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.scoring import ScoreWork
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
 

@@ -5,7 +5,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.run_sql import run_sql
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 
 def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:

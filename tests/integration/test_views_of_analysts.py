@@ -15,7 +15,7 @@ from tests.run_sql import run_sql
 from tests.servers import RunningPostgres
 from toolformer_ops.errors import BlockedMigrationError
 from toolformer_ops.local import postgres
-from toolformer_ops.storage import database, queries, schema
+from toolformer_ops.storage.postgres import database, queries, schema
 
 AsRole = Callable[..., list[tuple[Any, ...]]]
 

@@ -75,15 +75,15 @@ TESTS = {
     ),
     "stages/sampling.py": (_STAGES, "tests/integration/test_pruned_rows.py"),
     "stages/scoring.py": (_STAGES, "tests/integration/test_exact_pruning.py"),
-    "storage/corpus_reading.py": (
+    "storage/corpora/reading.py": (
         "tests/integration/test_ingestion.py",
         "tests/integration/test_corpus_versions.py",
     ),
-    "storage/forgetting.py": (
+    "storage/history/forgetting.py": (
         "tests/integration/test_forgetting.py",
         "tests/integration/test_forgetting_beside_other_work.py",
     ),
-    "storage/publication.py": (
+    "storage/objects/publication.py": (
         "tests/integration/test_object_store.py",
         "tests/integration/test_checkpoints_on_s3.py",
     ),
@@ -122,8 +122,8 @@ TESTS = {
         "tests/unit/tools/test_tool_file.py",
     ),
     "tools/databases/query_text.py": ("tests/unit/tools/test_query_text.py",),
-    "on_a_file/judging.py": ("tests/unit/on_a_file/test_judging.py",),
-    "on_a_file/proposed_calls.py": ("tests/unit/on_a_file/test_judging.py",),
+    "on_a_file/judge/judging.py": ("tests/unit/on_a_file/test_judging.py",),
+    "on_a_file/judge/proposed_calls.py": ("tests/unit/on_a_file/test_judging.py",),
     "language_model/model.py": (
         "tests/unit/language_model/test_scoring.py",
         "tests/unit/language_model/test_verification.py",
@@ -136,7 +136,7 @@ TESTS = {
         "tests/unit/annotation/test_placebo.py",
         "tests/integration/test_placebo_stage.py",
     ),
-    "storage/shared_files.py": ("tests/unit/test_shared_files.py",),
+    "storage/machine/shared_files.py": ("tests/unit/test_shared_files.py",),
     "run_page/rights.py": (
         "tests/dags/test_run_page.py",
         "tests/dags/test_run_page_calls.py",

@@ -29,8 +29,8 @@ from toolformer_ops.local.object_store import remove_sockets
 from toolformer_ops.local.ports import recalled_ports
 from toolformer_ops.local.state_folder import StatePaths, write_environment
 from toolformer_ops.local.supervision import Supervisor
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 
 TEXTS = (
     "The shop had 520 shirts and sold 187 of them, so it has 333 left.",

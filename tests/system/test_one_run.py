@@ -31,7 +31,7 @@ from tests.system.conftest import (
 )
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.tools.registry import PAPER_TOOLS
 
 CHROMIUM = Path("/usr/bin/chromium")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.storage.copy_format import copy_text
+from toolformer_ops.storage.postgres.copy_format import copy_text
 
 KEY = uuid.UUID(int=10)
 WRITTEN: list[tuple[Any, str]] = [

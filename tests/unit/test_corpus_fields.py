@@ -12,17 +12,17 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
-from toolformer_ops.storage.corpus_addresses import (
+from toolformer_ops.storage.corpora.addresses import (
     CorpusAddress,
     corpus_id_of,
     corpus_uri_of,
     normal_uri,
 )
-from toolformer_ops.storage.corpus_fields import PRESETS, FieldNames
-from toolformer_ops.storage.corpus_files import CorpusFile
-from toolformer_ops.storage.corpus_records import read_file
-from toolformer_ops.storage.record_rules import Record, Rejection
-from toolformer_ops.storage.unpacking import UnpackingLimits
+from toolformer_ops.storage.corpora.fields import PRESETS, FieldNames
+from toolformer_ops.storage.corpora.files import CorpusFile
+from toolformer_ops.storage.corpora.record_rules import Record, Rejection
+from toolformer_ops.storage.corpora.records import read_file
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
 DAY = datetime.date(2014, 5, 6)
 LATER = "2019-04-20T22:02:02Z"

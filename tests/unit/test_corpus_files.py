@@ -14,9 +14,9 @@ import zstandard
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
-from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.corpus_files import CorpusFile, Line, OpenedFile, find_files
-from toolformer_ops.storage.unpacking import UnpackingLimits, unpacked
+from toolformer_ops.storage.corpora.addresses import normal_uri
+from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile, find_files
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits, unpacked
 
 LIMIT = 1000
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -217,7 +217,7 @@ def test_a_stray_file_that_may_not_be_read_is_passed_over(
     def refuse(path: Path) -> IO[bytes]:
         raise PermissionError(path)
 
-    monkeypatch.setattr("toolformer_ops.storage.corpus_files.open_local", refuse)
+    monkeypatch.setattr("toolformer_ops.storage.corpora.files.open_local", refuse)
     assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
     assert "1 file passed over, neither JSON Lines nor Parquet: notes" in caplog.text
 

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage.corpus_files import CorpusFile
-from toolformer_ops.storage.corpus_records import read_file, read_record
-from toolformer_ops.storage.record_rules import Record, Rejection
-from toolformer_ops.storage.unpacking import UnpackingLimits
+from toolformer_ops.storage.corpora.files import CorpusFile
+from toolformer_ops.storage.corpora.record_rules import Record, Rejection
+from toolformer_ops.storage.corpora.records import read_file, read_record
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
 DAY = datetime.date(2014, 5, 6)
 

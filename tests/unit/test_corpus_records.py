@@ -6,10 +6,10 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.records import document_id_of
-from toolformer_ops.storage.corpus_files import CorpusFile
-from toolformer_ops.storage.corpus_records import read_file, read_record
-from toolformer_ops.storage.record_rules import Record, Rejection, escape_control_characters
-from toolformer_ops.storage.unpacking import UnpackingLimits
+from toolformer_ops.storage.corpora.files import CorpusFile
+from toolformer_ops.storage.corpora.record_rules import Record, Rejection, escape_control_characters
+from toolformer_ops.storage.corpora.records import read_file, read_record
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
 DAY = datetime.date(2014, 5, 6)
 OF_NO_DAY = ("date_not_understood",)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import file_hashes
-from toolformer_ops.storage.file_hashes import remember, verified_sha256
+from toolformer_ops.storage.machine import file_hashes
+from toolformer_ops.storage.machine.file_hashes import remember, verified_sha256
 
 FORK = multiprocessing.get_context("fork")
 

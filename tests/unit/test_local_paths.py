@@ -18,9 +18,9 @@ from toolformer_ops.language_model.models.loading import load_tokenizer
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.runs.requests import require_annotation, require_finetuning, require_there
 from toolformer_ops.stages.index_building import build_index
-from toolformer_ops.storage.corpus_files import CorpusFile, OpenedFile, find_files
-from toolformer_ops.storage.local_paths import DEMO_TEXTS, local_path, open_local
-from toolformer_ops.storage.unpacking import UnpackingLimits
+from toolformer_ops.storage.corpora.files import CorpusFile, OpenedFile, find_files
+from toolformer_ops.storage.corpora.local_paths import DEMO_TEXTS, local_path, open_local
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool
 
 PASSWORD = "hunter2-of-the-owner"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.storage import queries
+from toolformer_ops.storage.postgres import queries
 
 FOLDER = REPOSITORY / "sql" / "queries"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import REPOSITORY
-from toolformer_ops.storage import shared_files
-from toolformer_ops.storage.shared_files import locked, replace_file
+from toolformer_ops.storage.machine import shared_files
+from toolformer_ops.storage.machine.shared_files import locked, replace_file
 
 
 def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_failed_replacement_leaves_the_old_file_alone(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from toolformer_ops.storage.shared_files import locked
+from toolformer_ops.storage.machine.shared_files import locked
 with locked(Path(sys.argv[1]), "nobody"):
     print("locked", flush=True)
     time.sleep(float(sys.argv[2]))

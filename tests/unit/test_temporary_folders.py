@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from toolformer_ops.storage.temporary_folders import left_in, remove_left, temporary_folder
+from toolformer_ops.storage.machine.temporary_folders import left_in, remove_left, temporary_folder
 
 KILLED = """
 import os, pathlib, signal, sys
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
 with temporary_folder(pathlib.Path(sys.argv[1]), "history") as folder:
     (folder / "old.parquet").write_text("a text")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from toolformer_ops.storage.text_sketches import BANDS, NUMBERS_A_BAND, estimated_share, passages, sketch_of
+from toolformer_ops.storage.corpora.text_sketches import (
+    BANDS,
+    NUMBERS_A_BAND,
+    estimated_share,
+    passages,
+    sketch_of,
+)
 
 WORDS = [f"word{number}" for number in range(2000)]
 

@@ -78,7 +78,7 @@ class AskForApproval(ApprovalOperator):
             AirflowError: Airflow does not say whether there is an answer.
             DatabaseError: Postgres does not answer.
         """
-        from toolformer_ops.storage import database, queries
+        from toolformer_ops.storage.postgres import database, queries
 
         settings, instance = load_settings(), context["ti"]
         run_id = annotation_run_id(instance.dag_id, instance.run_id)
@@ -122,7 +122,7 @@ class AskForApproval(ApprovalOperator):
             DatabaseError: Postgres does not answer; the next try takes the same answer.
         """
         from toolformer_ops.runs.summary import answer_in_words
-        from toolformer_ops.storage import database, queries
+        from toolformer_ops.storage.postgres import database, queries
 
         if "error" not in event:
             instance, person = context["ti"], event["responded_by_user"]
@@ -163,7 +163,7 @@ def what_was_found(connection: Connection, run_id: str) -> str:
     """
     from toolformer_ops.runs.placebo_rates import kept_by_chance
     from toolformer_ops.runs.summary import BestCall, summarise
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     run_id = database.fetch_one(connection, queries.summary.annotating_run, run_id=run_id).run_id
     counts = database.fetch_all(connection, queries.summary.rates, run_id=run_id)

@@ -20,7 +20,7 @@ from toolformer_ops.airflow_tasks.retrying import (
 )
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
+from toolformer_ops.storage.corpora.addresses import corpus_id_of, corpus_uri_of
 
 CPU_POOL = "cpu"
 GPU_POOL = "gpu"
@@ -106,7 +106,7 @@ WIKI_INDEX = Asset(
 
 def newest_index() -> dict[str, str]:
     """The address of the newest published index, for the events of `WIKI_INDEX`: pods fetch it there."""
-    from toolformer_ops.storage import artifacts
+    from toolformer_ops.storage.objects import artifacts
 
     return {"address": artifacts.newest(load_settings(), "index") or ""}
 

@@ -19,7 +19,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.checking import Observation
+    from toolformer_ops.on_a_file.look.checking import Observation
 
 LOOK = "look"
 """Key of the XCom with what a person should mind."""
@@ -34,7 +34,7 @@ def look_first(context: Context, settings: Settings, choices: RunChoices) -> Non
         UsageError: no record has a text under the name that was chosen, though another field has.
     """
     # What reads a corpus is not imported where a DAG is only parsed.
-    from toolformer_ops.on_a_file.checking import FORM, CorpusLook, observations
+    from toolformer_ops.on_a_file.look.checking import FORM, CorpusLook, observations
 
     look = CorpusLook(FORM)
     lines: list[Observation] = []

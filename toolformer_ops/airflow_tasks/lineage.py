@@ -35,9 +35,9 @@ from openlineage.client.facet_v2 import (
 from sqlalchemy import Connection, text
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
-from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.corpora.addresses import CorpusAddress, corpus_id_of
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.queries import Statement
 
 CORPUS_TABLE = "corpus_documents"
 WRITTEN_BY = {

@@ -33,7 +33,7 @@ def require_chosen_tool(settings: Settings, run_id: str, tool: str, shard: str) 
         AirflowSkipException: the run did not choose this tool.
     """
     from toolformer_ops.runs.run_tools import require_run
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage.postgres import database
 
     run = require_run(database.connect(settings), run_id)
     if tool not in run.tools:

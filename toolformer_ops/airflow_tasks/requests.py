@@ -19,7 +19,7 @@ from toolformer_ops.runs.requests import (
     require_known_fields,
     require_there,
 )
-from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpora.addresses import CorpusAddress
 
 
 def check_before_first_task(context: Context) -> None:

@@ -16,7 +16,7 @@ from toolformer_ops.airflow_tasks.defaults import release_asset
 from toolformer_ops.airflow_tasks.nothing_to_do import QUESTIONS
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpora.addresses import CorpusAddress
 
 SKIPPED = "skipped"
 """Key of the XCom with the reason by skipped task."""

@@ -19,12 +19,12 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_addresses import corpus_id_of
-from toolformer_ops.storage.history_files import OF_STAGE
-from toolformer_ops.storage.partitions import PARTITIONED_TABLES
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.corpora.addresses import corpus_id_of
+from toolformer_ops.storage.history.files import OF_STAGE
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.partitions import PARTITIONED_TABLES
+from toolformer_ops.storage.postgres.queries import Statement
 
 logger = logging.getLogger(__name__)
 

@@ -44,9 +44,9 @@ from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
-from toolformer_ops.storage import database, partitions, queries
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, partitions, queries
 
 logger = logging.getLogger(__name__)
 

@@ -36,8 +36,8 @@ from sqlalchemy import text
 
 from toolformer_ops.audit.auditing import MOST_FINDINGS, Auditing, Check, Kind, Page
 from toolformer_ops.errors import DatabaseError
-from toolformer_ops.storage import database
-from toolformer_ops.storage.queries import HEADING
+from toolformer_ops.storage.postgres import database
+from toolformer_ops.storage.postgres.queries import HEADING
 
 AUDIT_SCOPES = ("all", "corpus", "run", "release", "model")
 _REMEDY = re.compile(r"^-- remedy: (.+)\n", re.MULTILINE)

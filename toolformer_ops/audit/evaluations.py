@@ -21,7 +21,7 @@ from toolformer_ops.evaluation.store import parsed_inputs
 from toolformer_ops.finetuning.recipe import FinetuningRecipe
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.recipes import id_of_content
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 OF_CODE = ("finetuning_version", "objective", "schedule", "max_gradient_norm")
 """What a model's definition holds of the code that trained it, not of the run."""

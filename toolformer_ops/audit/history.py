@@ -17,9 +17,9 @@ from sqlalchemy import Row
 from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import CorruptObjectError, HistoryError, ObjectNotFoundError
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.history_files import MANIFEST_KEY, OF_STAGE, PREFIX, WRITE, registered_manifest
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.history.files import MANIFEST_KEY, OF_STAGE, PREFIX, WRITE, registered_manifest
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
+from toolformer_ops.storage.postgres import database, queries
 
 MANIFEST_POSITION = ""
 """The first page, which looks at the manifest and at what no row names; each other one looks at a file."""

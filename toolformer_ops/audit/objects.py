@@ -26,9 +26,9 @@ from toolformer_ops.runs.models import FINETUNING
 from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.stages import finetuning
 from toolformer_ops.stages import release as release_stage
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import MANIFEST, Manifest, ObjectStore, require_registered
-from toolformer_ops.storage.temporary_folders import left_in, temporary_folder
+from toolformer_ops.storage.machine.temporary_folders import left_in, temporary_folder
+from toolformer_ops.storage.objects.publication import MANIFEST, Manifest, ObjectStore, require_registered
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.retrieval import wiki_index
 
 URLS_SINCE = 3

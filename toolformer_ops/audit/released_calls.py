@@ -4,7 +4,7 @@ A release's id is the hash of its definition, of its texts with their urls and o
 id is the hash of its place, of its input and of what its tool reads. Results, losses and probabilities are in
 neither. They are compared with `candidate_calls`, `call_results` and `call_losses`, and the recipes with the
 release's definition. Not compared: `result_follows`, which a later version may judge otherwise. Decides
-nothing: `objects.py` and `checking.py` say what follows.
+nothing: `objects/s3.py` and `checking.py` say what follows.
 """
 
 import uuid
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.call_syntax import clean_result
 from toolformer_ops.release.format import ReleasedCall, ReleasedText
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 RECIPES = ("sampling_recipe_id", "execution_recipe_id", "scoring_recipe_id")
 FIELDS_OF_STAGE: Mapping[str, tuple[str, ...]] = {

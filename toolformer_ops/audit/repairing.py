@@ -22,10 +22,11 @@ from toolformer_ops.errors import CorruptObjectError, NoResultError, ToolformerE
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE
 from toolformer_ops.stages import release as release_stage
 from toolformer_ops.stages.run_setup import finish_run
-from toolformer_ops.storage import database, history, partitions, queries
-from toolformer_ops.storage.call_results import take_results
-from toolformer_ops.storage.publication import Manifest
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.history import history
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
+from toolformer_ops.storage.objects.publication import Manifest
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.call_results import take_results
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from toolformer_ops.stages.filtering import FilterWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork
 from toolformer_ops.stages.scoring import ScoreWork
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 

@@ -17,9 +17,9 @@ from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.corpus_reading import REFUSED_ROWS
-from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.corpora.reading import REFUSED_ROWS
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.queries import Statement
 
 
 def documents(auditing: Auditing, _: str, position: str) -> Page:

@@ -28,8 +28,8 @@ from toolformer_ops.audit.resampling import resampling_check
 from toolformer_ops.audit.rows import NUMBER_CHECKS, ROW_CHECKS
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.storage import database, queries, sessions
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries, sessions
 
 logger = logging.getLogger(__name__)
 

@@ -129,7 +129,7 @@ def print_text(text: "WrittenText") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from toolformer_ops.on_a_file.shown_calls import why_no_result
+    from toolformer_ops.on_a_file.annotate.shown_calls import why_no_result
 
     styled = Text(text.prompt.text.translate(_UNSEEN), style="dim") + Text(text.text.translate(_UNSEEN))
     offset = len(text.prompt.text)

@@ -113,7 +113,7 @@ def run_corpus(
     from toolformer_ops.local.demo import driver
     from toolformer_ops.local.demo.choices import corpus_choices
     from toolformer_ops.local.demo.outcome import outcome_line
-    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+    from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
 
     if attach and (corpus or tools or limit or field or model or parameters or thresholds or not finetune):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")

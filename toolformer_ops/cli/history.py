@@ -35,7 +35,7 @@ def write_command(
 
     Example: toolformer-ops history write --all
     """
-    from toolformer_ops.storage.history import write
+    from toolformer_ops.storage.history.history import write
 
     if bool(run) == all_runs:
         raise UsageError(f"expected --run or --all, found {'both' if run else 'neither'}.")
@@ -58,7 +58,7 @@ def merge_command() -> None:
 
     Example: toolformer-ops history merge
     """
-    from toolformer_ops.storage.history_merging import merge
+    from toolformer_ops.storage.history.merging import merge
 
     typer.echo(f"{merge(load_settings()):,} fewer files")
 
@@ -72,7 +72,7 @@ def register_command() -> None:
 
     Example: toolformer-ops history register
     """
-    from toolformer_ops.storage.history_registering import register
+    from toolformer_ops.storage.history.registering import register
 
     registered = register(load_settings())
     for key in registered.files:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from toolformer_ops.audit.auditing import Scope
     from toolformer_ops.runs.self_check import Finding
-    from toolformer_ops.storage.forgetting import Forgotten, Kind
+    from toolformer_ops.storage.history.forgetting import Forgotten, Kind
 
 app = typer.Typer()
 
@@ -58,7 +58,7 @@ def forget_command(
 
     Example: toolformer-ops forget --document 4f0c91b2-d4a7-e633-0123-456789abcdef --dry-run
     """
-    from toolformer_ops.storage import forgetting
+    from toolformer_ops.storage.history import forgetting
 
     if sum(map(bool, (document, corpus, release, model))) > 1:
         raise UsageError("expected one of --document, --corpus, --release and --model, found several.")
@@ -82,7 +82,7 @@ def forget_command(
 
 
 def _withdraw(settings: Settings, kind: "Kind", name: str, *, dry_run: bool, yes: bool) -> None:
-    from toolformer_ops.storage import forgetting
+    from toolformer_ops.storage.history import forgetting
 
     keys = forgetting.withdraw(settings, kind, name, dry_run=True)
     typer.echo(f"{kind} {name}: {len(keys)} files on S3")
@@ -138,7 +138,7 @@ def retention_command(
     Example: toolformer-ops retention --older-than 30 --releases 10 --in-history --yes
     """
     from toolformer_ops.airflow_tasks.nights.retention import policy_of
-    from toolformer_ops.storage.retention_policy import follow
+    from toolformer_ops.storage.history.retention_policy import follow
 
     settings = load_settings()
     chosen = {"older_than_days": older_than, "releases": releases, "models": models, "in_history": in_history}
@@ -185,7 +185,7 @@ def done_command(
 
     Example: toolformer-ops done HuggingFaceTB/SmolLM2-135M
     """
-    from toolformer_ops.storage import retention
+    from toolformer_ops.storage.history import retention
 
     for done in retention.say_done_with(load_settings(), name):
         typer.echo(f"done with {done}: `toolformer-ops retention` says what that lets go")

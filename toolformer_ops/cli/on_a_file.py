@@ -18,8 +18,8 @@ from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.annotation_progress import AnnotationProgress
-    from toolformer_ops.on_a_file.partial_file import PartialFile
+    from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress
+    from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
     from toolformer_ops.runs.choices import RunChoices
 
 from toolformer_ops.cli.options import (
@@ -53,7 +53,7 @@ def call(
     """
     if re.match("--[a-z]", call_input):
         raise UsageError(f"expected an option of `call` (--date, --model) or an input, found {call_input}.")
-    from toolformer_ops.on_a_file.annotator import run_one
+    from toolformer_ops.on_a_file.annotate.annotator import run_one
     from toolformer_ops.runs.reasons import title
 
     output = run_one(load_settings(), tool, call_input, date or None, functools.partial(model_name, model))
@@ -78,7 +78,7 @@ def filter_file(
 
     Example: toolformer-ops filter --tool Calculator docs.jsonl
     """
-    from toolformer_ops.on_a_file.annotator import filter_lines
+    from toolformer_ops.on_a_file.annotate.annotator import filter_lines
     from toolformer_ops.runs.choices import FilterChoices
 
     choices = FilterChoices(filter_rule=filter_rule)
@@ -101,7 +101,7 @@ def near_duplicates_command(
 
     Example: toolformer-ops near-duplicates posts.jsonl --share 0.8
     """
-    from toolformer_ops.on_a_file.near_duplicates import near_duplicates, sketched_texts
+    from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_texts
 
     texts = sketched_texts(load_settings(), corpus_address(corpus, field))
     repeated = list(near_duplicates(texts, share))
@@ -164,7 +164,7 @@ def explain(
 
     A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
-    from toolformer_ops.on_a_file.explanation import (
+    from toolformer_ops.on_a_file.look.explanation import (
         CONTEXT_TOKENS,
         call_in_text,
         explain_call,
@@ -213,7 +213,7 @@ def explain(
 
 def _explain_stored(run: str, call_id: str, document: str, at: int | None) -> list[dict[str, Any]]:
     from toolformer_ops.runs.explaining import explain_stored
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage.postgres import database
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         return explain_stored(connection, run, call_id, document, at)
@@ -238,7 +238,7 @@ def check(
 
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
     """
-    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+    from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
 
     if corpus.endswith(".toml"):
         choices = _choices_of_schedule(
@@ -288,7 +288,7 @@ def preview(
     """
     from rich.console import Console
 
-    from toolformer_ops.on_a_file.checking import CorpusLook, observations
+    from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
 
     if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.parent.is_dir()):
         raise UsageError(
@@ -299,8 +299,8 @@ def preview(
     look = CorpusLook()
     print_observations(observations(load_settings(), choices, look))
     # 2. The texts.
-    from toolformer_ops.on_a_file import calls_page
-    from toolformer_ops.on_a_file.preview import Preview, shown_text
+    from toolformer_ops.on_a_file.look import calls_page
+    from toolformer_ops.on_a_file.look.preview import Preview, shown_text
 
     console = Console(soft_wrap=True, highlight=False)
     chosen = Preview.of(load_settings(), choices, look, texts)
@@ -361,7 +361,7 @@ def annotate(
         f"{settings.dtype}",
         err=True,
     )
-    from toolformer_ops.on_a_file.annotation import Annotation
+    from toolformer_ops.on_a_file.annotate.annotation import Annotation
 
     # 2. The work, and what came of it.
     annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
@@ -378,9 +378,9 @@ def _print_rows(
     """Print the rows of a work that is shown meanwhile, or write them to `out`, and then what came of it."""
     from rich.console import Console
 
-    from toolformer_ops.on_a_file.annotation_progress import shown
-    from toolformer_ops.on_a_file.partial_file import PartialFile, finish
-    from toolformer_ops.on_a_file.shown_calls import call_in_its_text, verdict
+    from toolformer_ops.on_a_file.annotate.annotation_progress import shown
+    from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
+    from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
     from toolformer_ops.runs.durations import duration
 
     console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
@@ -447,9 +447,9 @@ def judge(
     typer.echo(
         f"judging the calls of {calls}; {Path(name).name} on {settings.device} in {settings.dtype}", err=True
     )
-    from toolformer_ops.on_a_file.annotation_progress import reasons_in_words
-    from toolformer_ops.on_a_file.judging import Judging
-    from toolformer_ops.on_a_file.proposed_calls import ProposalFields
+    from toolformer_ops.on_a_file.annotate.annotation_progress import reasons_in_words
+    from toolformer_ops.on_a_file.judge.judging import Judging
+    from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields
     from toolformer_ops.runs.choices import typed_values
 
     without = {} if placebos else {"placebos": 0, "placebo_sample": 0}
@@ -486,7 +486,7 @@ def estimate(
 
     Example: toolformer-ops estimate docs.jsonl --tool Calculator,Calendar --limit 1000
     """
-    from toolformer_ops.on_a_file import estimation
+    from toolformer_ops.on_a_file.look import estimation
 
     settings = load_settings()
     choices = run_choices(corpus, tools, model, limit, parameters, field)

@@ -10,7 +10,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.shown_text import visible
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.checking import Observation
+    from toolformer_ops.on_a_file.look.checking import Observation
     from toolformer_ops.runs.choices import RunChoices
 
 Model = Annotated[
@@ -58,7 +58,7 @@ def model_name(model: str) -> str:
 
 def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
     """The address of a corpus with the names of its fields; raises `UsageError` if these are no mapping."""
-    from toolformer_ops.storage.corpus_addresses import CorpusAddress
+    from toolformer_ops.storage.corpora.addresses import CorpusAddress
 
     return str(CorpusAddress.of(corpus, field or ()))
 

@@ -126,7 +126,7 @@ def runs(
     Example: toolformer-ops runs --limit 7
     """
     from toolformer_ops.runs.summary import list_runs
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         runs = list_runs(connection, at_most)
@@ -186,7 +186,7 @@ def changes(
     """
     from toolformer_ops.runs.changes import change_counts, changed_calls
     from toolformer_ops.runs.summary import summarise
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage.postgres import database
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         summary = summarise(connection, run, other or None)

@@ -57,7 +57,7 @@ def thresholds(
     """
     from toolformer_ops.runs.placebo_rates import lowest_threshold
     from toolformer_ops.runs.run_tools import load_run_tool, require_run
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     with database.transaction(database.connect(load_settings(), writes=False)) as connection:
         require_run(connection, run)

@@ -112,8 +112,8 @@ def export_judgements(
     Example: toolformer-ops export-judgements 0123456789abcdef judgements/
     """
     from toolformer_ops.run_page.judgements import export
-    from toolformer_ops.storage import database
-    from toolformer_ops.storage.publication import ObjectStore
+    from toolformer_ops.storage.objects.publication import ObjectStore
+    from toolformer_ops.storage.postgres import database
 
     settings = load_settings()
     with database.transaction(database.connect(settings, writes=False)) as connection:

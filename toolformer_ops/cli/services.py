@@ -189,7 +189,8 @@ def sql_command(
 
 
 def _say_where_older_rows_are(query: str, run: str) -> None:
-    from toolformer_ops.storage import database, history_queries
+    from toolformer_ops.storage.history import history_queries
+    from toolformer_ops.storage.postgres import database
 
     # A database of another version may lack the tables of the history; the query is answered all the same.
     with contextlib.suppress(DatabaseError):
@@ -201,7 +202,7 @@ def _say_where_older_rows_are(query: str, run: str) -> None:
 
 def _answered_from_history(query: str, run: str) -> bool:
     """Print the answer of the history; False, with the reason on standard error, if Postgres has to be asked."""
-    from toolformer_ops.storage import history_queries
+    from toolformer_ops.storage.history import history_queries
 
     if not query:
         raise UsageError("expected a query with --history, found none: psql opens Postgres alone.")
@@ -225,7 +226,7 @@ def migrate_command() -> None:
 
     Example: TOOLFORMER_DATABASE_DSN=postgresql://owner:password@host/toolformer toolformer-ops migrate
     """
-    from toolformer_ops.storage import database, schema
+    from toolformer_ops.storage.postgres import database, schema
 
     settings = load_settings()
     engine = database.connect(settings)

@@ -29,7 +29,7 @@ class _Stage(typer.core.TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run it."""
-        from toolformer_ops.storage import sessions
+        from toolformer_ops.storage.postgres import sessions
 
         tool, shard, run = (str(ctx.params.get(name) or "") for name in ("tool", "shard", "run"))
         sessions.introduce(f"{ctx.info_name} {tool[:16]} {shard}", run)
@@ -118,7 +118,7 @@ def start_run(
     from toolformer_ops.runs.choices import RunChoices
     from toolformer_ops.runs.summary import documents_taken
     from toolformer_ops.stages.run_setup import start_run as start
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage.postgres import database
 
     settings, choices = load_settings(), RunChoices.parse_json(parameters)
     tools = start(settings, run, choices, schedule or None, _dag_run(dag_run))
@@ -367,7 +367,7 @@ def retention(
     Example: toolformer-ops stage retention --no-drop
     """
     from toolformer_ops.airflow_tasks.nights.retention import clean_airflow, policy_of
-    from toolformer_ops.storage.retention_policy import follow
+    from toolformer_ops.storage.history.retention_policy import follow
 
     settings = load_settings()
     lines = list(follow(settings, policy_of(settings, {}), drops=drop))
@@ -397,7 +397,7 @@ def finish_run(
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """
     from toolformer_ops.stages.run_setup import finish_run as finish
-    from toolformer_ops.storage.history import write_at_end
+    from toolformer_ops.storage.history.history import write_at_end
 
     settings = load_settings()
     summary = finish(settings, run, state, problem, dag_run=_dag_run(dag_run), was_opened=not not_opened)

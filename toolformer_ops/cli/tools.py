@@ -12,7 +12,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.new_tool import NewTool
+    from toolformer_ops.on_a_file.new_tool.first_version import NewTool
 
 TEXTS = 10
 """On how many texts a new tool is tried."""
@@ -110,7 +110,7 @@ def new_tool(
 
     Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt --texts docs.jsonl
     """
-    from toolformer_ops.on_a_file import new_tool as making
+    from toolformer_ops.on_a_file.new_tool import first_version
     from toolformer_ops.runs.choices import typed_values
 
     # 1. The file and its prompt.
@@ -128,25 +128,25 @@ def new_tool(
         )
     settings = load_settings()
     if sql or connection:
-        database = making.database_part(sql, connection, table or (), secret or ())
+        database = first_version.database_part(sql, connection, table or (), secret or ())
         chosen = name or camel_case(database.name)
-        written = [making.write_database_tool(settings, database, chosen, examples, replaces=replace)]
+        written = [first_version.write_database_tool(settings, database, chosen, examples, replaces=replace)]
     elif python:
         file, function = _file_and_function(python)
         chosen = name or camel_case(function)
         written = [
-            making.write_function_tool(
+            first_version.write_function_tool(
                 settings, file, function, chosen, examples, secret or (), replaces=replace
             )
         ]
     else:
-        server = making.server_part(mcp, openapi, url, header or (), secret or ())
-        arguments = making.fixed_arguments(fixed or ())
+        server = first_version.server_part(mcp, openapi, url, header or (), secret or ())
+        arguments = first_version.fixed_arguments(fixed or ())
         choices = [
-            making.ServerToolChoice(called, chosen, arguments, allow_writes)
+            first_version.ServerToolChoice(called, chosen, arguments, allow_writes)
             for called, chosen in _names_of_server_tools(tool or (), name).items()
         ]
-        written = making.write_server_tools(settings, server, choices, examples, replaces=replace)
+        written = first_version.write_server_tools(settings, server, choices, examples, replaces=replace)
     for new in written:
         _show_new_tool(new)
     # 2. What a model does with it.
@@ -160,7 +160,7 @@ def new_tool(
             )
             continue
         values = with_fields(typed_values(parameters), field)
-        for line in making.try_tool(settings, chosen, texts, model_name(model), TEXTS, values):
+        for line in first_version.try_tool(settings, chosen, texts, model_name(model), TEXTS, values):
             typer.echo(line)
 
 
@@ -183,7 +183,7 @@ def _names_of_server_tools(tools: Sequence[str], name: str) -> dict[str, str]:
 
 def _show_new_tool(new: "NewTool") -> None:
     """Say what was written, what of an answer is the result, and what the tool answers to the examples."""
-    from toolformer_ops.on_a_file.examples import call_form
+    from toolformer_ops.on_a_file.new_tool.examples import call_form
 
     chosen = new.tool.spec.name
     typer.echo(f"{new.path}\n{new.prompt_path}")

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, EvaluationDataError, WrongFormatError
-from toolformer_ops.storage.local_paths import local_path, open_local, refusal_in_folder
-from toolformer_ops.storage.unpacking import UnpackingLimits, unpacked
+from toolformer_ops.storage.corpora.local_paths import local_path, open_local, refusal_in_folder
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits, unpacked
 
 if TYPE_CHECKING:
-    from toolformer_ops.storage.publication import ObjectStore
+    from toolformer_ops.storage.objects.publication import ObjectStore
 
 PACKED = (".gz", ".zst")
 
@@ -215,6 +215,6 @@ class DataFolder:
 
     @functools.cached_property
     def _store(self) -> "ObjectStore":
-        from toolformer_ops.storage.publication import ObjectStore
+        from toolformer_ops.storage.objects.publication import ObjectStore
 
         return ObjectStore(self._settings)

@@ -19,10 +19,10 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.records import EvaluatedInput, SuiteScore
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 if TYPE_CHECKING:
-    from toolformer_ops.storage.publication import ObjectStore
+    from toolformer_ops.storage.objects.publication import ObjectStore
 
 CONTENT_TYPE = "application/x-ndjson"
 _INPUT = TypeAdapter(EvaluatedInput)

@@ -36,8 +36,14 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, ToolformerError
-from toolformer_ops.storage.publication import CHECKPOINTS, MANIFEST, Manifest, ObjectStore, PublishedFile
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
+from toolformer_ops.storage.objects.publication import (
+    CHECKPOINTS,
+    MANIFEST,
+    Manifest,
+    ObjectStore,
+    PublishedFile,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
 from toolformer_ops.finetuning.training import TrainedModel
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.throughput import Cards, Throughput
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 
 logger = logging.getLogger(__name__)
 

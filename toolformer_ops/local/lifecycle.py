@@ -40,8 +40,8 @@ from toolformer_ops.local.state_folder import (
     write_private,
 )
 from toolformer_ops.local.supervision import ProcessReport, Supervisor
-from toolformer_ops.storage import database, schema
-from toolformer_ops.storage.shared_files import locked
+from toolformer_ops.storage.machine.shared_files import locked
+from toolformer_ops.storage.postgres import database, schema
 
 logger = logging.getLogger(__name__)
 

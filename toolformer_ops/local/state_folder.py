@@ -15,7 +15,7 @@ import jinja2
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 
 POSTGRES = "postgres"
 OBJECT_STORE = "object_store"

@@ -29,7 +29,7 @@ from toolformer_ops.release.export_files import FILE_NAME, INFO_NAME, require_pl
 from toolformer_ops.release.format import part_files, read_release
 from toolformer_ops.release.opened_release import OpenedRelease, left_out_warning, opened_release
 from toolformer_ops.release.refusals import Refusals, chosen_refusals, refusing_rows
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 logger = logging.getLogger(__name__)
 

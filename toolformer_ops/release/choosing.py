@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.release.format import ReleasedCall
 from toolformer_ops.runs.numbers import what_to_count
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 PAGE_TEXTS = 500
 """Texts in memory at once."""

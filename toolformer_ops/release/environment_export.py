@@ -26,7 +26,7 @@ from toolformer_ops.release.conversations import user_turn
 from toolformer_ops.release.export_files import put_beside, require_place, write_rows
 from toolformer_ops.release.opened_release import left_out_warning, opened_release, run_of_release
 from toolformer_ops.release.tried_calls import TriedText, tried_texts
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)

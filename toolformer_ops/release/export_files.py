@@ -13,8 +13,8 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.file_hashes import file_sha256
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 FILE_NAME = "train.jsonl"
 """The file's name if only a folder is given; readers of data sets take it for the split `train`."""

@@ -34,14 +34,14 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.language_model.models.identity import hub_failed, hub_name
 from toolformer_ops.release.format import part_files, read_release
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import (
+from toolformer_ops.storage.objects.publication import (
     Manifest,
     ObjectStore,
     registered_sha256,
     require_registered,
     wrong_in_folder,
 )
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.languages import identify
 
 if TYPE_CHECKING:

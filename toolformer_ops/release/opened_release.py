@@ -22,8 +22,8 @@ from toolformer_ops.errors import ModelError, ObjectNotFoundError, UsageError
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.release.conversations import CONTINUE, Message
 from toolformer_ops.release.format import part_files
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore, registered_sha256
+from toolformer_ops.storage.objects.publication import ObjectStore, registered_sha256
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 logger = logging.getLogger(__name__)

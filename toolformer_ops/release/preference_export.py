@@ -50,7 +50,7 @@ from toolformer_ops.release.opened_release import (
     run_of_release,
 )
 from toolformer_ops.release.tried_calls import TriedText, tried_texts
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.conversations import Form, drawn_end
 from toolformer_ops.release.format import read_release
 from toolformer_ops.release.opened_release import OpenedRelease, run_of_release
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row
 
 from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.format import ReleasedText, read_release
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRun, VisitorDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, find_run, load_run
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all, raw_cursor, translating
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all, raw_cursor, translating
 
 router = APIRouter()
 

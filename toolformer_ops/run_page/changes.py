@@ -14,8 +14,8 @@ from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
 from toolformer_ops.run_page.shown_runs import find_run, load_run
 from toolformer_ops.runs.changes import REASONS, previous_run
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all
 
 router = APIRouter()
 

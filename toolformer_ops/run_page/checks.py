@@ -16,8 +16,8 @@ from toolformer_ops.audit.claims import all_claims
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, load_run
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all
 
 router = APIRouter()
 

@@ -17,9 +17,9 @@ from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.reviewing import ReleaseQuery, find_release
 from toolformer_ops.run_page.rights import VisitorDep
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRun, AskedRunDep
 from toolformer_ops.run_page.shown_runs import load_run
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
 
 logger = logging.getLogger(__name__)
 

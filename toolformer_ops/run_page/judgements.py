@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.evaluation.statistics import Interval, wilson_interval
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 USEFUL, USELESS, WRONG, SKIP = VERDICTS = ("useful", "useless", "wrong", "skip")
 """What can be said of a call, in the order of the keys 1 to 4."""

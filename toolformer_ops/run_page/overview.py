@@ -29,8 +29,8 @@ from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
 from toolformer_ops.runs.reasons import COUNTED, title
 from toolformer_ops.runs.summary import answer_in_words
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all
 from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import BusyError, ToolformerError
 from toolformer_ops.run_page import pages
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,8 @@ from toolformer_ops.run_page import pages
 from toolformer_ops.run_page.judgements import VERDICTS, agreements, judgements_of, results
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import Visitor, VisitorDep, WriterDep
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.database import fetch_all
 
 router = APIRouter()
 

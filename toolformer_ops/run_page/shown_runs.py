@@ -12,8 +12,8 @@ from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS, dag_of, dag_r
 from toolformer_ops.errors import NoSuchRunError
 from toolformer_ops.run_page.reading import Counted, Reader
 from toolformer_ops.run_page.rights import AskedRun
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all
 
 SECONDS_WHILE_RUNNING = 4.0
 """How long an answer about a run that works holds; that of a finished run holds longer, since its numbers are

@@ -24,8 +24,8 @@ from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import RunTool, ShownRun, load_run, numbers_of
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices
 from toolformer_ops.runs.placebo_rates import Rate, kept_by_chance, share_of_calls
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import fetch_all, fetch_one
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import fetch_all, fetch_one
 from toolformer_ops.tools.registry import tool_names
 
 router = APIRouter()

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {

@@ -27,7 +27,7 @@ from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError, did_you_mean, expectation
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS, Preset
-from toolformer_ops.storage.corpus_addresses import CorpusAddress
+from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.tools.base import FilterRule, ToolSpec
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 

@@ -24,7 +24,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFreeError
 
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.runs.run_tools import RunTool
-from toolformer_ops.storage import database, queries, sessions
+from toolformer_ops.storage.postgres import database, queries, sessions
 
 logger = logging.getLogger(__name__)
 

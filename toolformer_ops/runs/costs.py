@@ -25,7 +25,7 @@ from typing import Any
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import get_tool
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 MOST_CALLS = 50
 
@@ -21,7 +21,7 @@ def explain_stored(
 ) -> list[dict[str, Any]]:
     """The explanations of a run's calls of this id, or of a document at this offset, best first; at most 50.
 
-    As `on_a_file/explanation.py` gives them, with where the call is, and the text around it. Without a run,
+    As `on_a_file/look/explanation.py` gives them, with where the call is, and the text around it. Without a run,
     those of the run that was finished last. `tokens` is empty if nothing was stored of them.
 
     Raises:

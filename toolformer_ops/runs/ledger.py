@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 
 from toolformer_ops.language_model.throughput import Throughput
 from toolformer_ops.runs.run_tools import RunTool, kept_tokens
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.database import TableRow
 
 
 @dataclass

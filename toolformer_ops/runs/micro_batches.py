@@ -42,8 +42,8 @@ from toolformer_ops.runs.feeding import FeedingTimes, feed
 from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
 from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
 from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
-from toolformer_ops.storage import database, partitions, queries
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.database import TableRow
 
 logger = logging.getLogger(__name__)
 

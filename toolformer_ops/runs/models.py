@@ -26,8 +26,8 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool
-from toolformer_ops.storage import database
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.base import ToolRunner
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.retrieval.wiki_index import with_index_of

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.changes import previous_run
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ from toolformer_ops.errors import NoResultError
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
-from toolformer_ops.storage import database, partitions, queries
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.database import TableRow
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.runs.numbers import what_to_count
 from toolformer_ops.runs.run_tools import RunTool, load_run_tools, unfinished_documents
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

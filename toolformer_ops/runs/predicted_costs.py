@@ -19,7 +19,7 @@ from toolformer_ops.errors import ToolformerError
 from toolformer_ops.language_model.models.identity import model_config
 from toolformer_ops.records import CHARACTERS_A_TOKEN
 from toolformer_ops.runs.roofline import Device, Prediction, Shape, ToolWork, device_of
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.retrieval import own_text
 

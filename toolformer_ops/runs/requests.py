@@ -13,8 +13,8 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError, did_you_mean
 from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint, read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
-from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.local_paths import described, local_path
+from toolformer_ops.storage.corpora.addresses import normal_uri
+from toolformer_ops.storage.corpora.local_paths import described, local_path
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def require_there(settings: Settings, address: str, name: str) -> None:
     def look() -> bool:
         if path:
             return path.exists()
-        from toolformer_ops.storage.publication import ObjectStore
+        from toolformer_ops.storage.objects.publication import ObjectStore
 
         return ObjectStore(settings).is_there(uri)
 

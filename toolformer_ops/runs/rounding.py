@@ -24,8 +24,8 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.records import FLOAT32, TF32, PlacedCall, VerifyInFloat32
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint
 from toolformer_ops.runs.choices import RunChoices, registered_name
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import get_tool
 
 NO_LIMIT = 2**31 - 1

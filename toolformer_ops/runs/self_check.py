@@ -67,7 +67,7 @@ def findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _postgres(settings: Settings) -> str:
-    from toolformer_ops.storage import database, dependent_views, schema
+    from toolformer_ops.storage.postgres import database, dependent_views, schema
 
     engine = database.connect(settings)
     missing = schema.not_applied(engine)
@@ -84,7 +84,7 @@ def _postgres(settings: Settings) -> str:
 
 def _locks(settings: Settings) -> str:
     """Whether several sessions can ask about all runs at once: each then locks every partition with its indexes."""
-    from toolformer_ops.storage import database, partitions, queries
+    from toolformer_ops.storage.postgres import database, partitions, queries
 
     engine = database.connect(settings)
     seen = database.fetch_one(engine, queries.schema.lock_room, tables=list(partitions.PARTITIONED_TABLES))
@@ -105,7 +105,7 @@ def _memory(settings: Settings) -> str:
     """Whether Postgres' buffers are of the size of the database, and its sessions of that of its machine, if that is this one."""
     import psutil
 
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     engine = database.connect(settings)
     seen = database.fetch_one(engine, queries.schema.memory)
@@ -132,7 +132,7 @@ def _memory(settings: Settings) -> str:
 
 
 def _object_store(settings: Settings) -> str:
-    from toolformer_ops.storage.publication import ObjectStore
+    from toolformer_ops.storage.objects.publication import ObjectStore
 
     key = f"doctor/{uuid.uuid4().hex}"
     store = ObjectStore(settings)

@@ -18,7 +18,7 @@ from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.runs.run_tools import below_ordinal
 from toolformer_ops.shown_text import visible
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
 BEST_CALLS = 3

@@ -32,9 +32,10 @@ from toolformer_ops import termination
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
 from toolformer_ops.runs.run_tools import RunTool
-from toolformer_ops.storage import database, history, queries
-from toolformer_ops.storage.call_results import take_results
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.history import history
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.call_results import take_results
+from toolformer_ops.storage.postgres.database import TableRow
 
 logger = logging.getLogger(__name__)
 

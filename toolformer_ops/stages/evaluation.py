@@ -27,8 +27,8 @@ from toolformer_ops.evaluation.suites import PERPLEXITY
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_identity
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel

@@ -20,8 +20,8 @@ from toolformer_ops.evaluation.store import read_inputs, report_key, scores_of_r
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

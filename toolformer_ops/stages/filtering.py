@@ -19,8 +19,8 @@ from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, StartUp, work_off
 from toolformer_ops.runs.run_tools import Shard, members_beyond_finished, open_run_tool
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 

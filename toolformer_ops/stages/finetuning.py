@@ -25,16 +25,16 @@ from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import FinetuningChoices, RunChoices
 from toolformer_ops.runs.models import FINETUNING, require_identity
 from toolformer_ops.runs.run_tools import require_run
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.forgetting import TRAININGS, training_release
-from toolformer_ops.storage.publication import (
+from toolformer_ops.storage.history.forgetting import TRAININGS, training_release
+from toolformer_ops.storage.machine.shared_files import locked
+from toolformer_ops.storage.objects.publication import (
     MANIFEST,
     Manifest,
     ObjectStore,
     registered_sha256,
     require_registered,
 )
-from toolformer_ops.storage.shared_files import locked
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from typing import BinaryIO
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AlreadyPublishedError, CorpusError, CorruptObjectError
-from toolformer_ops.storage import artifacts
-from toolformer_ops.storage.local_paths import local_path, open_local
-from toolformer_ops.storage.publication import ObjectStore
-from toolformer_ops.storage.unpacking import UnpackingLimits, unpacked
+from toolformer_ops.storage.corpora.local_paths import local_path, open_local
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits, unpacked
+from toolformer_ops.storage.objects import artifacts
+from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.tools.retrieval.index_build import IndexReport, build, source_fingerprint
 from toolformer_ops.tools.retrieval.index_manifest import MANIFEST, IndexManifest
 from toolformer_ops.tools.retrieval.wiki_index import PREFIX, SHOWN

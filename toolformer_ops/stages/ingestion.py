@@ -2,7 +2,7 @@
 
 Owns `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corpus_documents`,
 `corpus_spare_records` and `rejected_documents`. An ingestion reads the files whose bytes have changed
-(`storage/corpus_reading.py`), writes new texts in micro-batches, and collects the records in temporary
+(`storage/corpora/reading.py`), writes new texts in micro-batches, and collects the records in temporary
 tables. One transaction then compares them with the newest version and makes the next one (`compare` and
 `apply` of sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion
 leaves the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait
@@ -22,10 +22,11 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, DatabaseError
-from toolformer_ops.storage import corpus_reading, database, queries, sessions
-from toolformer_ops.storage.corpus_addresses import CorpusAddress, corpus_id_of
-from toolformer_ops.storage.corpus_files import find_files
-from toolformer_ops.storage.corpus_reading import ACCEPT_SHRINK, Reading
+from toolformer_ops.storage.corpora import reading as corpus_reading
+from toolformer_ops.storage.corpora.addresses import CorpusAddress, corpus_id_of
+from toolformer_ops.storage.corpora.files import find_files
+from toolformer_ops.storage.corpora.reading import ACCEPT_SHRINK, Reading
+from toolformer_ops.storage.postgres import database, queries, sessions
 
 logger = logging.getLogger(__name__)
 

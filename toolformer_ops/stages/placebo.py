@@ -40,8 +40,8 @@ from toolformer_ops.runs.run_tools import (
     require_run,
     unfinished_documents,
 )
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.database import TableRow
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.database import TableRow
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

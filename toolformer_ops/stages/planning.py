@@ -22,7 +22,7 @@ from toolformer_ops.runs.run_tools import (
     require_run,
     unfinished_documents,
 )
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 

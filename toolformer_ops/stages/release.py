@@ -41,10 +41,15 @@ from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.file_hashes import file_sha256
-from toolformer_ops.storage.publication import Manifest, ObjectStore, registered_sha256, require_registered
-from toolformer_ops.storage.temporary_folders import temporary_folder
+from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.temporary_folders import temporary_folder
+from toolformer_ops.storage.objects.publication import (
+    Manifest,
+    ObjectStore,
+    registered_sha256,
+    require_registered,
+)
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import tool_names
 
 logger = logging.getLogger(__name__)

@@ -34,11 +34,15 @@ from toolformer_ops.runs.predicted_costs import predicted_costs, store_predicted
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
-from toolformer_ops.storage import database, partitions, queries
-from toolformer_ops.storage.call_results import keep_results
-from toolformer_ops.storage.corpus_addresses import corpus_id_of, corpus_uri_of
-from toolformer_ops.storage.forgotten_texts import keep_texts, require_unforgotten, require_whole_texts
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.corpora.addresses import corpus_id_of, corpus_uri_of
+from toolformer_ops.storage.corpora.forgotten_texts import (
+    keep_texts,
+    require_unforgotten,
+    require_whole_texts,
+)
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.call_results import keep_results
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 
@@ -500,7 +504,7 @@ def finish_run(
     dag_run: DagRun | None = None,
     was_opened: bool = True,
 ) -> str:
-    """Record the end of a run, what it took next to the estimate (`on_a_file/estimation.py`), and its numbers.
+    """Record the end of a run, what it took next to the estimate (`on_a_file/look/estimation.py`), and its numbers.
 
     Writes nothing to a run that belongs to another DAG run, nor, if its own was not opened this time
     (`was_opened`), to a run that has ended: what refused to open it says nothing about how it ended.

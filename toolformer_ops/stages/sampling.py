@@ -24,9 +24,9 @@ from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel, tokens_for_scoring
 from toolformer_ops.runs.run_tools import Shard
-from toolformer_ops.storage import queries
-from toolformer_ops.storage.database import TableRow
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
+from toolformer_ops.storage.postgres import queries
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 

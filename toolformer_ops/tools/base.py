@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, UsageError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel

@@ -23,7 +23,7 @@ from toolformer_ops.annotation.placebo import (
 )
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.on_a_file.pooled_placebos import false_discovery_rate
+from toolformer_ops.on_a_file.annotate.pooled_placebos import false_discovery_rate
 from toolformer_ops.records import PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult

@@ -18,9 +18,9 @@ from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
-from toolformer_ops.on_a_file.annotation import Annotation
-from toolformer_ops.on_a_file.annotation_progress import shown
-from toolformer_ops.on_a_file.partial_file import PartialFile, finish
+from toolformer_ops.on_a_file.annotate.annotation import Annotation
+from toolformer_ops.on_a_file.annotate.annotation_progress import shown
+from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
 from toolformer_ops.tools.registry import get_tool
 
 SPEC = get_tool("Calculator").spec
@@ -35,7 +35,7 @@ class Loaded:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *script: str) -> None:
         self.model = FakeLanguageModel(script or ("Calculator(2 + 3)",))
         self.loads = 0
-        monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", self.load)
+        monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", self.load)
 
     def load(self, *_: object) -> FakeLanguageModel:
         self.loads += 1
@@ -138,7 +138,7 @@ def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(
 def test_a_pipe_gets_lines_about_the_progress(
     tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotation_progress.SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotation_progress.SECONDS_BETWEEN_LINES", 0.01)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with (tmp_path / "lines").open("w") as file, shown(work.progress, Console(file=file)):
         time.sleep(0.2)
@@ -257,7 +257,7 @@ class Hanging(FakeLanguageModel):
         if len(self.seen) == int(os.environ.get("HANGS_AFTER", -1)):
             time.sleep(120)
 
-import toolformer_ops.on_a_file.annotator as annotator
+import toolformer_ops.on_a_file.annotate.annotator as annotator
 annotator.load_scoring_model = lambda *_: Hanging(tuple(f"Calculator({n} + 1)" for n in range(2, 6)))
 main()
 """

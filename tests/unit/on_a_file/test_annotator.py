@@ -12,9 +12,9 @@ from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotation import annotate_file
-from toolformer_ops.on_a_file.annotator import distinct_documents, filter_lines
-from toolformer_ops.on_a_file.explanation import call_in_text, explain_call, explanation_table, token_at
+from toolformer_ops.on_a_file.annotate.annotation import annotate_file
+from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, filter_lines
+from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FilterChoices
 
@@ -24,7 +24,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 @pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
 
 
@@ -232,7 +232,7 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
     tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "toolformer_ops.on_a_file.explanation.load_scoring_model", lambda *_: pytest.fail("loaded")
+        "toolformer_ops.on_a_file.look.explanation.load_scoring_model", lambda *_: pytest.fail("loaded")
     )
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):

@@ -12,8 +12,8 @@ from tests.openai_server import MODEL, continues, openai_server, write_proposer_
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.local.demo import model as demo_model
-from toolformer_ops.on_a_file import checking
-from toolformer_ops.on_a_file.checking import CorpusLook, observations, weights_of
+from toolformer_ops.on_a_file.look import checking
+from toolformer_ops.on_a_file.look.checking import CorpusLook, observations, weights_of
 from toolformer_ops.runs.choices import RunChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -180,7 +180,7 @@ def test_the_time_is_measured_on_a_few_texts(
     tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: FakeLanguageModel()
+        "toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: FakeLanguageModel()
     )
     corpus = corpus_of(tmp_path, {"text": SUM})
     words = ["check", str(corpus), "--model", str(tiny_model_dir), "--tool", "Calculator"]

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import load_settings
-from toolformer_ops.on_a_file import annotator
-from toolformer_ops.on_a_file.annotator import Models
-from toolformer_ops.on_a_file.estimation import (
+from toolformer_ops.on_a_file.annotate import annotator
+from toolformer_ops.on_a_file.annotate.annotator import Models
+from toolformer_ops.on_a_file.look.estimation import (
     KeptTexts,
     ProbedText,
     count_kept,

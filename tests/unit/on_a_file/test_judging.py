@@ -14,12 +14,12 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotation import annotate_file
-from toolformer_ops.on_a_file.annotator import LOSSES
-from toolformer_ops.on_a_file.explanation import explain_call
-from toolformer_ops.on_a_file.judging import Judging
-from toolformer_ops.on_a_file.partial_file import PartialFile
-from toolformer_ops.on_a_file.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
+from toolformer_ops.on_a_file.annotate.annotation import annotate_file
+from toolformer_ops.on_a_file.annotate.annotator import LOSSES
+from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.judge.judging import Judging
+from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
+from toolformer_ops.on_a_file.look.explanation import explain_call
 from toolformer_ops.runs.choices import RunChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -31,7 +31,7 @@ WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0, "prune_below": 0.0}
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel()
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
 
 

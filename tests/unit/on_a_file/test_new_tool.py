@@ -17,8 +17,8 @@ from tests.tool_files import SERVERS, forget_tools
 from toolformer_ops.cli.tools import app
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ConfigurationError, ToolError, ToolformerError, UsageError
-from toolformer_ops.on_a_file.examples import ExampleCall
-from toolformer_ops.on_a_file.new_tool import (
+from toolformer_ops.on_a_file.new_tool.examples import ExampleCall
+from toolformer_ops.on_a_file.new_tool.first_version import (
     NewTool,
     ServerToolChoice,
     database_part,
@@ -277,7 +277,7 @@ def test_the_command_line_writes_a_file_then_tries_the_tool_on_ten_texts(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeLanguageModel(("Echo(5)",))
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     examples, texts = (settings.tools_folder.parent / name for name in ("examples.txt", "texts.jsonl"))
     examples.write_text("It is [Echo(a: b)] a.\n")
     sums = [
@@ -452,7 +452,7 @@ def test_a_trial_names_the_calls_without_a_result(
     settings: Settings, people: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeLanguageModel(("Shop(SELECT prise FROM visits)",))
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     of_database(settings, people, PRICE)
     texts = people.with_name("texts.jsonl")
     texts.write_text(json.dumps({"text": "It costs 12.50 euros."}))

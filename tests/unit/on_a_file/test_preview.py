@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
-from toolformer_ops.on_a_file import calls_page
+from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.calculator import Calculator
 
@@ -22,7 +22,7 @@ HOSTILE = "<script>alert(1)</script> \u202e There were 2 cats and 3 dogs, a tota
 @pytest.fixture(autouse=True)
 def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
     fake = FakeLanguageModel(("Calculator(2 + 3)",))
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotator.load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
 
 

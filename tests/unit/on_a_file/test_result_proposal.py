@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from toolformer_ops.on_a_file.examples import ExampleCall
-from toolformer_ops.on_a_file.result_proposal import proposed_result
+from toolformer_ops.on_a_file.new_tool.examples import ExampleCall
+from toolformer_ops.on_a_file.new_tool.result_proposal import proposed_result
 from toolformer_ops.tools.servers.call_texts import picked_text
 
 TIME = '{{"target": {{"zone": "Asia/Tokyo", "datetime": "2026-11-22T{}:00+09:00"}}, "difference": "+9.0h"}}'

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotator import filter_lines
+from toolformer_ops.on_a_file.annotate.annotator import filter_lines
 from toolformer_ops.runs.choices import FilterChoices
 
 PROSE = "The ferry left the pier at dawn with twelve people on board. "

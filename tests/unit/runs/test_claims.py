@@ -9,7 +9,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFreeError
 
 from toolformer_ops.errors import DatabaseUnreachableError
 from toolformer_ops.runs.claims import Claims
-from toolformer_ops.storage import database
+from toolformer_ops.storage.postgres import database
 
 
 @pytest.mark.parametrize("error", [NoConnectionFreeError("all are in use"), DatabaseUnreachableError("away")])

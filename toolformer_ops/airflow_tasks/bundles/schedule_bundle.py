@@ -10,7 +10,7 @@ from toolformer_ops.airflow_tasks.bundles.versioned_bundle import Contents, Vers
 from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.local_paths import read_beside
+from toolformer_ops.storage.corpora.local_paths import read_beside
 
 DAG_FILE = '''"""An Airflow DAG, made from a schedule file by {module}; do not edit."""
 

@@ -16,8 +16,8 @@ from airflow.dag_processing.bundles.base import BaseDagBundle, BundleVersion
 from toolformer_ops.airflow_tasks.bundles.dag_tools import TOOLS_FILE, look_for_tools, to_json
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
+from toolformer_ops.storage.postgres import database, queries
 
 Contents = dict[str, bytes | None]
 """The files that make a version, by name; None for a file that may not be read, which no version holds."""

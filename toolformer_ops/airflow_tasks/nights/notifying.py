@@ -72,7 +72,7 @@ class SendNotifications(BaseOperator):
             again.
             DatabaseError: Postgres does not answer.
         """
-        from toolformer_ops.storage import database, queries
+        from toolformer_ops.storage.postgres import database, queries
 
         settings = load_settings()
         since = datetime.datetime.now(datetime.UTC) - TOLD_WITHIN
@@ -134,7 +134,7 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
 
     Returns who could not be told, and why.
     """
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     dag_id = run.run_id.partition(".")[0]
     end = {"run_id": run.run_id, "ended_at": run.ended_at}
@@ -185,7 +185,7 @@ def _mail_remedy(error: Exception) -> str:
 
 def notification_of(connection: Connection, name: str) -> Notification:
     """Who is told of the runs of a schedule: as its file says now, or as it said when it was a schedule last."""
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     for row in database.fetch_all(connection, queries.bundles.schedule, name=name):
         tools = from_json(bytes(row.tools)) if row.tools else ()

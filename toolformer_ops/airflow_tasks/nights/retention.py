@@ -16,7 +16,7 @@ from typing import Any
 from toolformer_ops.airflow_tasks.nights.schedules import schedule_files
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ServiceError
-from toolformer_ops.storage.retention_policy import Policy
+from toolformer_ops.storage.history.retention_policy import Policy
 
 CLEAN_SECONDS = 3600.0
 _HIDDEN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"

@@ -27,7 +27,7 @@ from toolformer_ops.airflow_tasks.nights.cron import next_starts, require_cron, 
 from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, did_you_mean, expectation
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.storage.local_paths import read_beside
+from toolformer_ops.storage.corpora.local_paths import read_beside
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
 
 ASSET_NAMES = ("wiki_index",)

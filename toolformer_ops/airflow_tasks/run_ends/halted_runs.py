@@ -163,7 +163,7 @@ def close_lost_runs(settings: Settings, airflow: AirflowClient, *, at_once: bool
         DatabaseError: Postgres does not answer.
     """
     from toolformer_ops.stages.run_setup import ENDED, close_run
-    from toolformer_ops.storage import database, queries
+    from toolformer_ops.storage.postgres import database, queries
 
     closed = []
     quiet_since = datetime.datetime.now(datetime.UTC) - (datetime.timedelta(0) if at_once else QUIET)

@@ -57,7 +57,7 @@ def choices_of(context: Context) -> RunChoices:
         DatabaseError: Postgres does not answer.
     """
     from toolformer_ops.runs.run_tools import require_run
-    from toolformer_ops.storage import database
+    from toolformer_ops.storage.postgres import database
 
     instance = context["ti"]
     run = require_run(database.connect(load_settings()), annotation_run_id(instance.dag_id, instance.run_id))

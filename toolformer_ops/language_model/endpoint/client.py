@@ -33,7 +33,7 @@ from toolformer_ops.config import secret_of
 from toolformer_ops.errors import ConfigurationError, ModelError
 from toolformer_ops.language_model.endpoint.endpoint_file import Endpoint
 from toolformer_ops.shown_text import without_secret
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 
 if TYPE_CHECKING:
     import httpx

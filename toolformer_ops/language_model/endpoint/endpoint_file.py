@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolformer_ops.config import Settings, is_of_deployment
 from toolformer_ops.errors import ConfigurationError, UsageError, expectation
-from toolformer_ops.storage.local_paths import read_beside
+from toolformer_ops.storage.corpora.local_paths import read_beside
 
 PREFIX = "endpoint:"
 """How the address of a proposer begins that is no model to be loaded."""

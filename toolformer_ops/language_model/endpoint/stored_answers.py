@@ -1,7 +1,7 @@
 """What endpoints have answered, in the factory's database, for all processes of a run on any machine.
 
 Owns the table `proposer_answers`; `stages/run_setup.py` writes `proposer_endpoints`. A text that is forgotten
-takes its answers along (`storage/forgetting.py`).
+takes its answers along (`storage/history/forgetting.py`).
 """
 
 import json
@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from toolformer_ops.language_model.endpoint.answers import KeptReply, reply_of
 from toolformer_ops.language_model.endpoint.client import Reply
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 
 class DatabaseAnswers:

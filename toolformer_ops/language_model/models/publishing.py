@@ -20,7 +20,7 @@ from toolformer_ops.language_model.models.identity import (
     require_hub_revision,
     require_model,
 )
-from toolformer_ops.storage import artifacts
+from toolformer_ops.storage.objects import artifacts
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
 from toolformer_ops.local.demo.model import demo_model_path
 from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
-from toolformer_ops.storage.corpus_addresses import normal_uri
-from toolformer_ops.storage.local_paths import local_path
+from toolformer_ops.storage.corpora.addresses import normal_uri
+from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.tools.registry import get_tool, tool_names, typed_tools
 
 DEMO_DOCUMENTS = 64

@@ -32,8 +32,8 @@ from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool
 
 INDEX_DAG = "build_wiki_index"

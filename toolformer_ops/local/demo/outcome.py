@@ -8,8 +8,8 @@ from sqlalchemy import Connection
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.release.format import DATA
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.publication import ObjectStore
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, queries
 
 NOT_STARTED = "not_started"
 

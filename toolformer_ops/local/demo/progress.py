@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from sqlalchemy import Connection
 
-from toolformer_ops.storage import database, queries
+from toolformer_ops.storage.postgres import database, queries
 
 SECONDS_BETWEEN_LINES = 20.0
 """Without a terminal, lines of stages that changed are so far apart."""

@@ -19,8 +19,8 @@ from toolformer_ops.local.demo.mountains import MOUNTAINS
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.summary import LowerThresholds
 from toolformer_ops.shown_text import visible
-from toolformer_ops.storage import database, queries
-from toolformer_ops.storage.queries import Statement
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.queries import Statement
 
 BEST_CALLS = 5
 ANSWER_ROWS = 10

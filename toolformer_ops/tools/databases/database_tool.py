@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.file_hashes import verified_sha256
-from toolformer_ops.storage.local_paths import local_path
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.local_paths import local_path
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
+from toolformer_ops.storage.machine.file_hashes import verified_sha256
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.databases import reasons
 from toolformer_ops.tools.databases.database_file import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.local_paths import local_path
+from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.files.patterns import SEARCH_SECONDS, PatternTimedOutError, first_match
 from toolformer_ops.tools.files.tool_file import ToolFile, short_hash

@@ -68,7 +68,7 @@ def refresh_tool(path: Path) -> tuple[RecordedTable | None, RecordedTable]:
     Raises:
         ToolError, InfrastructureError: the file cannot be read, nothing answers, or there is no such tool.
     """
-    from toolformer_ops.storage.shared_files import replace_file
+    from toolformer_ops.storage.machine.shared_files import replace_file
 
     before, now = kind_of_file(path).record(path)
     if before != now:

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.errors import ToolError, UsageError, expectation
 from toolformer_ops.language_model.endpoint.endpoint_file import proposer_files
-from toolformer_ops.storage.local_paths import read_beside
+from toolformer_ops.storage.corpora.local_paths import read_beside
 from toolformer_ops.tools.base import ToolSpec
 from toolformer_ops.tools.files.patterns import check_pattern
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.retrieval.kilt_records import PASSAGE_RULES, PASSAGE_WORDS
 
 MANIFEST = "manifest.json"

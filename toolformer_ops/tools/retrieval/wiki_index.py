@@ -19,7 +19,7 @@ from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.tools.retrieval.index_manifest import read_manifest
 
 if TYPE_CHECKING:
-    from toolformer_ops.storage.artifacts import Artifact
+    from toolformer_ops.storage.objects.artifacts import Artifact
 
 PREFIX = "indices/wiki-"
 """Published indices are at this prefix of the bucket, each with the beginning of its fingerprint."""
@@ -48,7 +48,7 @@ def index_folder(settings: Settings) -> Path:
         UsageError, CorruptObjectError: as `index_version`.
         ObjectStoreError, InfrastructureError: it cannot be fetched.
     """
-    from toolformer_ops.storage import artifacts
+    from toolformer_ops.storage.objects import artifacts
 
     published = _published(settings)
     return artifacts.fetch(settings, published) if published else settings.index_dir
@@ -67,7 +67,9 @@ def with_index_of(settings: Settings, tool_version: str) -> Settings:
 
 def _published(settings: Settings) -> "Artifact | None":
     """The published index that is searched; None if a folder is."""
-    from toolformer_ops.storage import artifacts  # tools are imported where DAGs are parsed, without boto3
+    from toolformer_ops.storage.objects import (
+        artifacts,  # tools are imported where DAGs are parsed, without boto3
+    )
 
     address: str | None = settings.wiki_index
     if not address and settings.runner == "kubernetes":

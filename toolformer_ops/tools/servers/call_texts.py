@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from toolformer_ops.errors import RejectedInputError
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.tools.files.patterns import PatternTimedOutError, first_match
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 

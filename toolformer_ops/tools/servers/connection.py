@@ -30,8 +30,8 @@ from toolformer_ops.errors import (
     UsageError,
     causes,
 )
-from toolformer_ops.storage.local_paths import read_beside
-from toolformer_ops.storage.record_rules import escape_control_characters
+from toolformer_ops.storage.corpora.local_paths import read_beside
+from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.tools.files.secret_values import secret_values, without_secrets
 from toolformer_ops.tools.servers.server_file import SECRET, RecordedPart, ServerToolFile
 

@@ -1,0 +1,1 @@
+"""Annotate the texts of a file in one process."""

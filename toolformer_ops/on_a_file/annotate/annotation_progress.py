@@ -1,0 +1,394 @@
+"""How far an annotation in one process is, shown while it works and summed up at its end.
+
+On a terminal a panel that changes in its place: a line a tool, what is done now, tokens a second, the time
+left, the newest call that saves enough. In a notebook a line that changes in its place; elsewhere a line
+every few seconds.
+"""
+
+import contextlib
+import functools
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from toolformer_ops.language_model.throughput import WORK, NetworkWork
+from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
+from toolformer_ops.runs.durations import duration
+from toolformer_ops.runs.reasons import title
+from toolformer_ops.tools.base import FilterDecision
+
+if TYPE_CHECKING:
+    from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText
+
+SECONDS_BETWEEN_LINES = 5.0
+SECONDS_IN_A_NOTEBOOK = 1.0
+"""Between two lines of which the second takes the place of the first."""
+MOST_REASONS = 4
+"""So many reasons are named, the most frequent ones; the others are counted."""
+
+
+@dataclass
+class ToolProgress:
+    """What one tool has done so far."""
+
+    items: int = 0
+    """Texts of which its filter keeps something; calls that others proposed."""
+    filtered_out: Counter[str] = field(default_factory=Counter)
+    """The other texts, by the filter's reason."""
+    done: int = 0
+    """Texts that are annotated."""
+    samples: int = 0
+    calls: int = 0
+    """Distinct calls with a result."""
+    scored: int = 0
+    """Calls whose losses are known, or proved to save too little."""
+    kept: int = 0
+    """Calls; until placebos are scored those that save enough."""
+    kept_texts: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    """Calls without a result, by what the tool said of them."""
+    nothing: Counter[str] = field(default_factory=Counter)
+    """Texts that were asked and have no kept call, by the reason."""
+    rate: str | None = None
+    """The share of the kept calls that is kept by chance, in words; None without placebos."""
+
+    def add(self, text: "AnnotatedText") -> None:
+        """Count a text that is annotated."""
+        self.done += 1
+        self.samples += text.counts["samples"]
+        self.calls += len(text.rows)
+        self.scored += sum(row["reason"] in (None, "pruned_below") for row in text.rows)
+        for failed, calls in text.without_result.items():
+            self.failures[failed.why] += calls
+        self.count_kept(text)
+
+    def count_kept(self, text: "AnnotatedText") -> None:
+        """Count what is kept of a text."""
+        self.kept += sum(row["kept"] for row in text.rows)
+        if (reason := text.why_nothing) is not None:
+            self.nothing[reason] += 1
+        else:
+            self.kept_texts += 1
+
+
+@dataclass
+class AnnotationProgress:
+    """How far an annotation is; changed by it, and read by what shows it."""
+
+    tools: dict[str, ToolProgress] = field(default_factory=dict)
+    texts: int = 0
+    """Documents that were read."""
+    phase: str = "starting"
+    newest: dict[str, Any] | None = None
+    """The newest call that saves enough."""
+    placebo_texts: tuple[int, int] = (0, 0)
+    """Texts whose placebos are scored, of how many."""
+    clock: Callable[[], float] = time.monotonic
+    noun: str = "texts"
+    """What is asked about: texts, or calls that others proposed."""
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+        self._annotating_since: float | None = None
+        self._new = 0
+        self._before = replace(WORK)
+        self._placebos_since = self._began
+
+    @classmethod
+    def of(cls, tools: Sequence[str]) -> "AnnotationProgress":
+        """The progress of these tools before anything is done."""
+        return cls({tool: ToolProgress() for tool in tools})
+
+    # What the annotation tells it
+
+    def begins(self, phase: str, placebo_texts: int = 0) -> None:
+        """The next thing that is done; `placebo_texts` are those whose placebos are scored in it."""
+        self.phase = phase
+        self.placebo_texts = (0, placebo_texts)
+        self._placebos_since = self.clock()
+        if phase.startswith(("annotating", "judging")) and self._annotating_since is None:
+            self._annotating_since = self.clock()
+            self._before = replace(WORK)
+
+    def filtered(self, tool: str, decisions: Sequence[FilterDecision]) -> None:
+        """A tool's filter has judged a document."""
+        if any(decision.kept for decision in decisions):
+            self.tools[tool].items += 1
+        else:
+            reasons = Counter(decision.reason for decision in decisions)
+            self.tools[tool].filtered_out[reasons.most_common(1)[0][0] if reasons else "empty_text"] += 1
+
+    def finished(self, text: "AnnotatedText", *, is_new: bool) -> None:
+        """A text is annotated by a tool, now or by an earlier try."""
+        self.tools[text.tool].add(text)
+        self._new += is_new
+        kept = [row for row in text.rows if row["kept"]]
+        if kept:
+            self.newest = max(kept, key=lambda row: float(row["loss_reduction"]))
+
+    def scored_placebos(self, texts: int) -> None:
+        """The placebos of so many more texts are scored."""
+        done, total = self.placebo_texts
+        self.placebo_texts = (done + texts, total)
+
+    def judged(self, tool: str, texts: Sequence["AnnotatedText"]) -> None:
+        """What is kept of a tool's texts is decided by placebos, too."""
+        progress = self.tools[tool]
+        progress.kept = progress.kept_texts = 0
+        progress.nothing.clear()
+        for text in texts:
+            progress.count_kept(text)
+
+    def judged_call(self, row: dict[str, Any]) -> None:
+        """A call that others proposed is judged, but for placebos."""
+        tool = self.tools[row["tool"]]
+        tool.done += 1
+        tool.calls += row["result"] is not None
+        tool.scored += row["reason"] in (None, "pruned_below")
+        self._new += 1
+        self._count_call(row)
+
+    def judge_again(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """What is kept of a tool's calls is decided by placebos, too."""
+        tool = self.tools[name]
+        tool.kept = 0
+        tool.nothing.clear()
+        for row in rows:
+            self._count_call(row)
+
+    def _count_call(self, row: dict[str, Any]) -> None:
+        tool = self.tools[row["tool"]]
+        if row["kept"]:
+            tool.kept += 1
+            self.newest = row
+        else:
+            tool.nothing[row["not_kept"]] += 1
+
+    def ended(self) -> None:
+        """All is done."""
+        self.begins("done")
+
+    # What it says
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return self.clock() - self._began
+
+    @property
+    def done(self) -> int:
+        """Texts that are annotated, or calls that are judged, over all tools."""
+        return sum(tool.done for tool in self.tools.values())
+
+    @property
+    def work(self) -> NetworkWork:
+        """What the network has computed since the first text."""
+        return WORK.since(self._before)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens that the network reads in a second; None before the first text."""
+        if self._annotating_since is None or not self.work.tokens:
+            return None
+        return self.work.tokens / max(self.clock() - self._annotating_since, 1e-9)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds that the work at hand still takes at the mean speed so far.
+
+        None if nothing of it is done yet.
+        """
+        done, total = self.placebo_texts
+        if total:
+            return None if not done else (self.clock() - self._placebos_since) / done * (total - done)
+        left = sum(tool.items for tool in self.tools.values()) - self.done
+        if self._annotating_since is None or not self._new or not left:
+            return None
+        return (self.clock() - self._annotating_since) / self._new * left
+
+    @property
+    def line(self) -> str:
+        """In one line: what is done now, and how much of it."""
+        tools = self.tools.values()
+        items = sum(tool.items for tool in tools)
+        if self.phase.startswith("reading"):
+            return f"{self.phase}: {self.texts:,}"
+        what = self.noun if len(self.tools) == 1 or self.noun != "texts" else "pairs of a text and a tool"
+        parts = [f"{self.phase}: {self.done:,} of {items:,} {what}"]
+        if self.placebo_texts[1]:
+            parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"]
+        if self.noun == "texts":
+            parts.append(f"{sum(tool.samples for tool in tools):,} samples")
+        parts.append(f"{sum(tool.scored for tool in tools):,} calls scored")
+        parts.append(f"{sum(tool.kept for tool in tools):,} {self.kept_word}")
+        return ", ".join([*parts, *self._speed()])
+
+    @property
+    def kept_word(self) -> str:
+        """What calls are that save enough: kept once nothing else has to be known of them."""
+        return "kept" if self.phase == "done" else "save enough"
+
+    def _speed(self) -> list[str]:
+        words: list[str] = []
+        if (speed := self.tokens_per_second) is not None:
+            words.append(f"{speed:,.0f} tokens/s")
+        if (left := self.seconds_left) is not None:
+            words.append(f"about {duration(left)} left")
+        return words
+
+    def panel(self) -> Group:
+        """As a terminal shows it while it changes."""
+        table = Table("tool", box=None, padding=(0, 2, 0, 0), header_style="dim")
+        self._fill(
+            table,
+            {
+                f"{self.noun} asked" if self.noun == "texts" else self.noun: lambda tool: tool.items,
+                "done": lambda tool: tool.done,
+                **({"samples": lambda tool: tool.samples} if self.noun == "texts" else {}),
+                "scored": lambda tool: tool.scored,
+                self.kept_word: lambda tool: tool.kept,
+            },
+        )
+        what = self.line if self.phase.startswith("reading") else self.phase
+        if self.placebo_texts[1]:
+            what += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
+        now = Text(", ".join([f"{_clock(self.seconds)} {what}", *self._speed()]), style="dim")
+        if self.newest is None:
+            return Group(table, now)
+        return Group(
+            table,
+            now,
+            Text.assemble((f"newest, {verdict(self.newest)}: ", "dim"), call_in_its_text(self.newest)),
+        )
+
+    def _fill(self, table: Table, columns: "Mapping[str, Callable[[ToolProgress], int]]") -> None:
+        """Add the columns, and a row a tool."""
+        for column in columns:
+            table.add_column(column, justify="right")
+        for name, tool in self.tools.items():
+            table.add_row(name, *(f"{count(tool):,}" for count in columns.values()))
+
+    @property
+    def _nothing(self) -> str:
+        """What texts gave, or calls are, of which nothing is kept."""
+        return "nothing kept" if self.noun == "texts" else "not kept"
+
+    def summary(self) -> Group:
+        """What came of it: a row a tool, and the reasons why texts gave nothing."""
+        table = Table("tool")
+        text_columns: Mapping[str, Callable[[ToolProgress], int]] = {
+            "texts asked": lambda tool: tool.items,
+            "samples": lambda tool: tool.samples,
+            "scored": lambda tool: tool.scored,
+            "kept calls": lambda tool: tool.kept,
+            "in texts": lambda tool: tool.kept_texts,
+        }
+        call_columns: Mapping[str, Callable[[ToolProgress], int]] = {
+            "calls": lambda tool: tool.items,
+            "with a result": lambda tool: tool.calls,
+            "scored": lambda tool: tool.scored,
+            "kept": lambda tool: tool.kept,
+        }
+        self._fill(table, text_columns if self.noun == "texts" else call_columns)
+        lines = []
+        for name, tool in self.tools.items():
+            if tool.rate is not None:
+                lines.append(Text(f"{name}, kept by chance: {tool.rate}"))
+        for name, tool in self.tools.items():
+            if tool.filtered_out:
+                lines.append(Text(f"{name}, not asked: {reasons_in_words(tool.filtered_out)}"))
+            if tool.failures:
+                lines.append(Text(f"{name}, calls without a result: {most_frequent(tool.failures)}"))
+            if tool.nothing:
+                lines.append(Text(f"{name}, {self._nothing}: {reasons_in_words(tool.nothing)}"))
+        return Group(table, *lines)
+
+
+def reasons_in_words(counts: Counter[str]) -> str:
+    """The most frequent reasons in words, each with its number."""
+    return most_frequent(Counter({title(reason): count for reason, count in counts.items()}))
+
+
+def most_frequent(counts: Counter[str]) -> str:
+    """The most frequent of some words, each with its number."""
+    words = [f"{count:,} {what}" for what, count in counts.most_common(MOST_REASONS)]
+    if others := counts.total() - sum(count for _, count in counts.most_common(MOST_REASONS)):
+        words.append(f"{others:,} for other reasons")
+    return "; ".join(words)
+
+
+@contextlib.contextmanager
+def shown(progress: AnnotationProgress, console: Console) -> Iterator[None]:
+    """Show the progress while the block runs: a panel on a terminal, else a line every few seconds if something has changed."""
+    if console.is_terminal:
+        live = Live(
+            get_renderable=progress.panel,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+        with live, _logs_above():
+            yield
+        return
+    write, seconds = _line_writer(console)
+    ended = threading.Event()
+
+    def write_lines() -> None:
+        last = ""
+        while not ended.wait(seconds):
+            if (line := progress.line) != last:
+                last = line
+                write(f"{_clock(progress.seconds)} {line}")
+
+    writer = threading.Thread(target=write_lines, daemon=True, name="progress")
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
+    if console.is_jupyter:
+        write(f"{_clock(progress.seconds)} {progress.line}")
+
+
+def _line_writer(console: Console) -> tuple[Callable[[str], None], float]:
+    """What shows a line, and the seconds between two lines; in a notebook a line replaces the one before."""
+    if not console.is_jupyter:
+        write = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        return write, SECONDS_BETWEEN_LINES
+    from IPython.display import display
+
+    shown_line = display({"text/plain": "0:00"}, raw=True, display_id=True)
+    return lambda line: shown_line.update({"text/plain": line}, raw=True), SECONDS_IN_A_NOTEBOOK
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+@contextlib.contextmanager
+def _logs_above() -> Iterator[None]:
+    """Within the block, lines of the log go above the panel, which has taken the place of stderr."""
+    handlers = [
+        handler
+        for handler in logging.getLogger().handlers
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
+    ]
+    for handler in handlers:
+        handler.setStream(sys.stderr)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.setStream(sys.__stderr__)

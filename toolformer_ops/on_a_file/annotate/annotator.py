@@ -1,0 +1,435 @@
+"""The whole method in one process, on a file, without Airflow or Postgres, for the commands that people use.
+
+Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps
+nothing. What reads a corpus raises `CorpusError` if nothing is at its path or, after its last line, if no
+line was a usable record.
+"""
+
+import datetime
+import functools
+import itertools
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.candidates import (
+    Candidate,
+    SampledParagraph,
+    annotation_prompt,
+    sample_paragraphs,
+)
+from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
+from toolformer_ops.annotation.placebo import JudgedCall
+from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
+from toolformer_ops.call_syntax import parse_call
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import CorpusError, UsageError
+from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
+from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
+from toolformer_ops.records import Document, Paragraph, content_uuid
+from toolformer_ops.runs.choices import FilterChoices, RunChoices
+from toolformer_ops.runs.costs import given_costs, with_costs
+from toolformer_ops.runs.models import (
+    endpoint_beside,
+    load_model,
+    load_scoring_model,
+    proposer_beside,
+    with_sample_end,
+)
+from toolformer_ops.storage.corpora.addresses import CorpusAddress
+from toolformer_ops.storage.corpora.files import find_files
+from toolformer_ops.storage.corpora.record_rules import Record, Rejection
+from toolformer_ops.storage.corpora.records import read_file
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
+from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+
+LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
+"""Losses of a `ScoredCall` that are printed, in nats."""
+BELOW_THRESHOLD = "below_threshold"
+"""Why a scored call is not kept (`runs/reasons.py`)."""
+
+
+def document_of(text: str, date: str | None) -> Document:
+    """A document as a person gives it on the command line.
+
+    Raises `UsageError` if the date is not written YYYY-MM-DD.
+    """
+    try:
+        return Document.of(text, document_date=datetime.date.fromisoformat(date) if date else None)
+    except ValueError as error:
+        raise UsageError(f"--date: expected a date such as 2023-01-30, found {date!r}.") from error
+
+
+def run_one(
+    settings: Settings, tool_name: str, call_input: str, date: str | None, model_name: Callable[[], str]
+) -> ToolOutput:
+    """Ask a tool for one input as a run would; the model is loaded only if the tool asks for it."""
+    tool = get_tool(tool_name)
+    effective_input = tool.effective_input(call_input, tool.spec.as_read(document_of("", date)))
+    if effective_input is None:
+        return ToolOutput.none("document_has_no_date" if tool.spec.needs_date else "input_not_usable")
+    runner = tool.open(settings, lambda: load_model(settings, model_name()))
+    [output] = run_tool(runner, [effective_input], settings.tool_time_limit_seconds)
+    return output
+
+
+def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
+    """Each record of a file or folder (also on S3), or why it is refused, with the name to print: its id, or file and line.
+
+    `corpus` is an address as `CorpusAddress` writes it.
+    """
+    address = CorpusAddress.parse(str(corpus)).normal()
+    refused: Counter[str] = Counter()
+    first: Rejection | None = None
+    ignored: Counter[str] = Counter()
+    records = 0
+    limits = UnpackingLimits.of(settings)
+    for file in find_files(settings, address.files):
+        for line, record in read_file(file, settings.max_line_bytes, limits, address.names):
+            name = f"{Path(file.uri).name}:{line}"
+            if isinstance(record, Record):
+                records += 1
+                ignored.update(record.ignored)
+                yield record.record_id or name, record
+            else:
+                refused[record.reason] += 1
+                first = first or record
+                yield name, record
+    if ignored:
+        logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in ignored.items()))
+    if not records:
+        refusals = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
+        why = f" The first: {first.detail}." if first else ""
+        raise CorpusError(
+            f"expected JSON Lines or Parquet with at least one usable record in {address}, found "
+            f"{refusals}.{why} "
+            'Each line must be an object such as {"text": "..."}.'
+        )
+
+
+def filter_lines(
+    settings: Settings, tool_name: str, corpus: Path | str, choices: FilterChoices
+) -> Iterator[dict[str, Any]]:
+    """`id`, `kept` and `reason` of each document, or of each paragraph or piece with number and offsets.
+
+    A record that cannot be read is a refusal with its reason. `left_out` says why its date, url or title
+    counts as none.
+    """
+    tool = get_tool(tool_name)
+    for name, record in read_corpus(settings, corpus):
+        if isinstance(record, Rejection):
+            yield {"id": name, "kept": False, "reason": record.reason}
+            continue
+        document = record.document()
+        for decision in filter_document(tool, document, choices):
+            place: dict[str, int] = {}
+            is_whole = (decision.start_char, decision.end_char) == (0, len(document.text))
+            if tool.spec.filter_unit == "paragraph" or not is_whole:
+                place["paragraph"] = decision.paragraph
+            if not is_whole:
+                place |= {"start_char": decision.start_char, "end_char": decision.end_char}
+            left_out = {"left_out": list(record.ignored)} if record.ignored else {}
+            yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason, **left_out}
+
+
+def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[tuple[str, Document]]:
+    """The documents that a run over the corpus would annotate, each text once, with the names of their records."""
+    seen: set[uuid.UUID] = set()
+    if limit is not None and limit <= 0:
+        return
+    for name, record in read_corpus(settings, corpus):
+        if not isinstance(record, Record):
+            continue
+        document = record.document()
+        if document.document_id not in seen:
+            seen.add(document.document_id)
+            yield name, document
+            if len(seen) == limit:
+                return
+
+
+def choices_of(
+    settings: Settings, corpus: Path | str, tools: Sequence[str], model_name: str, values: dict[str, Any]
+) -> RunChoices:
+    """A run's parameters for these tools on a corpus, with the keep thresholds raised to what calls cost.
+
+    Raises:
+        UsageError: a keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of
+        a tool.
+    """
+    names = tuple(get_tool(name).spec.name for name in tools)
+    choices = RunChoices.parse({"tools": names, **values, "corpus": str(corpus), "model": model_name})
+    choices.kept_from()
+    return with_sample_end(settings, with_costs(choices, given_costs(choices)))
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of an annotation on a file.
+
+    Each function returns the same model each time, which is loaded once.
+    """
+
+    model: "Callable[[], LanguageModel]"
+    """The model that scores."""
+    proposer: "Callable[[], LanguageModel] | None" = None
+    """The model that samples, if it is another. Both are then in memory, since each text is scored at
+    once."""
+    endpoint: EndpointProposer | None = None
+    """What proposes calls, if it is behind an endpoint."""
+
+    @property
+    def finder(self) -> "Callable[[], LanguageModel]":
+        """The model that finds positions."""
+        return self.proposer or self.model
+
+
+def models_of(settings: Settings, choices: RunChoices) -> Models:
+    """The models that the choices name; a model behind an endpoint has answered a request for one token.
+
+    Raises as `endpoint_beside`.
+    """
+    load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
+    return Models(
+        model=functools.cache(load),
+        proposer=proposer_beside(settings, choices),
+        endpoint=endpoint_beside(settings, choices),
+    )
+
+
+@dataclass(frozen=True)
+class AnnotatedParagraph:
+    """The calls of one paragraph."""
+
+    text: str
+    """The text of its document, which its calls are scored in."""
+    calls: list[JudgedCall]
+    """Those with a result, in the order of the text."""
+    lines: list[dict[str, Any]]
+    """One for each of them."""
+    counts: Counter[str]
+    """The counts that stages write into the ledger."""
+    answers: Counter[str]
+    """How many of its distinct inputs have a result (`with_result`), and how many have none, by reason."""
+    without_result: Counter[FailedCall]
+    """Its calls that get no result: the tool gave none, or what it gave is passed over."""
+    seconds: dict[str, float]
+    """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
+
+
+@dataclass
+class Annotator:
+    """The method for one tool: what the stages do with a micro-batch."""
+
+    settings: Settings
+    tool: Tool
+    choices: RunChoices
+    models: Models
+
+    def __post_init__(self) -> None:
+        self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
+
+    @classmethod
+    def of(
+        cls, settings: Settings, corpus: Path | str, tool_name: str, model_name: str, values: dict[str, Any]
+    ) -> "Annotator":
+        """Return the annotator of a tool on a corpus, with a run's parameters.
+
+        Raises:
+            UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the
+            `call_seconds` of the tool.
+        """
+        choices = choices_of(settings, corpus, (tool_name,), model_name, values)
+        return cls(
+            settings=settings, tool=get_tool(tool_name), choices=choices, models=models_of(settings, choices)
+        )
+
+    def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
+        """The paragraphs that the filter keeps, of each of the first documents of the corpus."""
+        read = read_corpus(self.settings, self.choices.corpus_address)
+        documents = (record.document() for _, record in read if isinstance(record, Record))
+        for document in itertools.islice(documents, limit):
+            decisions = filter_document(self.tool, document, self.choices, chains=self.choices.chains)
+            yield kept_paragraphs(document, decisions)
+
+    @functools.cached_property
+    def runner(self) -> ToolRunner:
+        """The tool, open."""
+        return self.tool.open(self.settings, self.models.model)
+
+    def open(self, text: str) -> None:
+        """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
+        self.models.model()
+        self.models.finder().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        self.runner  # noqa: B018 - opened here
+
+    def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
+        """The calls of each kept paragraph, in order.
+
+        All are sampled and scored together, as the stages do with a micro-batch.
+        """
+        if not paragraphs:
+            return
+        # 1. Sampling.
+        sampled = sample_paragraphs(
+            self.models.finder(),
+            self.tool,
+            self.choices.for_tool(self.tool.spec, self.tool.prompt),
+            paragraphs,
+            self.models.model().tokenize if self.models.proposer else None,
+            self.models.endpoint,
+        )
+        # 2. Execution.
+        executed = [self._executed(sampled_paragraph) for sampled_paragraph in sampled]
+        # 3. Scoring; each text's share of the seconds is by its calls and its length.
+        started = time.perf_counter()
+        texts = [paragraph.text for paragraph in executed]
+        scored = score_texts(self.models.model, self.choices, self._keep_threshold, texts)
+        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(item.weight for item in executed))
+        for paragraph, losses in zip(executed, scored, strict=True):
+            yield self._annotated(paragraph, losses, seconds_a_weight * paragraph.weight)
+
+    def _executed(self, sampled: SampledParagraph) -> "_ExecutedParagraph":
+        """Run the tool on the calls of one paragraph."""
+        started = time.perf_counter()
+        inputs = [candidate.effective_input for candidate in sampled.candidates]
+        outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
+        seconds = time.perf_counter() - started
+        calls = [
+            ExecutedCall(
+                token=candidate.position.token,
+                call=candidate.call,
+                results=output.results,
+                reason=output.reason,
+                input_only_after=candidate.input_only_after,
+            )
+            for candidate, output in zip(sampled.candidates, outputs, strict=True)
+        ]
+        document = sampled.paragraph.document
+        output_of_input = dict(zip(inputs, outputs, strict=True))
+        return _ExecutedParagraph(
+            sampled=sampled,
+            text=ExecutedText(document.text, calls, own_text_of(self.tool, document)),
+            messages=[output.message for output in outputs],
+            answers=Counter(output.reason or "with_result" for output in output_of_input.values()),
+            seconds=seconds,
+        )
+
+    def _annotated(
+        self, executed: "_ExecutedParagraph", losses: Sequence[ScoredCall], scoring_seconds: float
+    ) -> AnnotatedParagraph:
+        """The calls of one paragraph with their losses."""
+        sampled = executed.sampled
+        with_result: list[tuple[Candidate, ScoredCall]] = []
+        without_result: Counter[FailedCall] = Counter()
+        for candidate, message, scored in zip(sampled.candidates, executed.messages, losses, strict=True):
+            if scored.result is not None:
+                with_result.append((candidate, scored))
+            elif scored.reason:
+                without_result[FailedCall(str(candidate.call), scored.reason, message)] += 1
+        return AnnotatedParagraph(
+            text=sampled.paragraph.document.text,
+            calls=[judged_call(sampled.paragraph, *call) for call in with_result],
+            lines=[call_line(sampled.paragraph, *call, self._keep_threshold) for call in with_result],
+            counts=Counter({**sampled.counts, "inputs": executed.answers.total()}),
+            answers=executed.answers,
+            without_result=without_result,
+            seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},
+        )
+
+
+@dataclass(frozen=True)
+class _ExecutedParagraph:
+    """One paragraph whose calls have run."""
+
+    sampled: SampledParagraph
+    text: ExecutedText
+    messages: Sequence[str]
+    """What the tool said of each call that it gave no result."""
+    answers: Counter[str]
+    """How many of the distinct inputs have a result (`with_result`), and how many have none, by reason."""
+    seconds: float
+    """How long the tool took."""
+
+    @property
+    def weight(self) -> int:
+        """Its share of the seconds of scoring is in proportion to this: its calls times its characters."""
+        return len(self.text.calls) * len(self.text.text)
+
+
+def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:
+    """A call as placebos are drawn for it; its id names no recipe, since a file has none."""
+    document_id, token, call = paragraph.document.document_id, candidate.position.token, candidate.call
+    call_id = content_uuid(str(document_id), str(paragraph.number), str(token), str(call))
+    return JudgedCall(call_id, document_id, token, call, scored)
+
+
+def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
+    """The call of a line that `annotate` printed."""
+    names = {field.name for field in fields(ScoredCall)} & set(line)
+    return JudgedCall(
+        call_id=uuid.UUID(line["call_id"]),
+        document_id=uuid.UUID(line["document_id"]),
+        token=line["position_token"],
+        call=parse_call(line["call"]),
+        scored=ScoredCall(**{name: line[name] for name in names}),
+    )
+
+
+def call_line(
+    paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float
+) -> dict[str, Any]:
+    """A call as `annotate` prints it; offsets are those of the document."""
+    text = paragraph.document.text
+    position = candidate.position.char
+    line = {
+        "document_id": str(paragraph.document.document_id),
+        "call_id": str(judged_call(paragraph, candidate, scored).call_id),
+        "tool": candidate.call.tool,
+        "position_char": position,
+        "position_token": candidate.position.token,
+        "position_probability": candidate.position.probability,
+        "before": text[max(0, position - 60) : position],
+        "call": str(candidate.call),
+        "result": scored.result,
+        "after": text[position : position + 60],
+        "sample_count": candidate.sample_count,
+        "input_only_after": candidate.input_only_after,
+        **scored_fields(scored),
+    }
+    return with_verdict(line, keep_threshold)
+
+
+def scored_fields(scored: ScoredCall) -> dict[str, Any]:
+    """What a line says of a call's losses, in nats."""
+    return {
+        "reason": scored.reason,
+        **{name: getattr(scored, name) for name in LOSSES},
+        "number_format": scored.number_format,
+        "reduction_bound": scored.reduction_bound,
+        "loss_reduction": scored.loss_reduction,
+    }
+
+
+def with_verdict(line: Mapping[str, Any], keep_threshold: float) -> dict[str, Any]:
+    """The line of a call with whether its loss reduction is kept at this threshold, in nats, and if not, why."""
+    reduction = line["loss_reduction"]
+    kept = reduction is not None and is_kept(reduction, keep_threshold)
+    return {
+        **line,
+        "keep_threshold": keep_threshold,
+        "kept": kept,
+        "not_kept": None if kept else line["reason"] or BELOW_THRESHOLD,
+    }

@@ -1,0 +1,162 @@
+"""Placebos of the calls of a file, whose results are the pool: what the stage of placebos does, without a database."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.placebo import (
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    carries_information,
+    information,
+    placebo_reduction,
+    run_keeps,
+    score_placebos,
+)
+from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
+from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
+from toolformer_ops.runs.recipes import placebo_recipe
+
+if TYPE_CHECKING:
+    from toolformer_ops.language_model import LanguageModel
+
+NO_OTHER_RESULT = "no_other_result"
+BELOW_TAU_INFORMATION = "below_tau_information"
+"""Why a call that saves enough is not kept (`runs/reasons.py`)."""
+
+
+@dataclass(frozen=True)
+class TextOfCalls:
+    """The calls of one tool in a text, as `call_line` writes them."""
+
+    text_id: str
+    text: str
+    lines: Sequence[dict[str, Any]]
+    """Calls with losses, or with those that prove that they save too little."""
+
+    @functools.cached_property
+    def calls(self) -> list[JudgedCall]:
+        """The calls of the lines, in their order."""
+        return [judged_call_of(line) for line in self.lines]
+
+
+def judge_by_placebos(
+    load_model: "Callable[[], LanguageModel]",
+    choices: RunChoices,
+    tool: str,
+    scoring_recipe_id: str,
+    keep_threshold: float,
+    texts: Sequence[TextOfCalls],
+    batches: Iterable[Sequence[TextOfCalls]],
+    partial: PartialFile,
+    report: Callable[[int], None],
+) -> Rate:
+    """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
+
+    Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them;
+    `kept` then follows the run's whole keep rule. `batches` are the same texts, as they are computed
+    together. `report` is told how many texts a batch had.
+    """
+    # 1. The pool, and the recipe that names it.
+    results = []
+    for text in texts:
+        results += [(call.call_id, call.document_id, str(call.scored.result)) for call in text.calls]
+    placebo_choices = choices.part(PlaceboChoices)
+    pool = Pool.of_calls(results, placebo_choices)
+    content = json.dumps([[str(item.call_id), str(item.document_id), item.result] for item in pool.results])
+    pool_hash = hashlib.sha256(content.encode("ascii")).hexdigest()
+    recipe = placebo_recipe(scoring_recipe_id, tool, placebo_choices, pool.sample_share, pool_hash)
+    # 2. The losses, and what they say of each call.
+    scoring = PlaceboScoring(load_model, choices, PlaceboDraw(pool), recipe.recipe_id, partial)
+    tau = choices.least_information
+    with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
+    for batch in batches:
+        for text, losses in zip(batch, scoring.losses(batch), strict=True):
+            with_placebos += zip(text.calls, losses, strict=True)
+            for line, placebos in zip(text.lines, losses, strict=True):
+                _judge(line, placebos, tau)
+        report(len(batch))
+    # 3. What they say of all.
+    return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold, tau)
+
+
+@dataclass(frozen=True)
+class PlaceboScoring:
+    """Losses of the placebos of texts: those that the partial file has, and others computed."""
+
+    load_model: "Callable[[], LanguageModel]"
+    choices: RunChoices
+    draw: PlaceboDraw
+    recipe_id: str
+    partial: PartialFile
+
+    def losses(self, batch: Sequence[TextOfCalls]) -> list[list[list[PlaceboLoss]]]:
+        """The losses by text, call and placebo; what was computed is in the partial file then."""
+        unscored = [text for text in batch if self.partial.line(self._key(text)) is None]
+        calls_of_texts = [(text.text, text.calls) for text in unscored]
+        computed = score_placebos(self.load_model, self.choices, calls_of_texts, self.draw)
+        losses_of: dict[str, list[list[PlaceboLoss]]] = {}
+        for text, losses in zip(unscored, computed, strict=True):
+            losses_of[text.text_id] = losses
+            fields = [list(map(dataclasses.asdict, placebos)) for placebos in losses]
+            self.partial.add(self._key(text), {"placebos": fields})
+        return [losses_of.get(text.text_id) or self._stored(text) for text in batch]
+
+    def _stored(self, text: TextOfCalls) -> list[list[PlaceboLoss]]:
+        line = self.partial.line(self._key(text)) or {"placebos": []}
+        placebos_of_calls = []
+        for placebos in line["placebos"]:
+            placebos_of_calls.append([PlaceboLoss(**fields) for fields in placebos])
+        return placebos_of_calls
+
+    def _key(self, text: TextOfCalls) -> tuple[str, ...]:
+        return ("placebos", self.recipe_id, text.text_id)
+
+
+def _judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], tau: float | None) -> None:
+    """Add to a line what its placebos say."""
+    line["information"] = information(placebos)
+    line["placebo_reduction"] = placebo_reduction(placebos)
+    line["placebos"] = sum(placebo.information is not None for placebo in placebos)
+    if line["kept"] and not carries_information(placebos, tau):
+        line["kept"] = False
+        line["not_kept"] = NO_OTHER_RESULT if line["information"] is None else BELOW_TAU_INFORMATION
+
+
+def false_discovery_rate(
+    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
+    sample_share: float,
+    threshold: float,
+    tau_information: float | None,
+) -> Rate:
+    """The rate of a tool's calls that are all in memory, each with its placebos.
+
+    `runs/placebo_rates.py` counts those of a run.
+    """
+    kept: Counter[uuid.UUID] = Counter()  # by document
+    by_chance: Counter[uuid.UUID] = Counter()
+    sampled: list[PlaceboLoss] = []
+    for call, placebos in calls:
+        if run_keeps(call.scored, placebos, threshold, tau_information):
+            kept[call.document_id] += 1
+        for placebo in placebos:
+            if placebo.is_sampled:
+                sampled.append(placebo)
+                by_chance[call.document_id] += placebo.is_kept(threshold, tau_information)
+    document_ids = {call.document_id for call, _ in calls}
+    documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)
+    counted = []
+    for (kept_placebos, kept_calls), number in documents.items():
+        counted.append(CountedDocuments(kept_placebos, kept_calls, number))
+    scored = sum(placebo.has_losses for placebo in sampled)
+    return rate_of(counted, len(sampled) / sample_share, scored)

@@ -1,0 +1,1 @@
+"""Judge calls that something else proposed."""

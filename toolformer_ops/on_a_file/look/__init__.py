@@ -1,0 +1,1 @@
+"""Look at a corpus and at single calls: check, estimate, preview, explain."""

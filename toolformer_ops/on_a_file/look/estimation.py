@@ -1,0 +1,311 @@
+"""Say before a run what it will take: texts, calls, rows and device hours, by tool.
+
+Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe),
+and multiplies. The probe's texts are those with the smallest hashes: random, and the same for the same
+corpus. One process takes them as one small micro-batch; more processes share the hours, and larger
+micro-batches on a GPU need fewer. Inputs that texts have in common are executed once in a run, which a probe
+does not see. What earlier runs did under the same recipes is not subtracted. Placebos are scored with
+stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
+the share counts that a run samples. Writes `annotation_runs.estimate` if asked to.
+"""
+
+import heapq
+import itertools
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
+from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models, distinct_documents, models_of
+from toolformer_ops.records import Document, Paragraph
+from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.durations import duration
+from toolformer_ops.runs.models import with_sample_end
+from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
+from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.tools.base import Tool
+from toolformer_ops.tools.registry import get_tool
+
+if TYPE_CHECKING:
+    pass
+
+PROBE_TEXTS = 3
+"""Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can
+be seen."""
+
+
+@dataclass
+class KeptTexts:
+    """What a tool's filter left of a corpus."""
+
+    texts: int = 0
+    """Kept paragraphs; documents for a filter that judges documents."""
+    decisions: int = 0
+    seconds: float = 0.0
+    probe: list[Paragraph] = field(default_factory=list)
+    """The kept texts with the smallest ids: a random choice that the content decides."""
+
+
+@dataclass(frozen=True)
+class ProbedText:
+    """What one text took."""
+
+    positions: int
+    calls: int
+    rows: int
+    """In `candidate_calls`, `pruned_positions`, `call_results` and `call_losses`."""
+    seconds: Mapping[str, float]
+    """By stage; in `placebo` as if all calls were sampled for the false-discovery rate."""
+    pool_calls: int = 0
+    """Calls with a result and losses: of these a run samples a share."""
+    own_placebos: int = 0
+    """Placebos of calls that save enough to have them in any case."""
+    sampled_placebos: int = 0
+    """Further ones that sampled calls have."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a tool's part of a run will take, or the whole."""
+
+    tool: str
+    texts: int
+    probed_texts: int
+    positions: int
+    calls: int
+    rows: int
+    device_hours: float
+    """Sampling, scoring and placebos, and execution if the tool runs a model, in one process."""
+    device_hours_low: float | None
+    """If every text were as the cheapest of the probe."""
+    device_hours_high: float | None
+    """If every text were as the dearest of the probe."""
+    seconds: Mapping[str, float]
+    """By stage, as the ledger will have them."""
+
+
+def count_kept(
+    documents: Iterable[Document],
+    tools: Sequence[Tool],
+    choices: FilterChoices,
+    probe_texts: int = PROBE_TEXTS,
+) -> dict[str, KeptTexts]:
+    """What each tool's filter keeps of the documents, with the texts to probe.
+
+    It holds no more texts than those.
+    """
+    kept = {tool.spec.name: KeptTexts() for tool in tools}
+    for document in documents:
+        for tool in tools:
+            kept_texts = kept[tool.spec.name]
+            started = time.perf_counter()
+            decisions = filter_document(tool, document, choices)
+            kept_texts.seconds += time.perf_counter() - started
+            kept_texts.decisions += len(decisions)
+            paragraphs = kept_paragraphs(document, decisions)
+            kept_texts.texts += len(paragraphs)
+            kept_texts.probe = heapq.nsmallest(
+                probe_texts,
+                [*kept_texts.probe, *paragraphs],
+                key=lambda item: (item.document.document_id.int, item.number),
+            )
+    return kept
+
+
+def probe_tool(
+    settings: Settings,
+    models: Models,
+    tool: Tool,
+    choices: RunChoices,
+    texts: Sequence[Paragraph],
+) -> list[ProbedText]:
+    """Annotate the texts as the stages would, and say what each took.
+
+    What a process does once (model, prompt, index) is done before the clock runs.
+    """
+    if not texts:
+        return []
+    # 1. The stages but placebos.
+    annotator = Annotator(settings=settings, tool=tool, choices=choices, models=models)
+    annotator.open(texts[0].document.text)
+    annotated = list(annotator.annotate(texts))
+    probed = []
+    for paragraph in annotated:
+        counts = paragraph.counts
+        probed_text = ProbedText(
+            positions=counts["positions"],
+            calls=counts["candidates"],
+            rows=counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"],
+            seconds=paragraph.seconds,
+        )
+        probed.append(probed_text)
+    if not choices.wants_placebos:
+        return probed
+    # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
+    # as a call can ask for, each a little longer than one of the probe's.
+    calls = [list(filter(attrgetter("has_losses"), text.calls)) for text in annotated]
+    every_call = itertools.chain.from_iterable(calls)
+    own_results = itertools.cycle([str(call.scored.result) for call in every_call])
+    stand_ins = []
+    for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1)):
+        stand_in = PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
+        stand_ins.append(stand_in)
+    draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
+    started = time.perf_counter()
+    texts_with_calls = [(text.text, text_calls) for text, text_calls in zip(annotated, calls, strict=True)]
+    scored = score_placebos(models.model, choices, texts_with_calls, draw)
+    seconds = time.perf_counter() - started
+    # 3. What each text took of it.
+    weights = [
+        len(text.text) * sum(map(len, placebos_of_calls))
+        for text, placebos_of_calls in zip(annotated, scored, strict=True)
+    ]
+    seconds_a_weight = seconds / max(1, sum(weights))
+    with_placebos: list[ProbedText] = []
+    for number, text in enumerate(probed):
+        own, drawn = 0, 0
+        for call, placebos in zip(calls[number], scored[number], strict=True):
+            drawn += len(placebos)
+            if draw.reaches(call.scored, choices.prune_below):
+                own += min(len(placebos), choices.placebos)
+        with_placebos.append(
+            replace(
+                text,
+                seconds={**text.seconds, "placebo": seconds_a_weight * weights[number]},
+                pool_calls=len(calls[number]),
+                own_placebos=own,
+                sampled_placebos=drawn - own,
+            )
+        )
+    return with_placebos
+
+
+def extrapolate(
+    tool: Tool, kept: KeptTexts, probed: Sequence[ProbedText], choices: PlaceboChoices
+) -> Estimate:
+    """The probe's means times the kept texts; the spread is that of its cheapest and dearest text."""
+    stages = ("sample", "execute", "score", "placebo")
+    on_device = stages if tool.spec.needs_device else ("sample", "score", "placebo")
+
+    def expected(values: Iterable[float]) -> float:
+        return sum(values) / len(probed) * kept.texts if probed else 0.0
+
+    share = sample_share(choices, round(expected(text.pool_calls for text in probed)))
+
+    def placebos(text: ProbedText) -> float:
+        return text.own_placebos + share * text.sampled_placebos
+
+    def seconds(text: ProbedText, stage: str) -> float:
+        stage_seconds = text.seconds.get(stage, 0.0)
+        if stage != "placebo":
+            return stage_seconds
+        return stage_seconds * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
+
+    def hours_of(text: ProbedText) -> float:
+        return sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600
+
+    hours = list(map(hours_of, probed))
+    seconds_by_stage = {"filter": kept.seconds}
+    for stage in stages:
+        seconds_by_stage[stage] = expected(seconds(text, stage) for text in probed)
+
+    return Estimate(
+        tool=tool.spec.name,
+        texts=kept.texts,
+        probed_texts=len(probed),
+        positions=round(expected(text.positions for text in probed)),
+        calls=round(expected(text.calls for text in probed)),
+        rows=kept.decisions + round(expected(text.rows + placebos(text) for text in probed)),
+        device_hours=sum(hours) / len(hours) if hours else 0.0,
+        # One text has no spread; no kept text takes no time.
+        device_hours_low=None if len(hours) == 1 else min(hours, default=0.0),
+        device_hours_high=None if len(hours) == 1 else max(hours, default=0.0),
+        seconds=seconds_by_stage,
+    )
+
+
+def total(estimates: Sequence[Estimate]) -> Estimate:
+    """The sum over the tools.
+
+    Its spread is as if the cheapest texts, or the dearest, came together in all tools.
+    """
+    sums: dict[str, Any] = {}
+    for item in fields(Estimate):
+        if item.name not in ("tool", "seconds"):
+            values = [getattr(estimate, item.name) for estimate in estimates]
+            sums[item.name] = None if None in values else sum(values)
+    seconds: dict[str, float] = {}
+    for estimate in estimates:
+        for stage, stage_seconds in estimate.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + stage_seconds
+    return Estimate(tool="total", **sums, seconds=seconds)
+
+
+def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
+    """What each tool of a run with these choices will take.
+
+    Raises:
+        CorpusError: nothing is at the corpus's address, or no record of it can be used.
+        UsageError: the model, a tool or an index is not there.
+    """
+    choices = with_sample_end(settings, choices)
+    tools = [get_tool(name) for name in choices.tools]
+    documents = distinct_documents(settings, choices.corpus_address, choices.document_limit)
+    kept = count_kept((document for _, document in documents), tools, choices, probe_texts)
+    models = models_of(settings, choices)
+    estimates = []
+    for tool in tools:
+        kept_texts = kept[tool.spec.name]
+        probed = probe_tool(settings, models, tool, choices, kept_texts.probe)
+        estimates.append(extrapolate(tool, kept_texts, probed, choices.part(PlaceboChoices)))
+    return estimates
+
+
+def as_json(settings: Settings, estimates: Sequence[Estimate]) -> dict[str, Any]:
+    """The estimates as `annotation_runs.estimate` holds them."""
+    return {
+        "tools": [asdict(estimate) for estimate in estimates],
+        "total": asdict(total(estimates)),
+        "measured_on": {"device": settings.device, "dtype": settings.dtype, "threads": settings.threads},
+    }
+
+
+def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any]) -> None:
+    """Keep an estimate with its run; raises `UsageError` if there is no such run."""
+    stored = database.execute(
+        database.connect(settings), queries.runs.store_estimate, run_id=run_id, estimate=dict(estimate)
+    )
+    if not stored:
+        raise UsageError(
+            f"--store: expected a started run, found {run_id!r}. Run `toolformer-ops stage start-run`."
+        )
+
+
+def print_table(settings: Settings, estimates: Sequence[Estimate], preset: str) -> None:
+    """Print estimates as a table on stdout, with the sum below."""
+    from rich.console import Console
+    from rich.table import Table
+
+    caption = f"one process on {settings.device} in {settings.dtype}; preset {preset}"
+    if any(estimate.probed_texts == 1 for estimate in estimates):
+        caption += "; one text of a tool was measured, which has no spread"
+    table = Table(caption=caption)
+    table.add_column("tool", no_wrap=True)
+    for column in ("texts", "positions", "calls", "rows", "device time"):
+        table.add_column(column, justify="right")
+    for estimate in (*estimates, total(estimates)):
+        if estimate.tool == "total":
+            table.add_section()
+        counts = (estimate.texts, estimate.positions, estimate.calls, estimate.rows)
+        time = duration(3600 * estimate.device_hours)
+        low, high = estimate.device_hours_low, estimate.device_hours_high
+        if low is not None and high is not None:
+            time += f" ({duration(3600 * low)} to {duration(3600 * high)})"
+        table.add_row(estimate.tool, *map("{:,}".format, counts), time)
+    Console().print(table)

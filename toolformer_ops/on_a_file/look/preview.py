@@ -1,0 +1,172 @@
+"""A few texts of a corpus with the calls that a run would find in them: read in a minute, without services and placebos.
+
+Takes the first texts that a tool is asked about, and counts those that it passes over. Writes nothing. Since
+there are no placebos, a call is kept here by its loss alone, also where the run's keep rule asks for more.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from toolformer_ops.annotation.filtering import filter_document
+from toolformer_ops.config import Settings
+from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText, Annotation, Row, saved_nats
+from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, verdict
+from toolformer_ops.on_a_file.look import calls_page
+from toolformer_ops.on_a_file.look.checking import CorpusLook
+from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.reasons import title
+from toolformer_ops.shown_text import visible
+from toolformer_ops.tools.registry import get_tool
+
+MOST_CALLS = 3
+"""Calls of a tool in a text that are shown, those that save most; the others are counted."""
+SHOWN_CHARACTERS = 200
+"""So many characters of a text without calls are shown."""
+
+
+@dataclass(frozen=True)
+class PreviewedText:
+    """A text with what each tool found in it, or why a tool was not asked."""
+
+    name: str
+    text: str
+    annotated: Sequence[AnnotatedText]
+    """By each tool that was asked."""
+    refusals: Sequence[tuple[str, str]]
+    """The other tools, each with its filter's reason."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """All calls with a result."""
+        rows: list[Row] = []
+        for text in self.annotated:
+            rows += text.rows
+        return rows
+
+    @property
+    def article(self) -> str:
+        """The text with its calls as HTML."""
+        without_call = filter(has_no_call, self.annotated)
+        nothing = [(text.tool, text.why_nothing or "") for text in without_call]
+        failed: list[FailedCall] = []
+        for text in self.annotated:
+            failed += [call for call, _ in text.without_result.most_common(MOST_CALLS)]
+        return calls_page.article(self.name, self.text, self.rows, failed, [*nothing, *self.refusals])
+
+
+@dataclass
+class Preview:
+    """The texts to look at, chosen from the first records of a corpus."""
+
+    settings: Settings
+    choices: RunChoices
+    documents: Sequence[tuple[str, Document]]
+    """With the names of their records."""
+    passed_over: Counter[str]
+    """Texts before the last of them that no tool was asked about, by the first tool's reason."""
+
+    def __post_init__(self) -> None:
+        self._shown: list[PreviewedText] = []
+
+    @classmethod
+    def of(cls, settings: Settings, choices: RunChoices, look: CorpusLook, texts: int) -> "Preview":
+        """The first texts that a tool is asked about."""
+        without_placebos = {"placebos": 0, "placebo_sample": 0, "keep_rule": "paper"}
+        choices = choices.model_copy(update=without_placebos)
+        preview = cls(settings, choices, [], Counter())
+        chosen: list[tuple[str, Document]] = []
+        for name, document in look.documents:
+            reasons = [preview.why_refusals(tool, document) for tool in choices.tools]
+            if None in reasons:
+                chosen.append((name, document))
+            else:
+                preview.passed_over[str(reasons[0])] += 1
+            if len(chosen) == texts:
+                break
+        preview.documents = chosen
+        return preview
+
+    def why_refusals(self, tool: str, document: Document) -> str | None:
+        """The reason of the tool's filter; None if the tool is asked about the document."""
+        decisions = filter_document(get_tool(tool), document, self.choices, chains=self.choices.chains)
+        if any(decision.kept for decision in decisions):
+            return None
+        return decisions[0].reason if decisions else "filter_says_nothing"
+
+    @property
+    def summary(self) -> str:
+        """In a sentence: how many texts were looked at, what is kept in them, and which others were passed over."""
+        rows = itertools.chain.from_iterable(text.rows for text in self._shown)
+        kept = sum(row["kept"] for row in rows)
+        calls = sum(len(text.rows) for text in self._shown)
+        passed = self.passed_over.total()
+        others = ", ".join(f"{count:,} {title(reason)}" for reason, count in self.passed_over.most_common(3))
+        left = (
+            f" {passed:,} texts before them were passed over, as no tool is asked there: {others}."
+            if passed
+            else ""
+        )
+        return (
+            f"{len(self._shown):,} texts, {calls:,} calls with a result, {kept:,} kept by their loss.{left} "
+            "A run may keep fewer: by placebos, one call a place, none whose input comes only after it."
+        )
+
+    def texts(self) -> Iterator[PreviewedText]:
+        """Each text as soon as it is annotated."""
+        annotation = Annotation.of(self.settings, self.choices, lambda: iter(self.documents))
+        annotated = annotation.texts(PartialFile(None, {}))
+        by_document = itertools.groupby(annotated, key=lambda text: text.document)
+        for document, texts in by_document:
+            own = list(texts)
+            refusals = []
+            for tool in self.choices.tools:
+                if (reason := self.why_refusals(tool, document)) is not None:
+                    refusals.append((tool, reason))
+            self._shown.append(PreviewedText(own[0].name, document.text, own, refusals))
+            yield self._shown[-1]
+
+
+def has_no_call(text: AnnotatedText) -> bool:
+    """Whether the tool found no call in the text, with or without a result."""
+    return not text.rows and not text.without_result
+
+
+def best_calls(text: AnnotatedText) -> list[Row]:
+    """The calls of a text to show: the kept ones, then those that save most."""
+    ranked = sorted(text.rows, key=lambda row: (not row["kept"], -saved_nats(row)))
+    return ranked[:MOST_CALLS]
+
+
+def shown_text(previewed: PreviewedText) -> list[Text]:
+    """A text as lines of a terminal: each call in its place, kept or not and why, or why there is none."""
+    lines = [Text(visible(previewed.name), style="bold")]
+    for text in previewed.annotated:
+        for row in best_calls(text):
+            lines.append(Text(f"  {'+' if row['kept'] else '-'} {text.tool} {verdict(row)}"))
+            lines.append(Text("    ").append_text(call_in_its_text(row)))
+        if has_no_call(text):
+            lines.append(Text(f"  - {text.tool}: no call; {title(text.why_nothing or '')}"))
+        if not text.rows:
+            lines.append(Text(f"    {beginning(previewed.text)}", style="dim"))
+        if (others := len(text.rows) - MOST_CALLS) > 0:
+            lines.append(Text(f"    and {others} more of {text.tool} that save less"))
+        for failed, calls in text.without_result.most_common(MOST_CALLS):
+            times = f" ({calls} times)" if calls > 1 else ""
+            lines.append(Text(f"  - {text.tool} no result; {failed.why}{times}"))
+            lines.append(Text(f"    [{visible(failed.call)}]", style="yellow"))
+    lines += [
+        Text(f"  - {tool}: not asked; {title(reason)}", style="dim") for tool, reason in previewed.refusals
+    ]
+    return lines
+
+
+def beginning(text: str) -> str:
+    """The first characters of a text, on one line."""
+    shown = visible(text[:SHOWN_CHARACTERS]).replace("\n", " ")
+    return shown if len(text) <= SHOWN_CHARACTERS else f"{shown}..."

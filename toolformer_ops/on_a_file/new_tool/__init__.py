@@ -1,0 +1,1 @@
+"""Write the first version of a tool file."""

@@ -1,0 +1,527 @@
+"""Write the first version of a tool file and of its prompt, from what answers and from examples of the user.
+
+1. What answers is asked what it is: a server for its tool's description and input schema, a database for its
+   tables.
+2. The calls in the examples are checked as far as the file tells, and run. If one has no result, or of a
+   database another than its text says, nothing is written.
+3. File and prompt are written (`tool_file_texts.py`); another tool's are replaced only on request.
+4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which
+   are kept.
+
+Does not choose a filter: every text is asked, until a person writes one.
+"""
+
+import contextlib
+import itertools
+import json
+import math
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from toolformer_ops.call_syntax import TOOL_NAME
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, file_problem
+from toolformer_ops.on_a_file.annotate.annotator import Annotator
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, why_no_result
+from toolformer_ops.on_a_file.new_tool.examples import Example, ExampleCall, read_examples
+from toolformer_ops.on_a_file.new_tool.result_proposal import proposed_result
+from toolformer_ops.on_a_file.new_tool.tool_file_texts import (
+    NO_RESULT,
+    TABLES_CHARACTERS,
+    database_file_text,
+    function_file_text,
+    prompt_text,
+    rows_shown,
+    server_file_text,
+    without_markup,
+)
+from toolformer_ops.runs.models import load_model
+from toolformer_ops.shown_text import json_to_show, visible
+from toolformer_ops.tools.base import run_tool
+from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
+from toolformer_ops.tools.databases.database_tool import (
+    ROWS_SLOT,
+    look_at_database,
+    query_described,
+    recorded_tables,
+)
+from toolformer_ops.tools.databases.table_texts import first_row_query, tables_in, tables_text
+from toolformer_ops.tools.files.file_tool import FileTool
+from toolformer_ops.tools.files.kinds import tool_of_file
+from toolformer_ops.tools.files.tool_file import toml_value
+from toolformer_ops.tools.functions.function_file import FunctionPart, FunctionToolFile
+from toolformer_ops.tools.functions.function_tool import look_at_function
+from toolformer_ops.tools.registry import forget_tools, tool_names
+from toolformer_ops.tools.servers.connection import ask_server
+from toolformer_ops.tools.servers.served_tool import ServedTool
+from toolformer_ops.tools.servers.server_file import ServerPart, ServerToolFile
+
+SILENT = "the server does not say whether the tool only reads. Be sure that it does."
+ROWS_STAY = (
+    "the prompt shows a row of each table to a model of this machine. A proposer behind an endpoint gets "
+    "names of tables and columns and your examples, and no row."
+)
+SHOWN_CALLS = 10
+
+
+@dataclass(frozen=True)
+class NewTool:
+    """What was written."""
+
+    path: Path
+    prompt_path: Path
+    tool: FileTool
+    answers: list[tuple[ExampleCall, str]]
+    """The calls of the examples, in order, each with its result."""
+    proposal: tuple[str, int] | None = None
+    """What of a server's answers became `result` of the tool file, and in how many calls that is what the text
+    goes on with."""
+    warnings: tuple[str, ...] = ()
+    """What its user should know, a sentence each."""
+
+
+def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
+    """The table `[server]` that the options of `new-tool` ask for, one of `mcp` and `openapi`.
+
+    Raises:
+        UsageError: a header has no colon.
+        ConfigurationError: the options do not fit together.
+    """
+    for item in header:
+        if ":" not in item:
+            raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
+    headers = dict(item.partition(":")[::2] for item in header)
+    keys: dict[str, Any] = (
+        {"url": url, "openapi": openapi}
+        if openapi
+        else {"url": mcp}
+        if "://" in mcp
+        else {"command": shlex.split(mcp)}
+    )
+    keys |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
+    try:
+        return ServerPart.model_validate({key: value for key, value in keys.items() if value})
+    except ValidationError as error:
+        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
+
+
+def fixed_arguments(items: Sequence[str]) -> dict[str, Any]:
+    """Arguments of every call, of texts such as `repo_path=/srv/repo`; a value is read as JSON if it is some.
+
+    Raises:
+        UsageError: one has no name or no equals sign.
+    """
+    arguments: dict[str, Any] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name.strip() or not equals:
+            raise UsageError(f"--fixed: expected name=value, found {item!r:.80}.")
+        arguments[name.strip()] = value
+        with contextlib.suppress(ValueError):
+            arguments[name.strip()] = json.loads(value)
+    return arguments
+
+
+def database_part(url: str, connection: str, tables: Sequence[str], secrets: Sequence[str]) -> DatabasePart:
+    """The table `[database]` that the options of `new-tool` ask for.
+
+    A relative path is one of the current folder.
+
+    Raises:
+        UsageError: it is no address, but a path for example.
+        ConfigurationError: the options do not fit together, or the address holds a password.
+    """
+    if url and "://" not in url:
+        raise UsageError(f"--sql: expected an address, found {url}. A file of SQLite is sqlite:///{url}")
+    if url.startswith("sqlite://") and not url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite://")
+        raise UsageError(
+            f"--sql: expected three strokes before the path, found {url}. Write sqlite:///{path}"
+        )
+    if url.startswith("sqlite:///"):
+        url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).expanduser().resolve()}"
+    keys = {"url": url, "connection": connection, "tables": tuple(tables), "secrets": tuple(secrets)}
+    try:
+        return DatabasePart.model_validate({key: value for key, value in keys.items() if value})
+    except ValidationError as error:
+        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigurationError(f"--sql, --connection, --table, --secret: {said}.") from error
+
+
+@dataclass(frozen=True)
+class ServerToolChoice:
+    """Which tool of a server becomes one of ours, and how."""
+
+    tool: str
+    """What the server calls it."""
+    name: str
+    """In calls."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of every call."""
+    allow_writes: bool = False
+
+
+def write_server_tools(
+    settings: Settings,
+    server: ServerPart,
+    choices: Sequence[ServerToolChoice],
+    examples: Path,
+    *,
+    replaces: bool = False,
+) -> list[NewTool]:
+    """Ask the server, and write file and prompt of each of its tools into the tools' folder, or of none.
+
+    Each has the examples that hold its calls.
+
+    Raises:
+        UsageError: a name is taken, an example holds no call of a tool, or one has no result.
+        ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
+        leave.
+    """
+    names = [choice.name for choice in choices]
+    written = []
+    with contextlib.ExitStack() as stack:
+        all_files = [stack.enter_context(new_files(settings, name, replaces=replaces)) for name in names]
+        for choice, files in zip(choices, all_files, strict=True):
+            others = [name for name in names if name != choice.name]
+            written.append(_write_server_tool(settings, server, choice, files, examples, others))
+    return written
+
+
+def _write_server_tool(
+    settings: Settings,
+    server: ServerPart,
+    choice: ServerToolChoice,
+    files: "NewFiles",
+    examples: Path,
+    others: Sequence[str],
+) -> NewTool:
+    """The files of one tool; `others` are the names of tools of the same server and examples."""
+    # 1. What the server says.
+    name = choice.name
+    if server.openapi:
+        document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
+        copy_file(server.openapi, document, "--openapi: expected a JSON or YAML file")
+        server = server.model_copy(update={"openapi": document.name})
+    draft = ServerToolFile(
+        name=name,
+        purpose=name,
+        prompt=files.prompt_path.name,
+        tool=choice.tool,
+        server=server,
+        allow_writes=choice.allow_writes,
+        fixed=dict(choice.fixed),
+    )
+    described = ask_server(draft, files.path.parent)
+    if described.recorded.read_only is False and not choice.allow_writes:
+        raise ToolError(
+            f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as "
+            "a writing one. If texts of a language model may decide what it writes, say so: "
+            "--allow-writes."
+        )
+    # 2. The file, with what of its answers the examples go on with.
+    tool = files.write_tool(server_file_text(draft, described))
+    shown = read_examples(tool, examples, others)
+    proposal = propose_result(settings, tool, calls_of(shown))
+    tool = tool_of_file(files.path)
+    # 3. The prompt.
+    answers = run_examples(settings, tool, calls_of(shown))
+    files.write_prompt(tool, prompt_text(tool, described.description, shown))
+    warnings = (SILENT,) if described.recorded.read_only is None else ()
+    return NewTool(
+        path=files.path,
+        prompt_path=files.prompt_path,
+        tool=tool,
+        answers=answers,
+        proposal=proposal,
+        warnings=warnings,
+    )
+
+
+def write_database_tool(
+    settings: Settings, database: DatabasePart, name: str, examples: Path, *, replaces: bool = False
+) -> NewTool:
+    """Look at the database, and write file and prompt into the folder of the tool files.
+
+    Raises:
+        UsageError: the name is taken, an example holds no call of the tool, or one has no result or another
+        than its text says.
+        ToolError, InfrastructureError: the database cannot be used, has no table, or does not answer.
+    """
+    with new_files(settings, name, replaces=replaces) as files:
+        # 1. Its tables.
+        draft = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
+        opened = look_at_database(draft, files.path.parent)
+        recorded = recorded_tables(draft, opened)
+        tool = files.write_tool(database_file_text(draft, recorded))
+        # 2. The examples, which say which tables matter most.
+        shown = read_examples(tool, examples)
+        calls = calls_of(shown)
+        answers = run_examples(settings, tool, calls, must_be_said=True)
+        keys = {table.name: table.keys for table in opened.tables}
+        first = tables_in(recorded, inputs_of(calls))
+        tables, names = tables_text(recorded, keys, first, TABLES_CHARACTERS)
+        # 3. The file again, with a row of each of these, and the prompt.
+        rows = rows_of(settings, tool, {name: first_row_query(recorded, name) for name in names})
+        database = database.model_copy(update={"shown_rows": rows_shown(rows)})
+        draft = draft.model_copy(update={"database": database})
+        tool = files.write_tool(database_file_text(draft, recorded))
+        meaning = without_markup(query_described(recorded, tables))
+        files.write_prompt(tool, prompt_text(tool, ROWS_SLOT if rows else "", shown, meaning))
+        warnings = [*opened.warnings]
+        if rows:
+            warnings.append(ROWS_STAY)
+        if lacking := len(recorded.columns) - len(names):
+            warnings.append(
+                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns: it names "
+                f"{len(names)}, and {lacking} more it does not. Name those that texts need: --table."
+            )
+        return NewTool(
+            path=files.path,
+            prompt_path=files.prompt_path,
+            tool=tool,
+            answers=answers,
+            warnings=tuple(warnings),
+        )
+
+
+def rows_of(settings: Settings, tool: FileTool, queries: Mapping[str, str]) -> dict[str, str]:
+    """A row of each table that has one, as the tool answers the table's query."""
+    runner = tool.open(settings, lambda: load_model(settings, ""))
+    outputs = run_tool(runner, list(queries.values()), settings.tool_time_limit_seconds)
+    runner.close()
+    return {
+        table: output.results[0] for table, output in zip(queries, outputs, strict=True) if output.results
+    }
+
+
+def write_function_tool(
+    settings: Settings,
+    source: Path,
+    function: str,
+    name: str,
+    examples: Path,
+    secrets: Sequence[str] = (),
+    *,
+    replaces: bool = False,
+) -> NewTool:
+    """Copy the function's file beside the tool files, and write file and prompt.
+
+    Raises:
+        UsageError: the name is taken, an example holds no call of the tool, or one has no result.
+        ToolError: the file cannot be read, or its function not be a tool.
+    """
+    with new_files(settings, name, replaces=replaces) as files:
+        copied = files.add(".py")
+        copy_file(source, copied, "--python: expected a file of Python")
+        part = FunctionPart(file=copied.name, name=function, secrets=tuple(secrets))
+        draft = FunctionToolFile(name=name, purpose=name, prompt=files.prompt_path.name, function=part)
+        described = look_at_function(draft, files.path.parent)
+        tool = files.write_tool(function_file_text(draft, described))
+        shown = read_examples(tool, examples)
+        answers = run_examples(settings, tool, calls_of(shown))
+        files.write_prompt(tool, prompt_text(tool, described.description, shown))
+        return NewTool(path=files.path, prompt_path=files.prompt_path, tool=tool, answers=answers)
+
+
+def copy_file(source: Path | str, copied: Path, expected: str) -> None:
+    """Copy a file of the user; a ToolError begins with what was `expected`."""
+    try:
+        shutil.copyfile(source, copied)
+    except OSError as error:
+        raise ToolError(f"{expected} at {source}, found: {file_problem(error)}.") from error
+
+
+@dataclass(frozen=True)
+class NewFiles:
+    """The files of a new tool, which are as before if one of them cannot be written."""
+
+    path: Path
+    """The tool file."""
+    prompt_path: Path
+    before: dict[Path, bytes | None]
+    """What was in each of them; None where there was no file."""
+
+    @classmethod
+    def of(cls, path: Path) -> "NewFiles":
+        """The tool file at this path, and its prompt."""
+        files = cls(path, path.with_suffix(".txt"), {})
+        files.add(".toml")
+        files.add(".txt")
+        return files
+
+    def add(self, ending: str) -> Path:
+        """Another file beside them, by the end of its name."""
+        file = self.path.with_name(self.path.stem + ending)
+        self.before[file] = file.read_bytes() if file.is_file() else None
+        return file
+
+    def restore(self) -> None:
+        """Leave all of them as they were."""
+        for file, content in self.before.items():
+            if content is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.write_bytes(content)
+
+    def write_tool(self, file_text: str) -> FileTool:
+        """Write the tool file; a ToolError says that it cannot be used."""
+        self.path.write_text(file_text, encoding="utf-8")
+        return tool_of_file(self.path)
+
+    def write_prompt(self, tool: FileTool, text: str) -> None:
+        """Write the prompt; a UsageError says that it is none."""
+        self.prompt_path.write_text(text, encoding="utf-8")
+        tool.prompt  # noqa: B018 - read and checked here
+
+
+@contextlib.contextmanager
+def new_files(settings: Settings, name: str, *, replaces: bool = False) -> Iterator[NewFiles]:
+    """The files of a new tool of that name, in the folder of the tool files.
+
+    Raises:
+        UsageError: it is no name for calls, or taken.
+    """
+    if not TOOL_NAME.fullmatch(name):
+        likely = re.sub(r"[^A-Za-z0-9_]|^[^A-Za-z]+", "", name) or "Shop"
+        raise UsageError(
+            f"--name: expected letters, digits and underscores with a letter first, found {name!r:.80}. Give "
+            f"the tool a name for its calls, such as --name {likely}."
+        )
+    stem = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    files = NewFiles.of(settings.tools_folder / f"{stem}.toml")
+    there = list(filter(Path.is_file, files.before))
+    if there and not replaces:
+        raise UsageError(
+            f"--name: expected a new name, found {name}, which has files: {' and '.join(map(str, there))}. Write them "
+            "anew with --replace, or choose another name."
+        )
+    if not there and name.lower() in {tool.lower() for tool in tool_names()}:
+        raise UsageError(
+            f"--name: expected a new name, found {name}, which is a tool already. Choose another."
+        )
+    settings.tools_folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield files
+    except BaseException:
+        files.restore()
+        raise
+    finally:
+        forget_tools()
+
+
+def calls_of(examples: Sequence[Example]) -> list[ExampleCall]:
+    """The calls of examples, in order."""
+    return list(itertools.chain.from_iterable(example.calls for example in examples))
+
+
+def inputs_of(calls: Sequence[ExampleCall]) -> list[str]:
+    """What is asked by calls, in order."""
+    return [call.input for call in calls]
+
+
+def propose_result(
+    settings: Settings, tool: FileTool, calls: Sequence[ExampleCall]
+) -> tuple[str, int] | None:
+    """What of a server's answers the examples go on with, and in how many calls.
+
+    It is written into the file as `result`. None if there is none that at least half of the calls agree with, and for
+    what is no tool of a server.
+
+    Raises:
+        ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
+    """
+    text = tool.path.read_text(encoding="utf-8")
+    if not isinstance(tool, ServedTool) or NO_RESULT not in text:
+        return None
+    runner = tool.with_whole_answers().open_server()
+    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
+    runner.close()
+    answers = [output.results[0] if output.results else "" for output in outputs]
+    proposal = proposed_result(calls, answers)
+    if proposal is not None:
+        tool.path.write_text(text.replace(NO_RESULT, f"result = {toml_value(proposal[0])}"), encoding="utf-8")
+    return proposal
+
+
+def run_examples(
+    settings: Settings, tool: FileTool, calls: Sequence[ExampleCall], *, must_be_said: bool = False
+) -> list[tuple[ExampleCall, str]]:
+    """The calls of the examples, in order, each with its result; its text holds this if it `must_be_said`.
+
+    Raises:
+        UsageError: one has none; the message names each.
+        ToolError, InfrastructureError: what answers does not, or says other things than a moment ago.
+    """
+    runner = tool.open(settings, lambda: load_model(settings, ""))
+    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
+    runner.close()
+    answers: list[tuple[ExampleCall, str]] = []
+    wrong: list[str] = []
+    for call, output in zip(calls, outputs, strict=True):
+        where = f"line {call.line}, [{tool.spec.name}({call.input})]"
+        if output.reason is not None:
+            wrong.append(f"{where} has no result, {why_no_result(output.reason, output.message)}")
+        elif must_be_said and not call.is_said(output.results[0]):
+            goes_on = call.expected or call.following
+            wrong.append(
+                f"{where} has the result {output.results[0]!r:.80}, and the text says {goes_on!r:.80}"
+            )
+        else:
+            answers.append((call, output.results[0]))
+    if wrong:
+        lines = "\n  ".join(wrong)
+        raise UsageError(
+            f"--examples: expected of each call the result that its text says, found {len(wrong)} of "
+            f"{len(calls)} otherwise:\n  {lines}\nNothing was written: mend these calls or texts, or leave them out."
+        )
+    return answers
+
+
+def try_tool(
+    settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]
+) -> Iterator[str]:
+    """The whole method but placebos on the first `texts` documents of a corpus, in this process, as lines to print.
+
+    They say how many texts the filter kept, what was sampled and answered, which calls have no result and
+    why, and which calls save most, as JSON.
+
+    Raises:
+        CorpusError, UsageError: as `annotate_file`.
+    """
+    annotator = Annotator.of(settings, corpus, name, model_name, values)
+    read, texts_asked = 0, 0
+    sampled, answers = Counter[str](), Counter[str]()
+    failed = Counter[FailedCall]()
+    calls: list[dict[str, Any]] = []
+    for paragraphs in annotator.documents(texts):
+        read, texts_asked = read + 1, texts_asked + bool(paragraphs)
+        for annotated in annotator.annotate(paragraphs):
+            sampled += annotated.counts
+            answers += annotated.answers
+            failed += annotated.without_result
+            calls += annotated.lines
+    yield f"{read} texts, {texts_asked} asked"
+    yield f"sampled: {_most_common(sampled)}"
+    yield f"answers: {_most_common(answers)}"
+    for without, count in failed.most_common(SHOWN_CALLS):
+        yield f"no result, {count} times: [{visible(without.call)}], {without.why}"
+    yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
+    calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
+    for call in calls[:SHOWN_CALLS]:
+        shown = ("kept", "before", "call", "result", "after", "loss_reduction")
+        yield json_to_show({key: call[key] for key in shown})
+
+
+def _most_common(counts: Counter[str]) -> str:
+    """Such as `kept 3, dropped 1`; `none` if nothing was counted."""
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common() if count) or "none"
