@@ -16,7 +16,7 @@ def named(folder: str) -> Iterator[tuple[str, str]]:
     """`queries.TOPIC.NAME` of all programs below the folder; of `queries.TOPIC[...]` with an empty name."""
     for path in (REPOSITORY / folder).rglob("*.py"):
         program = path.read_text(encoding="utf-8")
-        if "toolformer_ops.storage import" in program:  # queries of attention are in other programs
+        if "toolformer_ops.storage.postgres import" in program:  # queries of attention are in other programs
             yield from re.findall(r"\bqueries\.([a-z_]+)(?:\.([a-z_]+)\b|\[)", program)
 
 
