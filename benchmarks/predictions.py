@@ -1,4 +1,4 @@
-"""Work "roofline": texts an hour reckoned for GPUs that are not at hand (`toolformer_ops/runs/roofline.py`).
+"""Work "roofline": texts an hour reckoned for GPUs that are not at hand (`roofline.py`).
 
 Every tool has its own numbers (the paper's k and m) and the lengths of the calls that its prompt shows; nothing
 is pruned, and every sample is another call.
@@ -11,9 +11,9 @@ import statistics
 from typing import Any
 
 from benchmarks.engine import STAGES
+from benchmarks.roofline import DEVICES, SHAPES, Prediction, ToolWork
 from benchmarks.works import FIXED_RESULTS
 from toolformer_ops.records import CHARACTERS_A_TOKEN
-from toolformer_ops.runs.roofline import DEVICES, SHAPES, Prediction, ToolWork
 from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
 
 NEAR_A_THRESHOLD, NEAR_IN_TF32 = 0.169, 0.019

@@ -43,30 +43,6 @@ where case when result.subject = 'release' then result.check_name <> all(cast(:r
    or result.of_moment * 2 <= result.of_subject
    or result.of_subject = 1
 
--- name: costs_of_runs_are_as_chosen
--- fail: costs of calls by the nats and seconds that the run's parameters ask for, in a keep threshold that is no lower
--- run: changed call_costs
--- remedy: Restore the row from a backup: what a call costs raised the tool's keep threshold when the run started.
-select format('%s of %s', cost.tool, cost.run_id) as place,
-       string_agg(format('%s %s where the run has %s', compared.name, compared.stored, coalesce(cast(compared.chosen as text), 'none')), ', '
-                  order by compared.name) as found
-from call_costs cost
-join annotation_runs run using (run_id)
-join run_tools rt using (run_id, tool)
-cross join lateral (values
-    ('nats_per_second', cost.nats_per_second, cast(run.parameters ->> 'nats_per_second' as double precision), cost.seconds is not null),
-    ('nats_per_price', cost.nats_per_price, cast(run.parameters ->> 'nats_per_price' as double precision), cost.price is not null),
-    ('seconds', cost.seconds, cast(run.parameters -> 'call_seconds' ->> cost.tool as double precision),
-     run.parameters -> 'call_seconds' ? cost.tool),
-    ('cost_threshold', cost.cost_threshold,
-     coalesce(cost.seconds * cost.nats_per_second, 0) + coalesce(cost.price * cost.nats_per_price, 0), true),
-    ('cost_threshold above keep_threshold', cost.cost_threshold, rt.keep_threshold, cost.cost_threshold > rt.keep_threshold)
-) as compared (name, stored, chosen, is_known)
-where cost.run_id = any(cast(:run_ids as text[]))
-  and run.registered_hash = registration_hash(run)
-  and compared.is_known and compared.stored is distinct from compared.chosen
-group by cost.run_id, cost.tool
-
 -- name: documents_given_up_are_named
 -- fail: a row in failed_documents for a document that the ledger counts as given up
 -- run: lost failed_documents
@@ -207,7 +183,6 @@ select format('%s of %s', rt.tool, rt.run_id) as place,
                          coalesce(compared.chosen, 'none')), ', ' order by compared.name, compared.source) as found
 from run_tools rt
 join annotation_runs run using (run_id)
-left join call_costs cost using (run_id, tool)
 left join recipes scoring on scoring.recipe_id = rt.scoring_recipe_id
 left join recipes execution on execution.recipe_id = rt.execution_recipe_id
 left join lateral (
@@ -230,7 +205,7 @@ cross join lateral (values
     ('tau_information', 'the run',
      case when run.parameters ->> 'keep_rule' = 'information' then cast(cast(run.parameters ->> 'tau_information' as double precision) as text) end,
      cast(rt.tau_information as text), chosen.are_parameters_proved and run.parameters ? 'keep_rule'),
-    ('keep_threshold', 'the run', cast(greatest(cast(chosen.thresholds ->> rt.tool as double precision), cost.cost_threshold) as text),
+    ('keep_threshold', 'the run', cast(cast(chosen.thresholds ->> rt.tool as double precision) as text),
      cast(rt.keep_threshold as text), chosen.are_parameters_proved and chosen.thresholds ? rt.tool),
     ('keep_threshold', 'its release', cast(cast(released.keep_threshold as double precision) as text), cast(rt.keep_threshold as text),
      released.keep_threshold is not null),

@@ -30,7 +30,6 @@ from (
     union all select 'placebo_rates', format('%s of %s at %s', tool, run_id, threshold), counted_at from placebo_rates
     union all select 'judgements', cast(submission_id as text), judged_at from judgements
     union all select 'rounding_margins', format('%s %s', model_identity, number_format), measured_at from rounding_margins
-    union all select 'measured_call_seconds', format('%s %s', tool, tool_version), measured_at from measured_call_seconds
     union all select 'runs_not_started', run_id, ended_at from runs_not_started
 ) told
 -- A clock that was wrong for a while is no damage.

@@ -1,7 +1,7 @@
 create view scored_calls as
 select rt.run_id, rt.tool, member.document_id, scored.call_id, candidate.text_before, candidate.call_text, scored.result, candidate.text_after,
        scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
-       placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos, cost.cost_threshold,
+       placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos,
        candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
        candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
        scored.loss_without_call_full_context, scored.number_format, candidate.url, candidate.document_date,
@@ -17,7 +17,6 @@ join run_tool_documents member
     on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
 left join placebo_means placebo
     on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
-   and placebo.call_id = scored.call_id
-left join call_costs cost on cost.run_id = rt.run_id and cost.tool = rt.tool;
+   and placebo.call_id = scored.call_id;
 
 create macro scored_calls_of(run := '') as table select * from scored_calls where run_id = run_or_newest(run);

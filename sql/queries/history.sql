@@ -135,12 +135,6 @@ join history_runs using (run_id)
 join dataset_releases release on release.release_id = made.release_id
 order by made.run_id
 
--- name: catalog_call_costs
-select run_id, tool, seconds, nats_per_second, price, price_unit, nats_per_price, cost_threshold
-from call_costs
-join history_runs using (run_id)
-order by run_id, tool
-
 -- name: catalog_failed_documents
 select recipe_id, cast(document_id as text) as document_id, stage, tool, reason
 from failed_documents
@@ -172,12 +166,6 @@ select run_id, tool, bucket, bucket / 20.0::double precision as at_least, calls,
 from finished_run_reductions
 join history_runs using (run_id)
 order by run_id, tool, bucket
-
--- name: catalog_finished_run_work
-select run_id, tool, stage, micro_batches, documents, rows_written, seconds
-from finished_run_work
-join history_runs using (run_id)
-order by run_id, tool, stage
 
 -- name: files
 -- The files that are registered, by key.

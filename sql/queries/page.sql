@@ -52,9 +52,7 @@ order by step, is_loss, tool, count desc, reason
 select sum(network_tokens) / nullif(sum(network_seconds), 0) as tokens_per_second,
        sum(network_operations) filter (where peak_operations is not null)
            / nullif(sum(peak_operations) filter (where network_operations is not null), 0) as share_of_peak,
-       string_agg(distinct cards, ', ') as cards,
-       (select cast(cost #>> '{total,network_hours}' as double precision) from annotation_runs where run_id = :run_id) as network_hours,
-       (select cast(cost #>> '{total,predicted_hours}' as double precision) from annotation_runs where run_id = :run_id) as predicted_hours
+       string_agg(distinct cards, ', ') as cards
 from micro_batches
 where run_id = :run_id and network_tokens > 0
 having count(*) > 0
@@ -183,8 +181,7 @@ select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version,
            select jsonb_agg(to_jsonb(chosen) order by array_position(run.tools, chosen.tool), chosen.tool)
            from (
                select tool, keep_threshold, prune_below, reads_record, sampling_recipe_id, execution_recipe_id,
-                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information,
-                      (select cost.cost_threshold from call_costs cost where cost.run_id = run_tools.run_id and cost.tool = run_tools.tool)
+                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information
                from run_tools
                where run_tools.run_id = run.run_id
            ) chosen

@@ -110,11 +110,6 @@ select
     registered.keep_threshold,
     registered.placebo_recipe_id,
     registered.tau_information,
-    cost.seconds,
-    cost.nats_per_second,
-    cost.price,
-    cost.price_unit,
-    cost.nats_per_price,
     rate.false_discovery_rate,
     rate.rate_low,
     rate.rate_high,
@@ -131,7 +126,6 @@ select
 from annotation_runs run
 cross join lateral unnest(run.tools) with ordinality as chosen (tool, place)
 left join run_tools registered on registered.run_id = run.run_id and registered.tool = chosen.tool
-left join call_costs cost on cost.run_id = registered.run_id and cost.tool = registered.tool
 left join placebo_rates rate
     on rate.run_id = registered.run_id and rate.tool = registered.tool and rate.threshold = registered.keep_threshold
 where run.run_id = :run_id

@@ -98,11 +98,6 @@ on conflict do nothing;
 update run_tools rt set registered_hash = tool_registration_hash(rt)
 where run_id = :run_id and tool = :tool and registered_hash is null
 
--- name: insert_call_cost
-insert into call_costs (run_id, tool, seconds, nats_per_second, price, price_unit, nats_per_price, cost_threshold)
-values (:run_id, :tool, :seconds, :nats_per_second, :price, :price_unit, :nats_per_price, :cost_threshold)
-on conflict do nothing
-
 -- name: chained_release
 -- The release at the address of a corpus, and the files of the corpus as they were ingested.
 select release.release_id, release.manifest_sha256, run.chained_release_id,

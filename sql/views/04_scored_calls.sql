@@ -4,7 +4,7 @@ create function scored_calls_of(run text default '', only_kept boolean default f
         result text, text_after text, loss_without_call double precision,
         loss_without_result double precision, loss_with_result double precision,
         loss_reduction double precision, placebo_reduction double precision, information double precision,
-        placebos bigint, cost_threshold double precision, position_char integer, position_token integer,
+        placebos bigint, position_char integer, position_token integer,
         position_probability double precision, paragraph integer, call_input text, effective_input text,
         sample_count integer, input_only_after boolean, result_rank integer,
         loss_without_call_full_context double precision, number_format text, url text, document_date date,
@@ -62,7 +62,6 @@ begin atomic
                 from placebo_losses placebo
                 where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
                   and placebo.document_id = call.variant_id and placebo.call_id = call.call_id) as placebos,
-               (select cost.cost_threshold from call_costs cost where cost.run_id = rt.run_id and cost.tool = rt.tool) as cost_threshold,
                call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input, call.effective_input,
                call.sample_count, call.input_only_after, call.result_rank, call.loss_without_call_full_context, call.number_format,
                call.url, call.document_date, cast(call.variant_id as text) as variant_id,
@@ -97,7 +96,6 @@ comment on column scored_calls.placebo_reduction is 'The mean placebo reduction,
 comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
 comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
 comment on column scored_calls.variant_id is 'The document whose rows these are: of a corrected record, for a tool that reads url and date, another than document_id, the text. call_losses and candidate_calls have it as document_id, so a join with them is by this (variant_uuid).';
-comment on column scored_calls.cost_threshold is 'What the run asks for, for the cost of a call of the tool, nats (call_costs); null if it asks for nothing.';
 comment on column scored_calls.document_uuid is 'The document as tables have it: for questions about one document, which are answered by an index, and for joins. Some clients read bytes.';
 comment on column scored_calls.variant_uuid is 'The variant as tables have it: with call_uuid the key of call_losses and candidate_calls.';
 comment on column scored_calls.call_uuid is 'The call as tables have it.';

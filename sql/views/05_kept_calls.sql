@@ -4,7 +4,7 @@ create function kept_calls_of(run text default '')
         result text, text_after text, loss_without_call double precision,
         loss_without_result double precision, loss_with_result double precision,
         loss_reduction double precision, placebo_reduction double precision, information double precision,
-        placebos bigint, cost_threshold double precision, position_char integer, position_token integer,
+        placebos bigint, position_char integer, position_token integer,
         position_probability double precision, paragraph integer, call_input text, effective_input text,
         sample_count integer, input_only_after boolean, result_rank integer,
         loss_without_call_full_context double precision, number_format text, url text, document_date date,

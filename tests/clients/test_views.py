@@ -12,7 +12,6 @@ from toolformer_ops.storage.postgres import database
 VIEWS = (
     "annotation_progress",
     "candidates",
-    "cost_per_kept_call",
     "kept_calls",
     "scored_calls",
     "threshold_counts",

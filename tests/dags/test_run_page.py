@@ -375,18 +375,6 @@ NETWORK = (
 READS = "the language model reads"
 
 
-def test_a_run_shows_how_many_times_the_predicted_hours_it_took(
-    client: TestClient, rows: Callable[..., None]
-) -> None:
-    rows(NETWORK, tokens=70_000, operations=5e14, peak=1e15, cards="NVIDIA H200")
-    rows(
-        'update annotation_runs set cost = \'{"total": {"network_hours": 1.5, "predicted_hours": 1.0}}\' '
-        "where run_id = 'r1'"
-    )
-    page = client.get(f"/run?{OF_R1}").text
-    assert "; sampling and scoring took 1.5 h of GPU time, 1.5 times what is predicted</dd>" in page
-
-
 @pytest.mark.parametrize(
     ("operations", "peak", "cards", "words"),
     [

@@ -212,7 +212,7 @@ def test_in_any_order_few_lost_samples_but_those_with_the_smallest_keys_are_stor
 def test_the_view_of_lost_samples_shows_as_many_as_are_stored() -> None:
     assert (
         f"place <= {SmallestKeys().at_most}"
-        in (database.SQL_DIR / "views" / "21_run_lost_samples.sql").read_text()
+        in (database.SQL_DIR / "views" / "20_run_lost_samples.sql").read_text()
     )
 
 
@@ -566,35 +566,6 @@ def test_a_second_run_under_the_same_recipes_loads_no_model(
     assert plan_shards(annotated, "second", "Calculator") == ["0/1"]
 
 
-def test_seconds_of_a_call_are_measured_once_for_the_threshold(
-    annotated: Settings, corpus: Path, use_model: UseModel
-) -> None:
-    before, model = snapshot(annotated), use_model(FakeLanguageModel(SCRIPT))
-    # Nats for each second raise the threshold. Without a result it takes long; what is measured is rounded
-    #    to 0.4.
-    took = "update call_results set seconds = case when reason is null then {0} else 60 end"
-    for run_id, seconds, chosen in (
-        ("dear", 0.40123, {"nats_per_second": 2.0}),
-        ("dearer", 9.0, {"nats_per_second": 3.0}),  # as measured before
-        ("given", 9.0, {"nats_per_second": 3.0, "call_seconds": {"calculator": 0.1}}),
-    ):
-        run_sql(annotated, took.format(seconds))
-        for _ in range(2):
-            start_run(annotated, run_id, parameters(corpus, **chosen))
-        annotate(annotated, run_id)
-    found = run_sql(
-        annotated,
-        "select keep_threshold, seconds, cost_threshold, (select count(*) from kept_calls k where k.run_id = t.run_id) "
-        "from run_tools t join call_costs using (run_id, tool) order by run_id",
-    )
-    [(kept,)] = run_sql(
-        annotated, "select count(*) from kept_calls where run_id = 'r' and loss_reduction = 1.0"
-    )
-    expected = [(0.8, 0.4, 0.8, kept), (1.2, 0.4, 1.2, 0), (0.5, 0.1, 0.3, kept)]
-    assert [tuple(row) for row in found] == [pytest.approx(row) for row in expected]
-    assert (snapshot(annotated), model.loads) == (before, 0)
-
-
 LONG = " ".join(f"Crate {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(20))
 
 
@@ -687,8 +658,6 @@ def test_what_is_not_there_is_named(settings: Settings, corpus: Path, use_model:
     start(settings, corpus, use_model)
     with pytest.raises(ToolError, match="Calculato"):
         start_run(settings, "s", parameters(corpus, tools=["Calculato"]))
-    with pytest.raises(UsageError, match="expected executed calls of Calculator to measure, found none"):
-        start_run(settings, "s", parameters(corpus, nats_per_second=2.0))
     for run_id, tool, shard, said in (
         ("other", "Calculator", "0/1", "'other'"),
         ("r", "QA", "0/1", "QA"),

@@ -927,14 +927,6 @@ FORGED_RULES: dict[str, tuple[Sequence[str], str, str]] = {
         "run_tools",
         "tool_version another where the execution recipe has ",
     ),
-    "cost of a call": (
-        (
-            "insert into call_costs (run_id, tool, seconds, nats_per_second, cost_threshold) "
-            "select run_id, tool, 1, 0.25, 0.25 from run_tools where tool = 'Calculator'",
-        ),
-        "call_costs",
-        "nats_per_second 0.25 where the run has 0",
-    ),
     "variant of a member": (
         (
             "update corpus_documents set variant_id = "
@@ -973,13 +965,6 @@ CHOICES_OF_THRESHOLDS: dict[str, dict[str, object]] = {
     "information": {"keep_rule": "information", "tau_information": 0.1},
     "information that decides nothing": {"tau_information": 0.1},
     "nothing pruned": {"prune_below": 0},
-    "seconds that cost more": {"nats_per_second": 3.3, "call_seconds": {"Calculator": 0.7, "Calendar": 0.1}},
-    "seconds that cost less": {"nats_per_second": 0.1, "call_seconds": {"Calculator": 0.7, "Calendar": 0.1}},
-    "seconds beside thresholds": {
-        "keep_thresholds": {"Calculator": 0.6},
-        "nats_per_second": 3.3,
-        "call_seconds": {"Calculator": 0.7, "Calendar": 0.1},
-    },
 }
 
 

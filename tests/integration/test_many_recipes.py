@@ -109,7 +109,6 @@ def test_an_example_locks_no_partition_of_another_recipe(
 @pytest.mark.parametrize(
     ("statement", "values"),
     [
-        (queries.costs.work_of_tools, {}),
         (queries.demo.best_calls, {"at_most": 5}),
         (queries.demo.calls_so_far, {}),
         (queries.demo.new_work, {}),

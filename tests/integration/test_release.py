@@ -26,7 +26,7 @@ from toolformer_ops.release import format as release_format
 from toolformer_ops.release.format import ReleasedText, read_release
 from toolformer_ops.stages.release import release_of_run, release_prefix
 from toolformer_ops.storage.objects.publication import ObjectStore
-from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres import database
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 DATE = "Today is the first Friday of the year."
@@ -269,26 +269,6 @@ def test_another_threshold_or_url_is_another_release(settings: Settings) -> None
     run.correct_url(document, "https://example.org/b")  # of the same calls
     another = release(settings, run.run_id)
     assert another != first
-
-
-def test_a_price_that_raises_a_threshold_is_in_the_definition_of_a_release(settings: Settings) -> None:
-    run, _ = annotated(settings)
-    first = release(settings, run.run_id)
-    costs = {
-        "seconds": None,
-        "nats_per_second": None,
-        "price": 0.2,
-        "price_unit": "cent",
-        "nats_per_price": 2.5,
-    }
-    of_tool = {"run_id": run.run_id, "tool": "Calculator", "cost_threshold": 0.5}
-    with database.transaction(run.engine) as connection:
-        database.execute(connection, queries.runs.insert_call_cost, **of_tool, **costs)
-    dear = release(settings, run.run_id)
-    [[tool]] = run.rows(
-        f"select definition -> 'tools' -> 0 from dataset_releases where release_id = '{dear}'"
-    )
-    assert (tool["price"], "seconds" in tool, dear == first) == (0.2, False, False)
 
 
 def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:

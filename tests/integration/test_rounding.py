@@ -23,7 +23,7 @@ def test_rounding_is_measured_once_for_every_process(
     rounding.allow_measured_rounding(settings, model, "auto")
     with database.transaction(engine) as connection:
         key = {"model_identity": model.identity, "device": "cpu", "number_format": "bfloat16"}
-        [stored] = database.fetch_all(connection, queries.costs.rounding_margin, **key)
+        [stored] = database.fetch_all(connection, queries.rounding.rounding_margin, **key)
     # Bounds are compared as a stage does: what is below by more than the margin is surely below.
     assert 0.0 < stored.margin < 0.25
     assert model.surely_below(0.5 - 1.01 * stored.margin, 0.5)
@@ -62,8 +62,8 @@ def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
     assert model.rounding_nats == ROUNDING_NATS["bfloat16"]
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
-            connection, queries.costs.insert_rounding_margin, model_identity=model.identity, device="cpu", number_format="bfloat16",
-            calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
+            connection, queries.rounding.insert_rounding_margin, model_identity=model.identity, device="cpu",
+            number_format="bfloat16", calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
         )  # fmt: skip
     rounding.allow_measured_rounding(settings, model, choice)
     assert model.rounding_nats == 0.125

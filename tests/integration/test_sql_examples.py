@@ -46,12 +46,11 @@ Calculator|7|Calculator(520 - 187)|333|kept||input_only_after|1.5|1.375|0.75|0.6
 Calculator|36|Calculator(520 - 187)|333|kept||no_release|3|2.875|0.5|2.375|2.375
 Calculator|36|Calculator(520 / 187)|2.78|not_finite|loss_not_finite||||||
 """,
-    "11_what_did_a_run_cost": "",  # neither estimated nor ended; test_run_costs.py has one that was both
-    "12_what_did_the_models_learn": """\
+    "11_what_did_the_models_learn": """\
 math|gsm8k|share_correct|200|0.1||0.125|0.4|95
 perplexity|wikitext|perplexity_by_token|60|9.87||10.31||0
 """,
-    "13_what_became_of_the_candidates": """\
+    "12_what_became_of_the_candidates": """\
 Calculator|kept||no_release|2|2
 Calculator|below_threshold|||1|1
 Calculator|kept||input_only_after|1|1
@@ -59,40 +58,31 @@ Calculator|no_result|divides_by_zero||1|1
 Calculator|not_finite|loss_not_finite||1|1
 Calendar|below_threshold|||1|1
 """,
-    "14_what_did_the_tools_find": """\
+    "13_what_did_the_tools_find": """\
 Calculator|520 - 187|333||2|1|2|2.38
 Calculator|400 / 1400|0.29||1|1|1|1.25
 Calculator|1400 / 400|3.50||1|1|0|-0.25
 Calculator|400 / 0||divides_by_zero|1|1|0|
 """,
-    "15_what_changed_since_the_run_before": "",  # r1 is not finished; test_changes.py compares runs
+    "14_what_changed_since_the_run_before": "",  # r1 is not finished; test_changes.py compares runs
     # With equal weights c5 saves 1.375 - (2 x 0.25 + 3 x 1.5) / 5 = 0.375 nats instead of 0.625, of the 0.5
     # that it needs.
-    "17_what_would_other_weights_keep": """\
+    "15_what_would_other_weights_keep": """\
 Calculator|4|3|2|2
 Calendar|1|0|0|0
 """,
-    # Half a second a call: 5 nats a second ask for 2.5 nats, and the dearest call saves 2.375.
-    "18_what_is_kept_if_seconds_cost": """\
-Calculator|0.5|0|0.5|3|2
-Calculator|0.5|0.1|0.5|3|2
-Calculator|0.5|0.5|0.5|3|2
-Calculator|0.5|1|0.5|3|2
-Calculator|0.5|2|1|2|2
-Calculator|0.5|5|2.5|0|0
-""",
     # No record has a date; one url names a day, which only the Calendar reads.
-    "19_what_does_each_week_yield": """\
+    "16_what_does_each_week_yield": """\
 Calculator||6|3|2
 Calendar||1|0|0
 """,
     # 0.29 stands there as 29%, and 333 in front of one of its two calls.
-    "20_does_the_text_go_on_with_the_result": """\
+    "17_does_the_text_go_on_with_the_result": """\
 Calculator|equal|2|2|2.375
 Calculator|no|3|1|0.625
 Calendar|equal|1|0|0.5
 """,
-    "23_what_is_a_tool_asked_most": """\
+    "19_what_is_a_tool_asked_most": """\
 Calculator|520 - 187|2|1|2|2.375
 Calculator|1400 / 400|1|1|0|-0.25
 Calculator|400 / 0|1|1|0|
@@ -100,11 +90,11 @@ Calculator|400 / 1400|1|1|1|1.25
 Calculator|520 / 187|1|1|0|
 Calendar|2023-01-30|1|1|0|0.5
 """,
-    "25_why_do_calls_have_no_result": "Calculator|divides_by_zero||1|1|400 / 0\n",
-    "24_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5| Monday was short.\n",
+    "21_why_do_calls_have_no_result": "Calculator|divides_by_zero||1|1|400 / 0\n",
+    "20_which_texts_yield_nothing": "d3000000-0000-0000-0000-000000000000|1|1|1|0.5| Monday was short.\n",
 }
 """What psql prints for r1, without the tool that has no call, of each that is more than a view; of the
-twelfth for r2, which is the newest finished run."""
+eleventh for r2, which is the newest finished run."""
 
 Psql = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -147,8 +137,8 @@ def shown(rows: dict[str, str]) -> dict[str, str]:
 def test_each_question_is_answered_about_the_run_that_is_its_argument(asked: Psql) -> None:
     found = shown(answers(asked, "'r1'"))
     # r1 has neither ended, released nor been evaluated.
-    assert {name[:2] for name, rows in found.items() if not rows} == {"10", "11", "12", "15"}
-    expected = {name: rows for name, rows in ROWS.items() if name[:2] != "12"}
+    assert {name[:2] for name, rows in found.items() if not rows} == {"10", "11", "14"}
+    expected = {name: rows for name, rows in ROWS.items() if name[:2] != "11"}
     assert {name: found[name] for name in expected} == expected
 
 
@@ -169,7 +159,7 @@ def test_a_run_that_was_never_started_is_refused_by_its_name(asked: Psql) -> Non
 @pytest.mark.usefixtures("annotated")
 def test_questions_are_about_the_newest_run_that_ended_well_by_themselves(asked: Psql) -> None:
     found = answers(asked)
-    assert found["12_what_did_the_models_learn"] == ROWS["12_what_did_the_models_learn"]
+    assert found["11_what_did_the_models_learn"] == ROWS["11_what_did_the_models_learn"]
     assert found["02_how_many_calls_are_kept"] == (
         "Calculator|0.5|f|4|3|3|||\nCalculator|1|t|3|3|3|||\nCalculator|2|f|2|2|2|||\n"
     )
@@ -196,19 +186,6 @@ def test_the_rate_by_chance_is_compared_with_the_run_before_over_the_corpus(
     run_sql(annotated, rates)
     question = "select run_id, false_discovery_rate, change from does_the_rate_by_chance_drift('r1') where tool = 'Calculator'"
     assert asked(f"--command={question}").stdout == "r2|0.125|\nr1|0.25|0.125\n"
-
-
-def test_the_cost_of_a_kept_call_counts_all_nights_until_then(annotated: Engine, asked: Psql) -> None:
-    work = """
-        insert into finished_run_work (run_id, tool, stage, micro_batches, documents, rows_written, seconds)
-        values ('r2', 'Calculator', 'sample', 1, 4, 7, 5), ('r2', 'Calculator', 'score', 1, 4, 7, 1),
-               ('r1', 'Calculator', 'score', 1, 0, 0, 3)"""
-    run_sql(annotated, work)
-    question = (
-        "select run_id, own_seconds, kept_calls, seconds_so_far, seconds_per_kept_call "
-        "from what_does_a_kept_call_cost_each_night('r1') where tool = 'Calculator'"
-    )
-    assert asked(f"--command={question}").stdout == "r2|6|3|6|2\nr1|3|3|9|3\n"
 
 
 def test_each_question_is_answered_on_a_database_without_a_run(asked: Psql) -> None:

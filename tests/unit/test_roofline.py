@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from toolformer_ops.runs.roofline import DEVICES, SHAPES, Prediction, ToolWork
+from benchmarks.roofline import DEVICES, SHAPES, Prediction, ToolWork
 
 H200 = next(device for device in DEVICES if device.name.startswith("H200"))
 NEAR = 0.2

@@ -31,18 +31,11 @@ class ReleaseTool:
     execution_recipe_id: str
     scoring_recipe_id: str
     keep_threshold: float
-    """In nats: tau_f, or what a call has to save for its cost if that is more."""
+    """tau_f, nats."""
     placebo_recipe_id: str | None = None
     """None under the paper's keep rule, for which placebos decide nothing."""
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
-    seconds: float | None = None
-    """Seconds of a call; None, as the four below, if the run asks for no nats for it (`runs/costs.py`)."""
-    nats_per_second: float | None = None
-    price: float | None = None
-    """The price of a call, in `price_unit`."""
-    price_unit: str | None = None
-    nats_per_price: float | None = None
 
 
 @dataclass(frozen=True)

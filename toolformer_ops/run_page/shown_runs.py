@@ -39,7 +39,6 @@ class RunTool:
     """None if the run asks for no placebos, or none were drawn yet."""
     tau_information: float | None
     """A kept call carries at least so much information, nats; None: the paper's keep rule alone."""
-    cost_threshold: float | None
     """What the run asks for, for the cost of a call, nats; the keep threshold is at least this. None: it asks
     for nothing."""
 

@@ -193,9 +193,4 @@ def conf_with(parameters: Mapping[str, Any], thresholds: Mapping[str, float]) ->
     conf = {name: parameters[name] for name in RunChoices.model_fields if name in parameters}
     conf.pop("keep_thresholds", None)
     conf |= {f"{THRESHOLD_OF}{tool}": value for tool, value in thresholds.items() if tool in tool_names()}
-    # The thresholds that are shown hold what the calls' costs asked for.
-    return (
-        conf
-        | {name: 0.0 for name in ("nats_per_second", "nats_per_price") if conf.get(name)}
-        | {"finetune": False}
-    )
+    return conf | {"finetune": False}

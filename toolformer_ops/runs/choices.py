@@ -356,20 +356,6 @@ class KeepRuleChoices(Choices):
         return self.tau_information if self.keep_rule == "information" else None
 
 
-class CostChoices(Choices):
-    """How much a kept call saves at least for what it costs (runs/costs.py): decided when a run starts, with its thresholds."""
-
-    nats_per_second: float = Field(default=0.0, ge=0.0, le=1_000_000.0, title="Nats a second")
-    """A kept call saves at least so many nats for each second that a call of its tool takes."""
-    nats_per_price: float = Field(default=0.0, ge=0.0, le=1_000_000.0, title="Nats a unit of price")
-    """A kept call saves at least so many nats for each unit of the price that its tool names."""
-    call_seconds: dict[ToolName, Annotated[float, Field(ge=0.0, le=86_400.0)]] = Field(
-        default_factory=dict, title="Seconds of a call"
-    )
-    """What a call takes, by tool: {"WikiSearch": 0.02}; of other tools what was measured, once a tool
-    version."""
-
-
 class QualityChoices(Choices):
     """Bounds on what a tool keeps, for its check."""
 
@@ -513,7 +499,6 @@ class RunChoices(
     FinetuningChoices,
     ReleaseChoices,
     QualityChoices,
-    CostChoices,
     KeepRuleChoices,
     PlaceboChoices,
     StoringChoices,
@@ -617,26 +602,13 @@ class RunChoices(
 
         Raises:
             ToolError: a tool is not registered.
-            UsageError: a threshold or cost is for a tool that was not chosen, a threshold is below
-            `prune_below`, or the run
-                asks for nats for a price, and the chosen tools have none or in several units.
+            UsageError: a threshold is for a tool that was not chosen, or is below `prune_below`.
         """
-        for name, what in (("keep_thresholds", "threshold"), ("call_seconds", "seconds")):
-            if unknown := sorted(set(getattr(self, name)) - set(self.tools)):
-                raise UsageError(
-                    f"{name}: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or leave "
-                    f"its {what} out."
-                )
-        if self.nats_per_price:
-            specs = [get_tool(tool).spec for tool in self.tools]
-            units = {spec.price_unit: spec.name for spec in specs if spec.price is not None}
-            if len(units) != 1:
-                unit_names = ", ".join(f"{unit} ({tool})" for unit, tool in units.items()) or "none"
-                raise UsageError(
-                    "nats_per_price: expected prices in one unit among the chosen tools, found "
-                    f"{unit_names}. A tool has its price in its file ([cost]) or ToolSpec; without prices "
-                    "leave nats_per_price at 0."
-                )
+        if unknown := sorted(set(self.keep_thresholds) - set(self.tools)):
+            raise UsageError(
+                f"keep_thresholds: expected chosen tools, found {', '.join(unknown)}. Choose the tool, or "
+                "leave its threshold out."
+            )
         return {tool: self.keep_threshold(get_tool(tool).spec) for tool in self.tools}
 
     def deciding_losses(self, spec: ToolSpec, dtype: str) -> dict[str, Any]:
@@ -703,9 +675,6 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
         "tau_information": "asked of the stored losses; a release's id holds it",
-        "nats_per_second": "adds to the tools' keep thresholds when the run starts, which are as above",
-        "nats_per_price": "adds to the tools' keep thresholds when the run starts",
-        "call_seconds": "adds to the tools' keep thresholds when the run starts",
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
         "max_kept_share": "fails a check; writes no rows of a stage",

@@ -60,12 +60,12 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
             "device": device_name(settings.device),
             "number_format": number_format,
         }
-        stored = database.fetch_all(engine, queries.costs.rounding_margin, **key)
+        stored = database.fetch_all(engine, queries.rounding.rounding_margin, **key)
         if not stored and verifies:
             measured = _measured(model, number_format)
             with database.transaction(engine) as connection:
-                database.execute(connection, queries.costs.insert_rounding_margin, **key, **measured)
-                stored = database.fetch_all(connection, queries.costs.rounding_margin, **key)
+                database.execute(connection, queries.rounding.insert_rounding_margin, **key, **measured)
+                stored = database.fetch_all(connection, queries.rounding.rounding_margin, **key)
         if stored:
             _allow(model, number_format, stored[0].margin)
 

@@ -1,6 +1,6 @@
 """Register a run: its choices, its recipes, its costs, its end.
 
-Owns `annotation_runs`, `run_tools`, `call_costs` and `run_releases`.
+Owns `annotation_runs`, `run_tools` and `run_releases`.
 
 Everything that later stages need to know is in these rows, so that their arguments are ids. `start_run`
 registers a run that annotates a corpus. `start_finetuning` registers a run that finetunes and evaluates on a
@@ -24,13 +24,11 @@ from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.endpoint.endpoint_file import Endpoint
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import CHOSEN_ANEW, FinetuningChoices, RunChoices, values_in
-from toolformer_ops.runs.costs import CallCost, costs_of_run, with_costs
 from toolformer_ops.runs.models import proposer_identity, require_endpoint, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.predicted_costs import predicted_costs, store_predicted_costs
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
@@ -70,10 +68,8 @@ class RunDefinition:
     tools: Mapping[str, Tool]
     versions: Mapping[str, str]
     """The version of each tool."""
-    costs: Mapping[str, CallCost]
-    """What a call costs, of the tools whose calls cost something."""
     thresholds: Mapping[str, float]
-    """From which loss reduction on each tool's calls are kept, costs included, nats."""
+    """From which loss reduction on each tool's calls are kept, nats."""
     recipes: Mapping[str, Sequence[Recipe]]
     """The recipes of each tool."""
 
@@ -87,7 +83,7 @@ class RunDefinition:
         from toolformer_ops.language_model.models import model_identity
 
         # 1. What can be refused by the choices alone, and the data with which the release is compared.
-        choices.kept_from()
+        thresholds = choices.kept_from()
         if address := choices.compared_with(settings):
             question_sets(settings, address)  # read whole: the release, hours later, needs all of it
         # 2. The model and the tools.
@@ -99,10 +95,7 @@ class RunDefinition:
         endpoint = require_endpoint(settings, choices)
         _require_trainable(settings, choices)
         versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
-        # 3. Costs, and the recipes that they raise the thresholds of.
-        costs = costs_of_run(settings, choices, versions)
-        priced = with_costs(choices, costs)
-        thresholds = priced.kept_from()
+        # 3. The recipes.
         chained = chained_release(settings, uri) if choices.chains else None
         recipes = {
             name: tool_recipes(
@@ -111,7 +104,7 @@ class RunDefinition:
                 tool_version=versions[name],
                 model_identity=identity,
                 dtype=settings.dtype,
-                choices=priced,
+                choices=choices,
                 chained_release=chained,
                 proposer_identity=proposer,
             )
@@ -125,7 +118,6 @@ class RunDefinition:
             chained_release=chained,
             tools=tools,
             versions=versions,
-            costs=costs,
             thresholds=thresholds,
             recipes=recipes,
         )
@@ -190,7 +182,6 @@ def start_run(
                 run_id,
                 definition.choices,
                 definition.recipes[name],
-                definition.costs.get(name),
                 tool=name,
                 tool_version=definition.versions[name],
                 keep_threshold=definition.thresholds[name],
@@ -282,12 +273,11 @@ def _register_tool(
     run_id: str,
     choices: RunChoices,
     recipes: Sequence[Recipe],
-    cost: CallCost | None,
     *,
     tool: str,
     **columns: object,
 ) -> None:
-    """Write a tool of the run: its recipes, its row, what its calls cost, its pool of placebos, the partitions of its rows.
+    """Write a tool of the run: its recipes, its row, its pool of placebos, the partitions of its rows.
 
     Raises:
         ConfigurationError: the run was started with other recipes.
@@ -307,9 +297,6 @@ def _register_tool(
         **columns,
         **ids,
     )
-    if cost is not None:
-        columns = {**vars(cost), "cost_threshold": cost.cost_threshold}
-        database.execute(connection, queries.runs.insert_call_cost, run_id=run_id, tool=tool, **columns)
     registered = load_run_tool(connection, run_id, tool)
     changed = [column for column, recipe_id in ids.items() if getattr(registered, column) != recipe_id]
     if changed:
@@ -547,8 +534,6 @@ def finish_run(
             return ""
         database.execute(connection, queries.runs.finish, run_id=run_id, state=state, problem=problem)
         database.execute(connection, queries.runs.store_cost, run_id=run_id, device_tools=tools_on_device())
-        if model := run.parameters.get("model"):
-            store_predicted_costs(connection, run_id, predicted_costs(settings, connection, run_id, model))
     with database.transaction(engine) as connection:
         store_numbers(connection, run_id)
     with database.transaction(engine) as connection:

@@ -65,11 +65,6 @@ class ToolSpec:
     """m: calls sampled at each position."""
     keep_threshold: float = 1.0
     """tau_f in nats: a call is kept if its loss reduction is at least this."""
-    price: float | None = None
-    """What one call costs, in `price_unit`; None: nothing that a run may ask nats for. In no recipe: it
-    decides no answer."""
-    price_unit: str = ""
-    """What `price` is counted in, such as cent."""
     filter_unit: Literal["document", "paragraph"] = "document"
     """What the heuristic filter judges."""
     has_sharp_filter: bool = False

@@ -66,14 +66,6 @@ def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguag
     assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
 
 
-def test_nats_for_each_second_need_the_seconds_of_a_call(tmp_path: Path) -> None:
-    seconds = {"call_seconds": {"Calculator": 0.5}}
-    assert lines(tmp_path, nats_per_second=2.0, **seconds)[SUM.index(" 5")]["kept"]  # saves exactly 1 nat
-    assert not lines(tmp_path, nats_per_second=2.01, **seconds)[SUM.index(" 5")]["kept"]
-    with pytest.raises(UsageError, match="expected the seconds of a call of Calculator, found none"):
-        lines(tmp_path, nats_per_second=2.0)
-
-
 def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.tool_files import PROMPT, forget_tools, write_tool
+from tests.tool_files import PROMPT, write_tool
 from toolformer_ops.config import REPOSITORY, Settings, load_settings
-from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
+from toolformer_ops.errors import RejectedInputError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.costs import CallCost, given_costs, with_costs
 from toolformer_ops.tools.files import file_tool, patterns
 from toolformer_ops.tools.registry import get_tool, tool_names
 from toolformer_ops.tools.servers.served_tool import ServedTool
@@ -84,7 +82,6 @@ def test_a_fork_reads_tool_files_anew_with_its_settings(
             ("[server]", "result = '/(/'\n[server]"),
             "result: expected a regular expression between the two strokes",
         ),
-        (("[server]", "[cost]\nprice = 1\n[server]"), "cost.unit"),
         (("[server]", "[fixed]\nx = 1\n[server]"), "the tool has no argument x"),
         (("command", "comand"), "server.comand"),
         (("[server]", '[server]\nurl = "http://x"'), "expected a `command` or a `url`, found both"),
@@ -168,25 +165,6 @@ def test_a_pattern_that_takes_for_ever_for_many_texts_ends_the_tool(
     assert not tool.filter(Document.of(ENDLESS_TEXT))[0].kept
     with pytest.raises(ToolError, match=r"tool Echo: expected a `pattern` .* took longer .* for 2 texts"):
         tool.filter(Document.of(ENDLESS_TEXT))
-
-
-def test_a_price_raises_the_keep_threshold_of_a_run_that_asks_for_it_not_the_version(
-    tools_folder: Path,
-) -> None:
-    asked = {"corpus": "c", "model": "m", "tools": ["Calculator", "Echo", "Weather"], "nats_per_price": 0.5}
-    free = ServedTool(write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)).version(Settings(), "model")
-    weather(tools_folder)
-    with pytest.raises(UsageError, match=r"expected prices in one unit among the chosen tools, found none\."):
-        RunChoices.parse(asked).kept_from()
-    dear = write_tool(
-        tools_folder, "Echo", "echo", server=NOT_THERE, tables='[cost]\nprice = 3\nunit = "cent"'
-    )
-    assert ServedTool(dear).version(Settings(), "model") == free
-    forget_tools()
-    choices = RunChoices.parse(asked)
-    costs = given_costs(choices)
-    assert costs == {"Echo": CallCost(price=3.0, price_unit="cent", nats_per_price=0.5)}
-    assert with_costs(choices, costs).kept_from() == choices.kept_from() | {"Echo": 1.5}
 
 
 def test_another_answer_is_another_version_but_another_prompt_is_not(tools_folder: Path) -> None:

@@ -34,7 +34,6 @@ from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
-from toolformer_ops.runs.costs import given_costs, with_costs
 from toolformer_ops.runs.models import (
     endpoint_beside,
     load_model,
@@ -163,16 +162,15 @@ def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> It
 def choices_of(
     settings: Settings, corpus: Path | str, tools: Sequence[str], model_name: str, values: dict[str, Any]
 ) -> RunChoices:
-    """A run's parameters for these tools on a corpus, with the keep thresholds raised to what calls cost.
+    """A run's parameters for these tools on a corpus.
 
     Raises:
-        UsageError: a keep threshold is below `prune_below`, or `nats_per_second` lacks the `call_seconds` of
-        a tool.
+        UsageError: a keep threshold is below `prune_below`.
     """
     names = tuple(get_tool(name).spec.name for name in tools)
     choices = RunChoices.parse({"tools": names, **values, "corpus": str(corpus), "model": model_name})
     choices.kept_from()
-    return with_sample_end(settings, with_costs(choices, given_costs(choices)))
+    return with_sample_end(settings, choices)
 
 
 @dataclass(frozen=True)
@@ -248,8 +246,7 @@ class Annotator:
         """Return the annotator of a tool on a corpus, with a run's parameters.
 
         Raises:
-            UsageError: the keep threshold is below `prune_below`, or `nats_per_second` lacks the
-            `call_seconds` of the tool.
+            UsageError: the keep threshold is below `prune_below`.
         """
         choices = choices_of(settings, corpus, (tool_name,), model_name, values)
         return cls(

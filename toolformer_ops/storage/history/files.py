@@ -67,8 +67,6 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "recipes": "recipe_id=text stage=text tool=text parent_recipe_id=text definition=text created_at=time",
         "run_releases": """run_id=text release_id=text released_at=time uri=text documents=int calls=int
             lacking_tools=texts created_at=time withdrawn_at=time""",
-        "call_costs": """run_id=text tool=text seconds=double nats_per_second=double price=double price_unit=text
-            nats_per_price=double cost_threshold=double""",
         "failed_documents": "recipe_id=text document_id=text stage=text tool=text reason=text",
         "run_overlaps": "run_id=text document_id=text is_left_out=bool",
         "threshold_counts": """run_id=text tool=text threshold=double is_keep_threshold=bool calls=bigint texts=bigint
@@ -78,8 +76,6 @@ TABLES: Mapping[str, str] = MappingProxyType(
             documents=bigint""",
         "reduction_histogram": """run_id=text tool=text bucket=int at_least=double calls=bigint texts=bigint
             releasable_calls=bigint placebos=bigint""",
-        "finished_run_work": """run_id=text tool=text stage=text micro_batches=bigint documents=bigint
-            rows_written=bigint seconds=double""",
     }
 )
 """The columns of each table of the history, each with its type."""

@@ -56,8 +56,6 @@ class FileTool(Tool):
             code_version=file.revision,
             takes_input=takes_input,
             executes_apart=file.executes_apart,
-            price=file.cost.price if file.cost else None,
-            price_unit=file.cost.unit if file.cost else "",
             **file.numbers.model_dump(),
         )
 

@@ -56,14 +56,6 @@ class NumbersPart(FilePart):
     keep_threshold: float = Field(default=ToolSpec.keep_threshold, ge=0, strict=False)
 
 
-class CostPart(FilePart):
-    """`[cost]`: of one call, for a run that asks for nats for it (`nats_per_price`)."""
-
-    price: float = Field(ge=0, allow_inf_nan=False, strict=False)
-    unit: str = Field(min_length=1, max_length=40)
-    """What the price is counted in, such as cent."""
-
-
 class RecordedTable(FilePart):
     """`[recorded]`: what was said when the file was written, by `new-tool` or `refresh-tool`.
 
@@ -124,7 +116,6 @@ class ToolFile(FilePart):
     """Whether calls are executed in a separate task, in the pool of the CPU (`ToolSpec.executes_apart`)."""
     filter: FilterPart = FilterPart()
     numbers: NumbersPart = NumbersPart()
-    cost: CostPart | None = None
 
     @field_validator("name")
     @classmethod

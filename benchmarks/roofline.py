@@ -15,22 +15,19 @@ A tool's work on a text, phase by phase:
                 GPU has room for float32 weights, too
 
 A model that is too large for one GPU has its layers on several, which work one after the other: an hour of
-the model is an hour of each of them. `benchmarks/predictions.py` reckons whole cards, `predicted_costs.py`
-what a run has done.
+the model is an hour of each of them. `predictions.py` reckons whole cards.
 """
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolformer_ops.language_model.losses import SCORED_TOKENS
-from toolformer_ops.language_model.throughput import EXPERTS
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model.memory import DeviceMemory
@@ -78,8 +75,6 @@ class Device:
     """Bytes a second."""
     peak: dict[str, float]
     """Operations a second of matrix products by number format."""
-    card: str
-    """Matches the names that torch gives the card."""
 
 
 NUMBER_BYTES = {"bfloat16": 2, "TF32": 4, "float32": 4}
@@ -87,18 +82,11 @@ NUMBER_BYTES = {"bfloat16": 2, "TF32": 4, "float32": 4}
 AMPERE = {"bfloat16": 312e12, "TF32": 156e12, "float32": 19.5e12}
 HOPPER = {"bfloat16": 989e12, "TF32": 494e12, "float32": 67e12}
 DEVICES = (
-    Device("A100 40 GB", 40e9, 1.555e12, AMPERE, r"A100\b.*40GB"),
-    Device("A100 80 GB", 80e9, 2.039e12, AMPERE, r"A100\b.*80GB"),
-    Device("H100 80 GB", 80e9, 3.35e12, HOPPER, r"H100 80GB HBM3"),
-    Device("H200 141 GB", 141e9, 4.8e12, HOPPER, r"H200$"),
+    Device("A100 40 GB", 40e9, 1.555e12, AMPERE),
+    Device("A100 80 GB", 80e9, 2.039e12, AMPERE),
+    Device("H100 80 GB", 80e9, 3.35e12, HOPPER),
+    Device("H200 141 GB", 141e9, 4.8e12, HOPPER),
 )
-
-
-def device_of(card: str) -> Device | None:
-    """The GPU of the name that torch gives it; None if it is not known, such as a MIG slice."""
-    if " MIG " in card:
-        return None
-    return next((device for device in DEVICES if re.search(device.card, card)), None)
 
 
 @dataclass(frozen=True)
@@ -112,16 +100,6 @@ class Shape:
     heads: int
     key_heads: int
     vocabulary: int
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Shape | None":
-        """The shape in a config.json; None if the network has other parts, such as experts."""
-        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-        sizes = [config.get(name) for name in names]
-        if not all(isinstance(size, int) for size in sizes) or any(config.get(name) for name in EXPERTS):
-            return None
-        width, inner, layers, heads, vocabulary = (int(size) for size in sizes if size is not None)
-        return cls(width, inner, layers, heads, config.get("num_key_value_heads") or heads, vocabulary)
 
 
 SHAPES = {
@@ -143,18 +121,11 @@ class ToolWork:
     call: float
     result: float
     text: float = TEXT_TOKENS
-    scored_calls: float | None = None
-    """How many are scored; None: every sample is another call."""
-
-    @property
-    def sampled(self) -> float:
-        """Samples of all positions."""
-        return self.positions * self.samples
 
     @property
     def calls(self) -> float:
-        """Scored calls."""
-        return self.sampled if self.scored_calls is None else self.scored_calls
+        """Samples of all positions: each is another call, and scored."""
+        return self.positions * self.samples
 
 
 @dataclass(frozen=True)
@@ -274,7 +245,7 @@ class Prediction:
 
     def texts_together(self, work: ToolWork) -> int:
         """As many texts as there is room for, with their samples."""
-        a_text = 2 * work.text + work.sampled * work.call
+        a_text = 2 * work.text + work.calls * work.call
         return max(1, min(TEXTS_TOGETHER, int(self.memory(self.number_format).cached_tokens // a_text)))
 
     def positions(self, work: ToolWork) -> Cost:
@@ -294,7 +265,7 @@ class Prediction:
         """
         number_format = self.number_format
         texts = texts or self.texts_together(work)
-        rows = texts * work.sampled
+        rows = texts * work.calls
         kinds = [
             Runs(1, rows, work.prompt),
             Runs(texts * work.positions, work.samples, 1.5 * work.text),
