@@ -7,8 +7,9 @@ from pathlib import Path
 from tests.tool_files import PROMPT
 from toolformer_ops.config import Settings
 from toolformer_ops.tools.base import run_tool
-from toolformer_ops.tools.databases.database_tool import DatabaseRunner, DatabaseTool
+from toolformer_ops.tools.databases.database_tool import DatabaseTool
 from toolformer_ops.tools.files.kinds import refresh_tool
+from toolformer_ops.tools.files.process_tool import ProcessRunner
 from toolformer_ops.tools.files.tool_file import toml_value
 
 SCHEMA = """
@@ -49,12 +50,12 @@ def database_tool(
     return path
 
 
-def opened(path: Path) -> DatabaseRunner:
+def opened(path: Path) -> ProcessRunner:
     """The tool of a file, open."""
     return DatabaseTool(path).open(Settings(), lambda: None)  # type: ignore[arg-type, return-value]
 
 
-def ask(runner: DatabaseRunner, query: str) -> str | None:
+def ask(runner: ProcessRunner, query: str) -> str | None:
     """The result, or the reason that there is none."""
     [output] = run_tool(runner, [query], 30.0)
     return output.results[0] if output.results else output.reason

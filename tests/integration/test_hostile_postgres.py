@@ -12,9 +12,9 @@ from tests.hostile_queries import ROWS, SCHEMA, ask, database_tool, opened
 from tests.servers import RunningPostgres
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.tools.databases import postgres_queries
-from toolformer_ops.tools.databases.database_tool import DatabaseRunner
 from toolformer_ops.tools.databases.postgres_queries import PostgresQueries
-from toolformer_ops.tools.databases.requests import Opening
+from toolformer_ops.tools.databases.requests import DatabaseOpening
+from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 PASSWORD = "s3cret of the /shop@1"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -270,7 +270,7 @@ def superuser(
     postgres_server: RunningPostgres,
     environment: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[DatabaseRunner]:
+) -> Iterator[ProcessRunner]:
     """The shop as the superuser of its server, the worst role of all."""
     address = postgres_server.address
     environment.setenv("SHOP_PASSWORD", address.superuser_password)
@@ -294,7 +294,7 @@ def shopkeeper_tool(folder: Path, shop: str, server: RunningPostgres, patch: pyt
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
-def test_a_hostile_query_has_its_reason(superuser: DatabaseRunner, query: str) -> None:
+def test_a_hostile_query_has_its_reason(superuser: ProcessRunner, query: str) -> None:
     assert ask(superuser, query) == HOSTILE[query]
 
 
@@ -314,12 +314,12 @@ def test_a_query_without_end_is_ended(
 
 
 @pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
-def test_a_query_that_reads_has_its_result(superuser: DatabaseRunner, query: str) -> None:
+def test_a_query_that_reads_has_its_result(superuser: ProcessRunner, query: str) -> None:
     assert ask(superuser, query) == HARMLESS[query]
 
 
 def test_no_hostile_query_changes_the_database(
-    superuser: DatabaseRunner, shop: str, postgres_server: RunningPostgres
+    superuser: ProcessRunner, shop: str, postgres_server: RunningPostgres
 ) -> None:
     for query in HOSTILE:
         ask(superuser, query)
@@ -362,7 +362,7 @@ def test_the_server_refuses_what_the_look_at_the_text_would_miss(
         "password": postgres_server.address.superuser_password,
         "dbname": shop,
     }
-    queries = PostgresQueries(Opening("postgresql", parameters, ("products",), 0.5, 20, 10_000))
+    queries = PostgresQueries(DatabaseOpening(parameters, ("products",), 0.5, 20, 10_000))
     monkeypatch.setattr(postgres_queries, "check_postgres_query", lambda *_: [])
     with pytest.raises(RejectedInputError, match=WITHOUT_THE_FIRST_BOUND[query]):
         queries.answer(query)
@@ -370,9 +370,9 @@ def test_the_server_refuses_what_the_look_at_the_text_would_miss(
 
 
 def test_a_role_that_may_do_more_than_read_is_named(
-    superuser: DatabaseRunner, caplog: pytest.LogCaptureFixture
+    superuser: ProcessRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warnings = superuser.open().warnings
+    warnings = superuser.process.open()["warnings"]
     assert [warning.partition(". ")[0] for warning in warnings] == [
         "the role postgres is a superuser",
         "the role postgres may read files of the server, or run programs there",
@@ -389,7 +389,7 @@ def test_a_role_that_only_reads_is_asked_without_a_warning_about_the_tables_that
 ) -> None:
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     runner = opened(path)
-    assert [table.name for table in runner.open().tables] == ["cheap", "products"]
+    assert [table["name"] for table in runner.process.open()["tables"]] == ["cheap", "products"]
     assert ask(runner, "select stock from products where name = 'cup'") == "12"
     assert ask(runner, "select salary from staff") == "query_table_refused"
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -9,7 +9,7 @@ import pytest
 from tests.servers import RunningPostgres
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases.postgres_queries import PostgresQueries
-from toolformer_ops.tools.databases.requests import Opening
+from toolformer_ops.tools.databases.requests import DatabaseOpening
 
 TABLES = """
 create table events (at timestamptz, local_at timestamp, took interval);
@@ -48,7 +48,7 @@ def clerk(postgres_server: RunningPostgres) -> Iterator[PostgresQueries]:
                 "password": "c",
                 "dbname": "office",
             }
-            yield PostgresQueries(Opening("postgresql", address, (), 5.0, 20, 10_000))
+            yield PostgresQueries(DatabaseOpening(address, (), 5.0, 20, 10_000))
             cursor.execute("drop database office with (force)")
             cursor.execute("drop role clerk")
 
@@ -74,7 +74,7 @@ def test_a_query_gets_the_values_as_a_text_writes_them(
 
 
 def test_a_table_of_which_columns_are_granted_is_offered_with_these(clerk: PostgresQueries) -> None:
-    columns = {table.name: [name for name, _ in table.columns] for table in clerk.describe().tables}
+    columns = {table.name: list(table.columns) for table in clerk.describe().tables}
     assert columns["people"] == ["id", "name"]
 
 
@@ -83,14 +83,14 @@ def test_a_column_may_have_the_name_of_a_table_that_is_not_offered(
 ) -> None:
     address = {"host": "127.0.0.1", "port": str(postgres_server.address.port), "user": "clerk"}
     address |= {"password": "c", "dbname": "office"}
-    one_table = PostgresQueries(Opening("postgresql", address, ("teams",), 5.0, 20, 10_000))
+    one_table = PostgresQueries(DatabaseOpening(address, ("teams",), 5.0, 20, 10_000))
     assert one_table.answer("select people from teams") == [["Ada with Bob"]]
 
 
 def test_a_table_has_its_keys_with_generated_columns(clerk: PostgresQueries) -> None:
     tables = {table.name: table for table in clerk.describe().tables}
     items = tables["Order Items"]
-    assert [name for name, _ in items.columns] == ["id", "at_id", "twice"]
+    assert list(items.columns) == ["id", "at_id", "twice"]
     assert items.keys == {"id": "primary key", "at_id": "references people(id)"}
 
 

@@ -15,8 +15,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.databases.database_file import DatabasePart, postgres_address
-from toolformer_ops.tools.databases.database_tool import DatabaseRunner, DatabaseTool, rows_text
+from toolformer_ops.tools.databases.database_tool import DatabaseTool, rows_text
 from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
+from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 
 def changed(path: Path, statement: str) -> None:
@@ -26,8 +27,8 @@ def changed(path: Path, statement: str) -> None:
     connection.close()
 
 
-def end_process_of(runner: DatabaseRunner) -> None:
-    process_id = runner._process.process.process_id
+def end_process_of(runner: ProcessRunner) -> None:
+    process_id = runner.process.process_id
     assert process_id is not None
     os.kill(process_id, signal.SIGKILL)
 
@@ -94,7 +95,7 @@ def test_a_longer_time_is_no_other_version(shop: Path) -> None:
 
 def test_another_column_is_refused_until_it_is_recorded(shop: Path) -> None:
     changed(shop.with_name("shop.db"), "alter table products add column colour text")
-    with pytest.raises(ToolError, match=r"expected the tables that are recorded in .* refresh-tool"):
+    with pytest.raises(ToolError, match=r"expected what is recorded in .* refresh-tool"):
         opened(shop)
     refresh_tool(shop)
     runner = opened(shop)

@@ -12,7 +12,8 @@ from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.files.kinds import refresh_tool, tool_of_file
-from toolformer_ops.tools.functions.function_tool import FunctionRunner, FunctionTool
+from toolformer_ops.tools.files.process_tool import ProcessRunner
+from toolformer_ops.tools.functions.function_tool import FunctionTool
 
 FACTS = '''
 """Facts for tests."""
@@ -98,11 +99,11 @@ def function_tool(folder: Path, function: str, *, limits: str = "", secrets: str
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[[Path], FunctionRunner]]:
+def opened() -> Iterator[Callable[[Path], ProcessRunner]]:
     """Opens the tool of a file; closed at the end."""
-    runners: list[FunctionRunner] = []
+    runners: list[ProcessRunner] = []
 
-    def open_file(path: Path) -> FunctionRunner:
+    def open_file(path: Path) -> ProcessRunner:
         runners.append(FunctionTool(path).open(Settings(), lambda: None))  # type: ignore[arg-type, return-value]
         return runners[-1]
 
@@ -111,14 +112,14 @@ def opened() -> Iterator[Callable[[Path], FunctionRunner]]:
         runner.close()
 
 
-def ask(runner: FunctionRunner, *inputs: str) -> list[str | None]:
+def ask(runner: ProcessRunner, *inputs: str) -> list[str | None]:
     """The result, or the reason, of each input."""
     return [
         output.results[0] if output.results else output.reason for output in run_tool(runner, inputs, 30.0)
     ]
 
 
-def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Path], FunctionRunner]) -> None:
+def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Path], ProcessRunner]) -> None:
     results = {
         "Eiger": "3967",
         "half": "0.5",
@@ -137,14 +138,14 @@ def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Pat
 
 
 def test_after_a_function_that_hangs_the_next_call_has_its_result(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
 ) -> None:
     runner = opened(function_tool(tmp_path, "height", limits="seconds = 0.5"))
     assert ask(runner, "hang", "Eiger") == ["timed_out", "3967"]
 
 
 def test_after_a_function_that_ends_its_process_the_next_call_has_its_result(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
 ) -> None:
     runner = opened(function_tool(tmp_path, "height"))
     assert ask(runner, "die", "Eiger") == ["function_ended_its_process", "3967"]
@@ -167,7 +168,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_hostile_function_answers_no_other_question(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner], what: str
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner], what: str
 ) -> None:
     runner = opened(function_tool(tmp_path, "hostile"))
     assert ask(runner, what, "second", "third") == [HOSTILE[what], "second", "third"]
@@ -182,7 +183,7 @@ LEFT_CHILDREN = {
 
 @pytest.mark.parametrize("what", LEFT_CHILDREN)
 def test_no_child_of_a_function_outlives_its_process(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner], what: str
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner], what: str
 ) -> None:
     runner = opened(function_tool(tmp_path, "hostile", limits="seconds = 2"))
     assert ask(runner, what) == [LEFT_CHILDREN[what]]
@@ -205,7 +206,7 @@ def is_running(process_id: str, seconds: float = 5.0) -> bool:
     return True
 
 
-def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path], FunctionRunner]) -> None:
+def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path], ProcessRunner]) -> None:
     path = function_tool(tmp_path, "days")
     outcomes = {
         'start: "2023-01-30", count: 3': "date 2023-01-30 3 day",
@@ -223,7 +224,7 @@ def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path
 
 
 def test_an_argument_without_a_type_is_a_text(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
 ) -> None:
     tool = FunctionTool(function_tool(tmp_path, "untyped"))
     assert tool.input_argument == "a"
@@ -249,19 +250,17 @@ def test_what_cannot_be_a_tool_says_why(tmp_path: Path, function: str, said: str
 
 def test_a_function_gets_its_secrets_but_no_setting(
     tmp_path: Path,
-    opened: Callable[[Path], FunctionRunner],
+    opened: Callable[[Path], ProcessRunner],
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("FACTS_KEY", "a-secret")
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://owner:password@db/toolformer")
     runner = opened(function_tool(tmp_path, "height", secrets='secrets = ["FACTS_KEY"]'))
-    [names, failed] = ask(runner, "environment", "secret")
-    assert names is not None
-    assert "FACTS_KEY" in names.split()
+    environment, failed = run_tool(runner, ["environment", "secret"], 30.0)
+    names = environment.results[0].split()
+    assert "FACTS_KEY" in names
     assert "TOOLFORMER_DATABASE_DSN" not in names
-    assert failed == "function_failed"
-    assert "the key is <FACTS_KEY>" in caplog.text
+    assert failed.message == "ValueError: the key is <FACTS_KEY>"
 
 
 @pytest.mark.parametrize("variable", ["TOOLFORMER_DATABASE_DSN", "AIRFLOW_CONN_WAREHOUSE"])
@@ -278,18 +277,18 @@ def test_another_content_of_the_file_is_another_version(tmp_path: Path) -> None:
 
 
 def test_other_arguments_are_refused_until_they_are_recorded(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
 ) -> None:
     path = function_tool(tmp_path, "untyped")
     (tmp_path / "facts.py").write_text(FACTS.replace("untyped(a, b=2)", "untyped(a: int, b=2)"))
-    with pytest.raises(ToolError, match=r"expected the arguments that are recorded in .* refresh-tool"):
+    with pytest.raises(ToolError, match=r"expected what is recorded in .* refresh-tool"):
         opened(path)
     refresh_tool(path)
     assert ask(opened(path), "a: 1") == ["12"]
 
 
 def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(
-    tmp_path: Path, opened: Callable[[Path], FunctionRunner]
+    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
 ) -> None:
     runner = opened(function_tool(tmp_path, "height"))
     (tmp_path / "facts.py").unlink()

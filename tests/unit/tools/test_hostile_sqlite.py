@@ -11,10 +11,11 @@ import pytest
 from tests.hostile_queries import ask, database_tool, opened, sqlite_shop
 from toolformer_ops.errors import InfrastructureError, ToolError
 from toolformer_ops.tools.base import run_tool
-from toolformer_ops.tools.databases.database_tool import DatabaseRunner
-from toolformer_ops.tools.databases.requests import Opening, WrongDatabaseError
+from toolformer_ops.tools.databases.requests import DatabaseOpening
 from toolformer_ops.tools.databases.sqlite_dates import asks_the_clock
 from toolformer_ops.tools.databases.sqlite_queries import SqliteQueries
+from toolformer_ops.tools.files.answering import WrongError
+from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 LONG = "replace(printf('%%%dd', 1), ' ', 'a')"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -159,7 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runner(folder: Path) -> Iterator[DatabaseRunner]:
+def runner(folder: Path) -> Iterator[ProcessRunner]:
     """The shop's products, its view and its notes; its staff is not offered."""
     url = f"sqlite:///{sqlite_shop(folder).name}"
     limits = "seconds = 30\nrows = 20\nbytes = 10000"
@@ -169,14 +170,12 @@ def runner(folder: Path) -> Iterator[DatabaseRunner]:
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
-def test_a_hostile_query_has_its_reason(runner: DatabaseRunner, query: str) -> None:
+def test_a_hostile_query_has_its_reason(runner: ProcessRunner, query: str) -> None:
     assert ask(runner, query) == HOSTILE[query]
 
 
 @pytest.mark.parametrize(("rows", "reason"), [(20, None), (21, "query_too_many_rows")])
-def test_as_many_rows_as_the_limit_are_a_result(
-    runner: DatabaseRunner, rows: int, reason: str | None
-) -> None:
+def test_as_many_rows_as_the_limit_are_a_result(runner: ProcessRunner, rows: int, reason: str | None) -> None:
     [output] = run_tool(runner, [f"{ENDLESS} select n from t limit {rows}"], 30.0)
     assert output.reason == reason
 
@@ -191,11 +190,11 @@ def test_a_query_without_end_is_ended(tmp_path: Path, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
-def test_a_query_that_reads_has_its_result(runner: DatabaseRunner, query: str) -> None:
+def test_a_query_that_reads_has_its_result(runner: ProcessRunner, query: str) -> None:
     assert ask(runner, query) == HARMLESS[query]
 
 
-def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runner: DatabaseRunner) -> None:
+def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runner: ProcessRunner) -> None:
     before = hashlib.sha256((folder / "shop.db").read_bytes()).hexdigest()
     files = sorted(folder.iterdir())
     for query in HOSTILE:
@@ -205,7 +204,7 @@ def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runne
 
 
 def test_a_query_that_grows_without_end_meets_the_bound_of_memory(
-    folder: Path, runner: DatabaseRunner
+    folder: Path, runner: ProcessRunner
 ) -> None:
     endless = opened(database_tool(folder, "sqlite:///shop.db", limits="seconds = 100"))
     query = (
@@ -277,8 +276,8 @@ def test_a_log_that_cannot_be_read_is_told_with_the_remedy(
     path = logged_shop(tmp_path)
     path.with_name("shop.db-wal").write_bytes(b"content")
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(WrongDatabaseError, match=r"sqlite3 shop\.db 'pragma wal_checkpoint\(truncate\)'"):
-        SqliteQueries(Opening("sqlite", {"path": str(path)}, (), 5.0, 20, 10_000))
+    with pytest.raises(WrongError, match=r"sqlite3 shop\.db 'pragma wal_checkpoint\(truncate\)'"):
+        SqliteQueries(DatabaseOpening({"path": str(path)}, (), 5.0, 20, 10_000))
 
 
 def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_path: Path) -> None:
@@ -300,7 +299,7 @@ def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_pat
 
 
 @pytest.fixture
-def dated_shop(tmp_path: Path) -> Iterator[DatabaseRunner]:
+def dated_shop(tmp_path: Path) -> Iterator[ProcessRunner]:
     """Orders with a computed column, an index on a date, and views with and without the clock."""
     path = sqlite_shop(tmp_path)
     connection = sqlite3.connect(path)
@@ -329,7 +328,7 @@ def dated_shop(tmp_path: Path) -> Iterator[DatabaseRunner]:
     ],
 )
 def test_tables_with_dates_are_read_without_the_clock(
-    dated_shop: DatabaseRunner, query: str, answer: str
+    dated_shop: ProcessRunner, query: str, answer: str
 ) -> None:
     assert ask(dated_shop, query) == answer
 

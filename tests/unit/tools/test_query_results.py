@@ -7,8 +7,8 @@ import pytest
 
 from tests.hostile_queries import ask, database_tool, opened
 from toolformer_ops.tools.base import ToolOutput
-from toolformer_ops.tools.databases.database_tool import DatabaseRunner
 from toolformer_ops.tools.files.number_text import number_text
+from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 TABLES = """
 create table people (name text, phone text, city text);
@@ -21,7 +21,7 @@ insert into old values (cast(x'436166e9' as text));
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseRunner]:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessRunner]:
     folder = tmp_path_factory.mktemp("people")
     connection = sqlite3.connect(folder / "people.db")
     connection.executescript(TABLES)
@@ -44,7 +44,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseRunner]
     ],
 )
 def test_a_query_gets_the_values_as_a_text_writes_them(
-    runner: DatabaseRunner, query: str, result: str
+    runner: ProcessRunner, query: str, result: str
 ) -> None:
     assert ask(runner, query) == result
 
@@ -67,7 +67,7 @@ def test_a_query_gets_the_values_as_a_text_writes_them(
     ],
 )
 def test_a_query_without_result_has_what_the_database_says(
-    runner: DatabaseRunner, query: str, output: ToolOutput
+    runner: ProcessRunner, query: str, output: ToolOutput
 ) -> None:
     assert runner.run([query]) == [output]
 

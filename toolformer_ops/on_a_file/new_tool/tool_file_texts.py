@@ -14,7 +14,8 @@ from toolformer_ops.tools.databases.database_tool import ROWS_SLOT
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
 from toolformer_ops.tools.functions.function_file import FunctionToolFile
-from toolformer_ops.tools.functions.function_tool import DescribedFunction
+from toolformer_ops.tools.functions.function_tool import recorded_arguments
+from toolformer_ops.tools.functions.python_function import DescribedFunction
 from toolformer_ops.tools.servers.connection import ServerTool
 from toolformer_ops.tools.servers.server_file import ServerToolFile
 
@@ -125,7 +126,7 @@ def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> 
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
             NUMBERS,
             "\n[limits]\nseconds = 10\n",
-            recorded_table(described.recorded),
+            recorded_table(recorded_arguments(described)),
         ]
     )
 

@@ -1,31 +1,31 @@
 """The tool of a database: the model writes a SELECT, and its rows become a line of text.
 
 A call's input is the query as it is, `Shop(SELECT stock FROM products WHERE name = 'kettle')`. It runs in a
-process of its own, reading only (`query_process.py`, `worker.py`). A single value is the result as it is,
-`667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL among
+process of its own, reading only (`sqlite_queries.py`, `postgres_queries.py`). A single value is the result
+as it is, `667`; the values of a row have commas between them, and rows semicolons: `kettle, 667; cup, 12`. NULL among
 other values is written; a query that finds nothing else has no result.
 
 When the tool is opened, its tables are compared with those that are recorded. The content of an SQLite file
 is part of the version, so that calls are executed anew when it changes; of a Postgres `revision` says that.
 """
 
-import atexit
+import contextlib
 import functools
 import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolformer_ops.config import Settings, load_settings
-from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.machine.file_hashes import verified_sha256
-from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.databases import reasons
 from toolformer_ops.tools.databases.database_file import (
     ENGINES,
@@ -33,16 +33,12 @@ from toolformer_ops.tools.databases.database_file import (
     RecordedTables,
     postgres_address,
 )
-from toolformer_ops.tools.databases.query_process import GRACE_SECONDS, START_SECONDS, QueryProcess
-from toolformer_ops.tools.databases.requests import AwayError, Opened, Opening, WrongDatabaseError
+from toolformer_ops.tools.databases.requests import DatabaseOpening, DescribedDatabase
 from toolformer_ops.tools.databases.table_texts import tables_text
-from toolformer_ops.tools.files.file_tool import FileTool
-from toolformer_ops.tools.files.secret_values import without_secrets
+from toolformer_ops.tools.files.process_tool import ProcessTool
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
+from toolformer_ops.tools.files.tool_process import Opening, ToolProcess
 from toolformer_ops.tools.retrieval.sentences import count_tokens, cut_at_sentence_end
-
-if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +48,19 @@ ROWS_SLOT = "{rows}"
 """Where a prompt file has the rows that the tool file shows."""
 QUERY = "query"
 """The one argument of a call."""
+GRACE_SECONDS = 2.0
+"""Given to a query beyond its limit, so that its database says so itself.
+
+What goes on within one step, such as a search for half a megabyte in a whole one, ends with its process.
+"""
+ANSWERING = {
+    "sqlite": ("toolformer_ops.tools.databases.sqlite_queries", "SqliteQueries"),
+    "postgresql": ("toolformer_ops.tools.databases.postgres_queries", "PostgresQueries"),
+}
+"""By engine, what its process runs."""
 
 
-class DatabaseTool(FileTool):
+class DatabaseTool(ProcessTool):
     """The tool of a database. Opening it starts the process that asks the database."""
 
     input_argument = QUERY
@@ -66,7 +72,7 @@ class DatabaseTool(FileTool):
             ToolError: the file cannot be used.
         """
         self.file = file = read_tool_file(path, DatabaseToolFile)
-        self.recorded = recorded_part(path, file.recorded, "the tables of the database")
+        self.recorded: RecordedTables = recorded_part(path, file.recorded, "the tables of the database")
         self.connections = (file.database.connection,) if file.database.connection else ()
         super().__init__(path, file, takes_input=True)
 
@@ -121,108 +127,53 @@ class DatabaseTool(FileTool):
             f"file={short_hash(json.dumps(deciding, sort_keys=True))}"
         )
 
-    def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> "DatabaseRunner":
-        """Open the database, and compare its tables with those that are recorded.
+    def process(self) -> ToolProcess:
+        """The process that has the database open."""
+        return database_process(self.file, self.path.parent)
 
-        Raises:
-            ToolError: it cannot be used, or its tables are others.
-            InfrastructureError: it does not answer now.
-        """
-        runner = DatabaseRunner(self.file, self.path.parent)
-        try:
-            opened = runner.open()
-            now = recorded_tables(self.file, opened)
-            if now.schema_hash != self.recorded.schema_hash:
-                raise ToolError(  # noqa: TRY301
-                    f"tool {self.file.name}: expected the tables that are recorded in {self.path} "
-                    f"({self.recorded.words}), found others ({now.words}). Take them over as another version "
-                    f"of the tool, whose calls run anew: toolformer-ops refresh-tool {self.path}"
-                )
-        except BaseException:
-            runner.close()
-            raise
-        for warning in opened.warnings:
+    def recorded_now(self, described: Any) -> RecordedTables:
+        """The tables as the database says them; what its role may do beyond reading is logged."""
+        database = DescribedDatabase.of(described)
+        for warning in database.warnings:
             logger.warning("tool %s: %s", self.file.name, warning)
-        return runner
+        return recorded_tables(self.file, database)
+
+    def result(self, answer: Any) -> str:
+        """Rows as one line."""
+        return rows_text(answer, self.file.limits.result_tokens)
 
 
-class DatabaseRunner:
-    """The open tool of a database."""
+def database_process(file: DatabaseToolFile, folder: Path) -> ToolProcess:
+    """The process of a database, which is not started yet; `folder` is the tool file's.
 
-    def __init__(self, file: DatabaseToolFile, folder: Path) -> None:
-        """Prepare it; `folder` is the tool file's.
-
-        Raises:
-            ToolError: a secret is not set, or the file of an SQLite may not be read.
-        """
-        self._file = file
-        self._secrets: dict[str, str] = {}
-        if file.database.engine == "sqlite":
-            address = {"path": str(sqlite_file(file, folder))}
-        else:
-            address, self._secrets = postgres_address(file.database, file.name)
-        limits = file.limits
-        self.time_limit_seconds = 2 * (limits.seconds + GRACE_SECONDS + START_SECONDS)
-        """Longest time of an input in a batch, with a start of the process; only what hangs reaches it."""
-        self._process = QueryProcess(
-            Opening(
-                engine=file.database.engine,
-                address=address,
-                tables=file.database.tables,
-                seconds=limits.seconds,
-                rows=limits.rows,
-                bytes=limits.bytes,
-            )
+    Raises:
+        ToolError: a secret is not set, or the file of an SQLite may not be read.
+    """
+    secrets: dict[str, str] = {}
+    if file.database.engine == "sqlite":
+        address = {"path": str(sqlite_file(file, folder))}
+    else:
+        address, secrets = postgres_address(file.database, file.name)
+    limits = file.limits
+    opening = DatabaseOpening(
+        address=address,
+        tables=file.database.tables,
+        seconds=limits.seconds,
+        rows=limits.rows,
+        bytes=limits.bytes,
+    )
+    return ToolProcess(
+        Opening(
+            tool=file.name,
+            table="database",
+            answering=ANSWERING[file.database.engine],
+            arguments=asdict(opening),
+            seconds=limits.seconds + GRACE_SECONDS,
+            timed_out=reasons.TIMED_OUT,
+            ended=reasons.PROCESS_ENDED,
+            secrets=secrets,
         )
-        atexit.register(self.close)
-
-    def open(self) -> Opened:
-        """Start the process; returns what the database says of itself.
-
-        Raises:
-            ToolError: it cannot be used.
-            InfrastructureError: it does not answer now.
-        """
-        try:
-            return self._process.open()
-        except WrongDatabaseError as error:
-            raise ToolError(self._told(error, "Look at [database] of the tool file")) from error
-        except AwayError as error:
-            raise InfrastructureError(
-                self._told(error, "Is its server up, and its address right?")
-            ) from error
-
-    def run(self, inputs: Sequence[str]) -> list[ToolOutput]:
-        """One output a query, in order.
-
-        Raises:
-            InfrastructureError: the database does not answer now, so that nothing may be said of the queries.
-        """
-        return [self._output(query) for query in inputs]
-
-    def close(self) -> None:
-        """End the process."""
-        atexit.unregister(self.close)
-        self._process.close()
-
-    def _output(self, query: str) -> ToolOutput:
-        try:
-            rows = self._process.answer(query)
-            return ToolOutput.of(rows_text(rows, self._file.limits.result_tokens))
-        except RejectedInputError as error:
-            return ToolOutput.none(error.reason, without_secrets(error.message, self._secrets))
-        except (WrongDatabaseError, AwayError) as error:
-            raise InfrastructureError(self._told(error, "Is its server up?")) from error
-
-    def _told(self, error: Exception, remedy: str) -> str:
-        """An error message: the tool, what was expected and found, the remedy; no secret is in it."""
-        message = without_secrets(str(error).rstrip(".?"), self._secrets)
-        said = (
-            message
-            if message.startswith("expected")
-            else f"expected a database that answers, found: {message}"
-        )
-        return f"tool {self._file.name}: {said}. {remedy}{'' if remedy.endswith('?') else '.'}"
+    )
 
 
 def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
@@ -259,29 +210,26 @@ def query_described(recorded: RecordedTables, tables: str) -> str:
     return f"one SELECT of {recorded.engine} on the tables {tables}"
 
 
-def recorded_tables(file: DatabaseToolFile, opened: Opened) -> RecordedTables:
+def recorded_tables(file: DatabaseToolFile, database: DescribedDatabase) -> RecordedTables:
     """What is recorded of an open database."""
-    tables = {table.name: dict(table.columns) for table in opened.tables}
+    tables = {table.name: table.columns for table in database.tables}
     return RecordedTables(engine=ENGINES[file.database.engine], tables=json.dumps(tables, ensure_ascii=False))
 
 
-def look_at_database(file: DatabaseToolFile, folder: Path) -> Opened:
+def look_at_database(file: DatabaseToolFile, folder: Path) -> DescribedDatabase:
     """What a database says of itself; it is opened and closed for it.
 
     Raises:
         ToolError: it has no table that a query may name; else as `DatabaseTool.open`.
     """
-    runner = DatabaseRunner(file, folder)
-    try:
-        opened = runner.open()
-    finally:
-        runner.close()
-    if not any(table.columns for table in opened.tables):
+    with contextlib.closing(database_process(file, folder)) as process:
+        database = DescribedDatabase.of(process.open())
+    if not any(table.columns for table in database.tables):
         raise ToolError(
             f"tool {file.name}: expected a table that a query may read, found none in "
             f"{file.database.name}. Is it the right database, and may the role read its tables?"
         )
-    return opened
+    return database
 
 
 def record_database(path: Path) -> tuple[RecordedTables | None, RecordedTables]:

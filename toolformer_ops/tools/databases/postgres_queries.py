@@ -35,14 +35,9 @@ from toolformer_ops.tools.databases.query_text import (
     texts_of_the_clock,
     without_last_semicolon,
 )
-from toolformer_ops.tools.databases.requests import (
-    AwayError,
-    Opened,
-    Opening,
-    Table,
-    WrongDatabaseError,
-)
+from toolformer_ops.tools.databases.requests import DatabaseOpening, DescribedDatabase, Queries, Table
 from toolformer_ops.tools.databases.table_texts import PRIMARY_KEY, references
+from toolformer_ops.tools.files.answering import AwayError, WrongError
 from toolformer_ops.tools.files.number_text import number_text
 
 RelationKey = tuple[str, str]
@@ -205,11 +200,11 @@ class _Relation:
         self.is_partition = is_partition == "t"
 
 
-def _connection(opening: Opening) -> "psycopg.Connection[Any]":
+def _connection(opening: DatabaseOpening) -> "psycopg.Connection[Any]":
     """A connection that commits each statement by itself.
 
     Raises:
-        WrongDatabaseError: the server refuses the role, or has no such database.
+        WrongError: the server refuses the role, or has no such database.
         AwayError: it does not answer.
     """
     try:
@@ -222,20 +217,20 @@ def _connection(opening: Opening) -> "psycopg.Connection[Any]":
     except psycopg.Error as error:
         said = " ".join(str(error).split())
         refused = "FATAL" in said and not any(words in said for words in _BUSY)
-        raise (WrongDatabaseError if refused else AwayError)(said) from error
+        raise (WrongError if refused else AwayError)(said) from error
 
 
-def _offered_tables(relations: Sequence[_Relation], named: tuple[str, ...]) -> tuple[str, ...]:
+def _offered_tables(relations: Sequence[_Relation], named: Sequence[str]) -> tuple[str, ...]:
     """The tables that the tool's file names, or without names all that the role may read.
 
     Raises:
-        WrongDatabaseError: the role may not read one of those that are named.
+        WrongError: the role may not read one of those that are named.
     """
     readable = [relation for relation in relations if relation.may_read]
     whole = [relation.name for relation in readable if not relation.is_partition]
-    tables = named or tuple(whole)
+    tables = tuple(named or whole)
     if missing := set(tables) - {relation.name for relation in readable}:
-        raise WrongDatabaseError(
+        raise WrongError(
             f"expected tables {', '.join(sorted(missing))} that the role may read, found "
             f"{', '.join(whole) or 'none'}"
         )
@@ -262,14 +257,14 @@ def _changing_views(views: Sequence[Sequence[str | None]]) -> set[RelationKey]:
     return changing
 
 
-class PostgresQueries:
+class PostgresQueries(Queries):
     """A connection to Postgres; queries run on it one by one."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: DatabaseOpening) -> None:
         """Connect.
 
         Raises:
-            WrongDatabaseError: it refuses the role, or there is no such database or table.
+            WrongError: it refuses the role, or there is no such database or table.
             AwayError: it does not answer.
         """
         self._opening = opening
@@ -294,24 +289,24 @@ class PostgresQueries:
         )
         self._writable = [relation.name for relation in offered if relation.may_write]
 
-    def describe(self) -> Opened:
+    def describe(self) -> DescribedDatabase:
         """Its tables, and what the role may do beyond reading them."""
         with self._reading():
             columns = self._rows(_COLUMNS)
             [(role, is_superuser, reads_files)] = self._rows(_ROLE)
-        described: dict[str, list[tuple[str, str]]] = {name: [] for name in self._tables}
+        described: dict[str, dict[str, str]] = {name: {} for name in self._tables}
         keys: dict[str, dict[str, str]] = {name: {} for name in self._tables}
         for schema, relation, column, kind, key, target_schema, target, target_column in columns:
             name = self._offered.get((schema or "", relation or ""))
             if name is None:
                 continue
-            described[name].append((column or "", kind or ""))
+            described[name][column or ""] = kind or ""
             referred = self._offered.get((target_schema or "", target or ""))
             if key == "p":
                 keys[name][column or ""] = PRIMARY_KEY
             elif referred is not None:
                 keys[name][column or ""] = references(referred, target_column, "Postgres")
-        tables = [Table(name, tuple(described[name]), keys[name]) for name in self._tables]
+        tables = [Table(name, described[name], keys[name]) for name in self._tables]
         may = []
         if is_superuser == "t":
             may.append("is a superuser")
@@ -324,7 +319,7 @@ class PostgresQueries:
             "docs/sql_tool.md#a-role-that-only-reads."
             for what in may
         ]
-        return Opened(tuple(tables), tuple(warnings))
+        return DescribedDatabase(tables, warnings)
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""

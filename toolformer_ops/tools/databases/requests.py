@@ -1,21 +1,24 @@
-"""What the process that runs queries is told when it starts, and what it says of the database.
+"""What the process of a database is told when it starts, and what it says of the database.
 
 Both are JSON between two processes.
 """
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Self
+
+from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.files.answering import Answering, Limits
 
 
 @dataclass(frozen=True)
-class Opening:
+class DatabaseOpening:
     """Which database is opened, and within which limits its queries run."""
 
-    engine: str
-    """`sqlite` or `postgresql`."""
     address: dict[str, str]
     """The `path` of an SQLite file, or the parameters of libpq for a Postgres."""
-    tables: tuple[str, ...]
+    tables: Sequence[str]
     """Tables and views that queries may name; none: all that the database has."""
     seconds: float
     """Longest run of a query."""
@@ -24,61 +27,57 @@ class Opening:
     bytes: int
     """Longest answer, in bytes."""
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "Opening":
-        """What `asdict` made of one."""
-        return cls(**{**values, "tables": tuple(values["tables"])})
-
 
 @dataclass(frozen=True)
 class Table:
     """A table or view, as queries may name it."""
 
     name: str
-    columns: tuple[tuple[str, str], ...]
-    """Their names and types."""
+    columns: dict[str, str]
+    """Their types by name."""
     keys: dict[str, str]
     """By column, what it is: `primary key`, or `references orders(id)`."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class DescribedDatabase:
     """What a database says of itself."""
 
-    tables: tuple[Table, ...]
-    warnings: tuple[str, ...] = ()
+    tables: Sequence[Table]
+    warnings: Sequence[str] = ()
     """What the role of the connection may do beyond reading, a sentence each."""
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> "Opened":
+    def of(cls, values: dict[str, Any]) -> "DescribedDatabase":
         """What `asdict` made of one."""
-        tables = []
-        for table in values["tables"]:
-            columns = tuple((name, kind) for name, kind in table["columns"])
-            tables.append(Table(table["name"], columns, table["keys"]))
-        return cls(tuple(tables), tuple(values["warnings"]))
+        return cls([Table(**table) for table in values["tables"]], values["warnings"])
 
 
-class WrongDatabaseError(Exception):
-    """The database cannot be used as the tool file says: a later try cannot help."""
+class Queries(Answering):
+    """A database that is open."""
 
+    # The longest file: SQLite's index of a write-ahead log, and nothing else.
+    limits = Limits(memory_bytes=2**30, file_bytes=2**20, out_of_memory=reasons.MEMORY)
 
-class AwayError(Exception):
-    """The database does not answer now."""
+    @abstractmethod
+    def __init__(self, opening: DatabaseOpening) -> None:
+        """Open it; errors are those of `open`."""
 
+    @classmethod
+    def open(cls, **opening: Any) -> Self:
+        """Open the database; `opening` are the fields of a DatabaseOpening."""
+        return cls(DatabaseOpening(**opening))
 
-class Queries(Protocol):
-    """A database that is open; it belongs to one process and one thread."""
-
-    def describe(self) -> Opened:
+    @abstractmethod
+    def describe(self) -> DescribedDatabase:
         """Its tables, and what the connection may do beyond reading.
 
         Raises:
-            WrongDatabaseError: a table is not there.
+            WrongError: a table is not there.
             AwayError: it does not answer now.
         """
-        ...
 
+    @abstractmethod
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query as texts, None for NULL.
 
@@ -86,4 +85,3 @@ class Queries(Protocol):
             RejectedInputError: the query is refused, or breaks a limit.
             AwayError: the database does not answer now.
         """
-        ...

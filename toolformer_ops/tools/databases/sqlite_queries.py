@@ -2,8 +2,9 @@
 
 The file is opened `mode=ro`, and an authorizer allows what reads the offered tables. Bounds: one statement;
 functions of a list; time by a progress handler, and by the end of the process for what runs on within one
-step (`query_process.py`); the length of every value, of the answer, and the memory of the process
-(`worker.py`). Sources: https://www.sqlite.org/security.html, https://www.sqlite.org/c3ref/set_authorizer.html
+step (`tool_process.py`); the length of every value, of the answer, and the memory of the process
+(`requests.py`).
+Sources: https://www.sqlite.org/security.html, https://www.sqlite.org/c3ref/set_authorizer.html
 """
 
 import contextlib
@@ -17,14 +18,9 @@ from urllib.parse import quote
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases import reasons, sqlite_dates
 from toolformer_ops.tools.databases.query_text import first_word
-from toolformer_ops.tools.databases.requests import (
-    AwayError,
-    Opened,
-    Opening,
-    Table,
-    WrongDatabaseError,
-)
+from toolformer_ops.tools.databases.requests import DatabaseOpening, DescribedDatabase, Queries, Table
 from toolformer_ops.tools.databases.table_texts import PRIMARY_KEY, references
+from toolformer_ops.tools.files.answering import AwayError, WrongError
 from toolformer_ops.tools.files.number_text import number_text
 
 _FUNCTIONS = """
@@ -88,21 +84,21 @@ _AWAY = frozenset(
 """Results of SQLite that say something of the file, and nothing of the query."""
 
 
-class SqliteQueries:
+class SqliteQueries(Queries):
     """A file of SQLite, opened for reading."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: DatabaseOpening) -> None:
         """Open it.
 
         Raises:
-            WrongDatabaseError: there is no such file, or it is no database.
+            WrongError: there is no such file, or it is no database.
         """
         self._opening = opening
         self._path = path = Path(opening.address["path"])
         self._deadline = 0.0
         self._refused: str | None = None
         if not path.is_file():
-            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found none")
+            raise WrongError(f"expected a file of SQLite at {path}, found none")
         _require_a_readable_log(path)
         try:
             self._is_immutable = _has_an_empty_log(path)
@@ -118,8 +114,8 @@ class SqliteQueries:
             self._objects = self._read_objects()
         except (sqlite3.Error, RejectedInputError) as error:
             said = error.message if isinstance(error, RejectedInputError) else error
-            raise WrongDatabaseError(f"expected a file of SQLite at {path}, found: {said}") from error
-        self._columns: dict[str, tuple[tuple[str, str], ...]] = {}
+            raise WrongError(f"expected a file of SQLite at {path}, found: {said}") from error
+        self._columns: dict[str, dict[str, str]] = {}
         self._primary_keys: dict[str, dict[str, str]] = {}
         self._references: dict[str, list[tuple[str, str, str | None]]] = {}
         self._prepare()
@@ -142,20 +138,20 @@ class SqliteQueries:
         connection.set_authorizer(self._allows)
         connection.set_progress_handler(lambda: time.monotonic() > self._deadline, STEPS_A_LOOK)
 
-    def describe(self) -> Opened:
+    def describe(self) -> DescribedDatabase:
         """Its tables."""
         tables = []
         for name in self._tables:
             if name not in self._objects:
                 there = ", ".join(self._tables_to_name()) or "none"
-                raise WrongDatabaseError(f"expected a table {name} in {self._path}, found {there}")
+                raise WrongError(f"expected a table {name} in {self._path}, found {there}")
             if name not in self._columns:
-                raise WrongDatabaseError(
+                raise WrongError(
                     f"expected a table or view {name} that SQLite can read, found one that calls what it may "
                     "not"
                 )
             tables.append(Table(name, self._columns[name], self._keys_of(name)))
-        return Opened(tuple(tables))
+        return DescribedDatabase(tables)
 
     def _keys_of(self, table: str) -> dict[str, str]:
         """The words of its columns that are keys; a table that is not offered is not named."""
@@ -197,7 +193,7 @@ class SqliteQueries:
         for name in self._objects:
             with contextlib.suppress(sqlite3.Error):  # a view that calls what no view may call
                 listed = self._connection.execute(_COLUMNS, (name,)).fetchall()
-                self._columns[name] = tuple((column, kind) for column, kind, _ in listed)
+                self._columns[name] = {column: kind for column, kind, _ in listed}
                 primary = [column for column, _, place in listed if place]
                 self._primary_keys[name] = dict.fromkeys(primary, PRIMARY_KEY) if len(primary) == 1 else {}
                 self._references[name] = self._connection.execute(_REFERENCES, (name,)).fetchall()
@@ -308,10 +304,10 @@ def _has_an_empty_log(path: Path) -> bool:
 
 
 def _require_a_readable_log(path: Path) -> None:
-    """Raise a WrongDatabaseError if the log has content that SQLite cannot read without a write to the folder."""
+    """Raise a WrongError if the log has content that SQLite cannot read without a write to the folder."""
     log, index = _log_of(path), path.with_name(f"{path.name}-shm")
     if _state(path)[2] and not index.exists() and not os.access(path.parent, os.W_OK):
-        raise WrongDatabaseError(
+        raise WrongError(
             f"expected {path} with all of its content, found some in {log.name}, which SQLite reads only in a "
             "folder that it may write. Copy both files to such a folder, or write the log back: "
             f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"

@@ -67,6 +67,11 @@ class RecordedTable(FilePart):
         """What it is, in a few words, for people."""
         raise NotImplementedError(f"{type(self).__name__} does not override `words`")
 
+    @property
+    def schema_hash(self) -> str:
+        """Names what calls can say, however it is spelled: another one is another version of the tool."""
+        raise NotImplementedError(f"{type(self).__name__} does not override `schema_hash`")
+
 
 def _schema_of_an_object(text: str) -> str:
     try:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from toolformer_ops.tools.databases.database_tool import ANSWERING
+from toolformer_ops.tools.functions import function_tool
+
 ENDLESS_QUERY = (
     "select instr(replace(printf('%900000d', 1), ' ', 'a'), replace(printf('%450000d', 1), ' ', 'a') || 'b')"
 )
@@ -16,29 +19,24 @@ SLOW = "import time\ndef wait(a: str) -> str:\n    time.sleep(3600)\n    return 
 
 
 QUESTIONS = {
-    "databases": (
-        {
-            "engine": "sqlite",
-            "address": {"path": "a.db"},
-            "tables": [],
-            "seconds": 0.1,
-            "rows": 1,
-            "bytes": 9,
-        },
-        ENDLESS_QUERY,
+    ANSWERING["sqlite"]: (
+        {"address": {"path": "a.db"}, "tables": [], "seconds": 0.1, "rows": 1, "bytes": 9},
+        {"query": ENDLESS_QUERY},
     ),
-    "functions": ({"path": "slow.py", "function": "wait"}, {"a": "b"}),
+    function_tool.ANSWERING: ({"path": "slow.py", "function": "wait"}, {"a": "b"}),
 }
-"""What a process is told when it starts, and what it then works on for hours."""
+"""What a process opens, and what it then works on for hours."""
 
 
-@pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("answering", QUESTIONS, ids=lambda answering: answering[1])
+def test_a_process_that_nobody_waits_for_ends_by_its_alarm(
+    tmp_path: Path, answering: tuple[str, str]
+) -> None:
     sqlite3.connect(tmp_path / "a.db").execute("create table a (b text)").connection.close()
     (tmp_path / "slow.py").write_text(SLOW)
     program = (
-        "from toolformer_ops.tools.files import line_process; line_process.ALARM_SECONDS = 3.0; "
-        f"from toolformer_ops.tools.{kind} import worker; worker.main()"
+        "from toolformer_ops.tools.files import worker; worker.ALARM_SECONDS = 3.0; "
+        f"worker.answer_lines(worker.Worker(*{answering!r}).reply)"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -49,7 +47,7 @@ def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path: Path, kind:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    opening, question = QUESTIONS[kind]
+    opening, question = QUESTIONS[answering]
     asked = {"number": 1, "seconds": 0.1, "question": opening}
     process.stdin.write(json.dumps(asked).encode() + b"\n")
     assert process.stdout.readline() == b"\n"
