@@ -56,7 +56,7 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example], m
 def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
     """The text of a server's tool file with the keys that are most often changed.
 
-    All are in docs/mcp_tools.md.
+    All are in docs/own_tools.md.
     """
     purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {file.tool}.", maxsplit=1)[
         0
@@ -86,7 +86,7 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
 def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
     """The text of a database's tool file with the keys that are most often changed.
 
-    All are in docs/sql_tool.md.
+    All are in docs/own_tools.md.
     """
     names = ", ".join(recorded.columns)
     database = file.database.model_dump(exclude_defaults=True)

@@ -1,4 +1,4 @@
-"""The TOML file of a tool of a database (docs/sql_tool.md).
+"""The TOML file of a tool of a database (docs/own_tools.md).
 
 It says which database, the tables that queries may name, and limits. The file holds the tables and columns of
 the database when it was written (`[recorded]`). No password is in it: a Postgres' address has the name of an

@@ -316,7 +316,7 @@ class PostgresQueries(Queries):
             may.append(f"may write to {', '.join(self._writable[:5])}")
         warnings = [
             f"the role {role} {what}. Queries only read, whatever it may; make a role that may do no more: "
-            "docs/sql_tool.md#a-role-that-only-reads."
+            "docs/own_tools.md#a-role-that-only-reads."
             for what in may
         ]
         return DescribedDatabase(tables, warnings)

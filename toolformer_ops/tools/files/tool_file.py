@@ -3,7 +3,7 @@
 Every kind has a prompt, a filter, numbers and a cost. A kind adds the table that says who answers, `[server]`
 for example, and what was recorded of it when the file was written (`[recorded]`), so that nothing is started
 or reached when a DAG file is parsed or a run is registered. `file_tool.py` makes a tool of the common part;
-`kinds.py` lists the kinds. docs/own_tools.md has a page for each.
+`kinds.py` lists the kinds. docs/own_tools.md explains them.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The TOML file of a tool of a server: who answers, the tool there, and limits (docs/mcp_tools.md).
+"""The TOML file of a tool of a server: who answers, the tool there, and limits (docs/own_tools.md).
 
 The file holds what the server said of its tool when the file was written (`[recorded]`). `served_tool.py`
 makes a tool of it.
