@@ -4,7 +4,7 @@ A release's id is the hash of its definition, of its texts with their urls and o
 id is the hash of its place, of its input and of what its tool reads. Results, losses and probabilities are in
 neither. They are compared with `candidate_calls`, `call_results` and `call_losses`, and the recipes with the
 release's definition. Not compared: `result_follows`, which a later version may judge otherwise. Decides
-nothing: `objects/s3.py` and `checking.py` say what follows.
+nothing: `storage/objects/s3.py` and `checking.py` say what follows.
 """
 
 import uuid
