@@ -12,8 +12,8 @@ too. The corpus is ingested if it was not before. Nightly runs: a schedule file 
 
 **What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls
 sampled and up to three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's
-numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core; `toolformer-ops estimate
-CORPUS --model MODEL` measures it for yours, in texts, calls, rows and device hours. What was annotated before
+numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core; `toolformer-ops check
+CORPUS --model MODEL --measure` says it for yours, in texts, calls, rows and device hours. What was annotated before
 under the same recipe is not annotated again: a second run is over in a minute.
 
 **What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not

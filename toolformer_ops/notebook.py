@@ -203,18 +203,13 @@ class Explanation(dict[str, Any]):
 
 
 @_with_remedies
-def explain(
-    text: str, *, at: int | None = None, call: str = "", date: str | None = None, model: str = ""
-) -> Explanation:
-    """Run a call's tool and score it, token by token: one in brackets in the text, or `call` before the offset `at`.
+def explain(text: str, *, date: str | None = None, model: str = "") -> Explanation:
+    """Run the tool of the call in brackets in the text, and score it token by token.
 
     Raises:
-        UsageError: the text does not hold one call, the place is none, or the model is not there.
+        UsageError: the text does not hold one call, or the model is not there.
     """
-    if at is None and not call:
-        text, at, call = call_in_text(text)
-    if at is None or not call:
-        raise UsageError("expected both `at` and `call`, or neither and the call in brackets in the text.")
+    text, at, call = call_in_text(text)
     return Explanation(explain_call(load_settings(), text, at, call, date, _model_name(model)))
 
 

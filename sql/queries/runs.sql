@@ -135,7 +135,7 @@ where run_id = :run_id;
 update annotation_runs run set ended_hash = ending_hash(run) where run_id = :run_id
 
 -- name: store_cost
--- What the run took, in the terms of `toolformer-ops estimate`: the work that it did itself, by its micro-batches.
+-- What the run took, in the terms of `toolformer-ops check --measure`: the work that it did itself, by its micro-batches.
 -- On the device: sampling and scoring, and the execution of the tools in :device_tools.
 with work as (
     select t.tool, s.stage, coalesce(sum(b.rows_written), 0) as rows, coalesce(sum(b.seconds), 0) as seconds,

@@ -255,14 +255,15 @@ def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None
     assert helps["text_before"] + helps["text_after"] == SUM
 
 
-def test_a_stored_call_is_explained_by_the_weights_that_its_run_had(
-    annotated: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stored_call_is_explained_by_the_weights_that_its_run_had(annotated: Settings) -> None:
     [(place,)] = run_sql(annotated, "select document_id from documents where text = :text", text=SUM)
-    monkeypatch.setattr("toolformer_ops.runs.explaining.TOKEN_WEIGHTS", (9.0,) * 5)
+    change = (
+        "update recipes set definition = jsonb_set(definition, '{weights}', '[9, 9, 9, 9, 9]') returning 1"
+    )
+    run_sql(annotated, change)
     with database.transaction(database.connect(annotated)) as connection:
         helps = explain_stored(connection, "r", document_id=str(place), at=SUM.index(" 5"))[0]
-    assert max(token["weight"] for token in helps["tokens"]) < 1
+    assert {token["weight"] for token in helps["tokens"]} == {9}
 
 
 def test_shards_follow_the_work() -> None:

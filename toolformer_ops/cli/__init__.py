@@ -3,7 +3,7 @@
     command_line.py  all of them in one application
     options.py       options that several of them have
     stages.py        what Airflow's tasks start
-    on_a_file.py     call a tool, look at a file, annotate it, judge and explain calls, estimate a run
+    on_a_file.py     call a tool, look at a file, annotate it, judge and explain calls
     people.py        the parameters of runs, which runs there are, what changed; export a release
     tools.py         a tool file from a database, a function, an MCP server or an OpenAPI document
     decoding.py      let a model write with tools

@@ -24,7 +24,7 @@ from toolformer_ops.cli import (
 
 PANELS = MappingProxyType(
     {
-        "Whole runs, through Airflow": ("demo", "run", "runs", "changes", "estimate", "parameters"),
+        "Whole runs, through Airflow": ("demo", "run", "runs", "changes", "parameters"),
         "One text or file, without services": (
             "check",
             "preview",

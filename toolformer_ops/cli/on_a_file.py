@@ -1,4 +1,4 @@
-"""Subcommands that need no service: call a tool, look at a file and annotate it, judge and explain calls, estimate a run.
+"""Subcommands that need no service: call a tool, look at a file and annotate it, judge and explain calls.
 
 Results go to stdout, what is said about them to stderr.
 """
@@ -125,13 +125,6 @@ def explain(
             help="The text with its call in brackets: '400 of 1400 is [Calculator(400 / 1400)] 0.29 of all.'",
         ),
     ] = "",
-    text: Annotated[str, typer.Option(help="The text around the call, without calls.")] = "",
-    at: Annotated[
-        int | None, typer.Option(help="Offset in the text, in characters, before which the call is.", min=0)
-    ] = None,
-    call_text: Annotated[
-        str, typer.Option("--call", help="The call, such as 'Calculator(400 / 1400)'.")
-    ] = "",
     date: Annotated[str, typer.Option(help="Date of the document, for the Calendar: 2023-01-30.")] = "",
     model: Model = "",
     context_tokens: Annotated[
@@ -148,9 +141,10 @@ def explain(
         ),
     ] = None,
     call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
-    document: Annotated[
-        str, typer.Option(help="With --at: the stored calls at that offset of a document, by its id.")
-    ] = "",
+    document: Annotated[str, typer.Option(help="The stored calls of a document, by its id.")] = "",
+    at: Annotated[
+        int | None, typer.Option(help="Of these the calls before this offset, in characters.", min=0)
+    ] = None,
     run: Annotated[
         str, typer.Option(help="The run of the stored calls; by default the run that was finished last.")
     ] = "",
@@ -159,8 +153,6 @@ def explain(
     """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
 
     Example: toolformer-ops explain "400 of 1400 is [Calculator(400 / 1400)] 0.29 of all."
-
-    With the call apart: toolformer-ops explain --text "400 of 1400 is 0.29 of all." --at 14 --call "Calculator(400 / 1400)"
 
     A stored call needs no model: toolformer-ops explain --run RUN --document DOCUMENT --at 14
     """
@@ -171,25 +163,20 @@ def explain(
         explanation_table,
     )
 
-    if marked_text:
-        if text or call_text or at is not None:
-            raise UsageError(
-                "expected the call in the brackets of TEXT, or --text, --at and --call, found both."
-            )
-        text, at, call_text = call_in_text(marked_text)
-    if call_id or document or run:
-        if any((text, call_text, date, model, placebos)) or context_tokens is not None:
-            raise UsageError(
-                "expected a stored call (--call-id, --run, --document with --at) or one that you write "
-                "(TEXT), found both. Leave out one of them."
-            )
-        explanations = _explain_stored(run, call_id, document, at)
-    elif not text or not call_text or at is None:
+    is_stored = bool(call_id or document or run)
+    if is_stored == bool(marked_text):
         raise UsageError(
-            "expected a text with its call in brackets, or a stored call: --call-id, or --document with "
-            "--at. --text, --at and --call give the call apart from its text."
+            "expected a text with its call in brackets (TEXT) or a stored call (--call-id, or --document with "
+            "--at), found both or neither."
         )
+    if is_stored and (any((date, model, placebos)) or context_tokens is not None):
+        raise UsageError(
+            "expected no --date, --model, --placebos and --context-tokens beside a stored call, found some."
+        )
+    if is_stored:
+        explanations = _explain_stored(run, call_id, document, at)
     else:
+        text, at, call_text = call_in_text(marked_text)
         tokens = CONTEXT_TOKENS if context_tokens is None else context_tokens
         explanation = explain_call(
             load_settings(),
@@ -229,16 +216,32 @@ def check(
     field: FieldOption = None,
     measure: Annotated[
         bool,
-        typer.Option(help="Load the model and annotate a few texts a tool, to say how long all take."),
-    ] = True,
+        typer.Option(
+            "--measure",
+            help="Annotate three texts a tool with a clock, and say what a run takes: calls, rows, hours.",
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --measure: print the figures as JSON, all else to stderr.")
+    ] = False,
+    store: Annotated[
+        str, typer.Option(help="With --measure: a started run, whose page shows the figures.")
+    ] = "",
 ) -> None:
-    """Look at corpus, fields, tools, model and memory, and say what to mend and how long it takes; starts no run.
+    """Look at corpus, fields, tools, model and memory, and say what to mend; starts no run.
 
-    Of a schedule file it says the next five starts, too, and looks at what the file's runs would take.
+    Of a schedule file it says the next five starts, too, and looks at the corpus of the file's runs.
 
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
+
+    Example: toolformer-ops check posts.jsonl --limit 10000 --measure
     """
-    from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
+    from toolformer_ops.on_a_file.look import estimation
+    from toolformer_ops.on_a_file.look.checking import MOST_MEASURED_TEXTS, CorpusLook, observations
+
+    if (as_json or store) and not measure:
+        raise UsageError("--json, --store: expected --measure, too, found it missing. Add it.")
+    settings = load_settings()
 
     if corpus.endswith(".toml"):
         choices = _choices_of_schedule(
@@ -246,7 +249,20 @@ def check(
         )
     else:
         choices = run_choices(corpus, tools, model, limit, parameters, field, needs_model=False)
-    print_observations(observations(load_settings(), choices, CorpusLook(), measures_time=measure))
+    look = CorpusLook()
+    if measure:
+        look.most_texts = MOST_MEASURED_TEXTS
+    print_observations(observations(settings, choices, look), err=as_json)
+    if not measure:
+        return
+    estimates = estimation.estimate_run(settings, choices, look.kept, look.share_read)
+    figures = estimation.as_json(settings, estimates)
+    if store:
+        estimation.store_estimate(settings, store, figures)
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2))
+    else:
+        estimation.print_table(settings, estimates, choices.preset)
 
 
 def _choices_of_schedule(path: str, *, ignored: bool) -> "RunChoices":
@@ -464,36 +480,3 @@ def judge(
             f"{visible(judging.likely_text)} holds calls: --field text={visible(judging.likely_text)}",
             err=True,
         )
-
-
-@app.command("estimate")
-def estimate(
-    corpus: Annotated[str, typer.Argument(help="As a run takes it: a path, file:// or s3:// address.")],
-    tools: ToolsOption = None,
-    model: Model = "",
-    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
-    parameters: RunParametersJson = "{}",
-    probe: Annotated[
-        int, typer.Option(help="Texts a tool that are annotated to measure.", min=1, max=100)
-    ] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    store: Annotated[
-        str, typer.Option(help="Id of a started run: keep the estimate in annotation_runs.")
-    ] = "",
-    field: FieldOption = None,
-) -> None:
-    """Say what a run would take: texts, calls, rows and device hours, from the filters and a short measured probe.
-
-    Example: toolformer-ops estimate docs.jsonl --tool Calculator,Calendar --limit 1000
-    """
-    from toolformer_ops.on_a_file.look import estimation
-
-    settings = load_settings()
-    choices = run_choices(corpus, tools, model, limit, parameters, field)
-    estimates = estimation.estimate_run(settings, choices, probe)
-    if store:
-        estimation.store_estimate(settings, store, estimation.as_json(settings, estimates))
-    if as_json:
-        typer.echo(json.dumps(estimation.as_json(settings, estimates), indent=2))
-    else:
-        estimation.print_table(settings, estimates, choices.preset)

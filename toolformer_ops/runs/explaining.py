@@ -5,12 +5,12 @@ otherwise. If the tokens are not stored, they are numbered from the call on.
 """
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection
 
 from toolformer_ops.errors import UsageError
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.storage.postgres import database, queries
 
 MOST_CALLS = 50
@@ -57,17 +57,18 @@ def explain_stored(
     for row in rows:
         explanation = row._asdict()
         lines = explanation.pop("token_log_probabilities") or []
-        texts = explanation.pop("scored_tokens")
-        weights = explanation.pop("token_weights") or TOKEN_WEIGHTS
-        explanation["tokens"] = tokens = []
-        for place, (without_call, without_result, with_result) in enumerate(zip(*lines[:3], strict=True)):
-            token = {
-                "text": texts[place] if texts else None,
-                "weight": weights[place],
-                "log_p_without_call": without_call,
-                "log_p_without_result": without_result,
-                "log_p_with_result": with_result,
-            }
-            tokens.append(token)
+        texts = explanation.pop("scored_tokens") or [None] * len(lines and lines[0])
+        explanation["tokens"] = explained_tokens(texts, explanation.pop("token_weights"), lines)
         explanations.append(explanation)
     return explanations
+
+
+def explained_tokens(
+    texts: Sequence[str | None], weights: Sequence[float], lines: Sequence[Sequence[float | None]]
+) -> list[dict[str, Any]]:
+    """The weighted tokens of an explanation, with their log probabilities.
+
+    `lines` has those without the call, without a result and with it.
+    """
+    columns = ("text", "weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
+    return [dict(zip(columns, row, strict=True)) for row in zip(texts, weights, *lines[:3], strict=False)]

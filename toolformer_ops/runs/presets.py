@@ -10,7 +10,7 @@ from typing import Any, Literal
 Preset = Literal["paper", "small_model", "only_look", "preview"]
 
 ON_ONE_MACHINE: Preset = "small_model"
-"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `estimate`,
+"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `check`,
 `new-tool`."""
 
 _ANNOTATION_BY_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(

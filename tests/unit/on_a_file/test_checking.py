@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.fake_language_model import FakeLanguageModel
 from tests.openai_server import MODEL, continues, openai_server, write_proposer_file
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
@@ -173,21 +172,6 @@ def test_the_command_ends_with_2_if_something_is_wrong(tmp_path: Path) -> None:
     ended = CliRunner().invoke(app, ["check", str(tmp_path / "none.jsonl"), "--model", "m", "--tool", "QA"])
     assert "expected a corpus, tools and a model that a run can use, found corpus, model wrong." in str(
         ended.exception
-    )
-
-
-def test_the_time_is_measured_on_a_few_texts(
-    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: FakeLanguageModel()
-    )
-    corpus = corpus_of(tmp_path, {"text": SUM})
-    words = ["check", str(corpus), "--model", str(tiny_model_dir), "--tool", "Calculator"]
-    ended = CliRunner().invoke(app, words)
-    assert (ended.exit_code, ended.output.splitlines()[-1].startswith("ok    time: about 0.0 s in one")) == (
-        0,
-        True,
     )
 
 

@@ -22,7 +22,7 @@ from toolformer_ops.on_a_file.look.estimation import (
     total,
 )
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.registry import get_tool
 
 SUMS = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(12)]
@@ -42,13 +42,22 @@ def parameters(**values: object) -> RunChoices:
 
 
 def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> None:
-    documents = [*map(Document.of, SUMS), Document.of(NO_SUM, "https://example.org/2021/03/04/day")]
-    for given in (documents, documents[::-1]):
-        kept = count_kept(given, [get_tool("Calculator"), get_tool("Calendar")], FilterChoices(), 3)
-        found = kept["Calculator"]
-        assert (found.texts, found.decisions, kept["Calendar"].texts) == (12, 13, 1)
-        chosen = [paragraph.document.document_id for paragraph in found.probe]
-        assert chosen == sorted(document.document_id for document in documents[:12])[:3]
+    documents = [*map(Document.of, SUMS), Document.of(NO_SUM)]
+    kept = count_kept(get_tool("Calculator"), documents, parameters())
+    probe = [paragraph.document.document_id for paragraph in kept.probe]
+    assert probe == sorted(document.document_id for document in documents[:12])[:3]
+    assert count_kept(get_tool("Calculator"), documents[::-1], parameters()).probe == kept.probe
+
+
+def test_what_a_filter_keeps_is_counted_with_the_reasons_for_the_rest() -> None:
+    kept = count_kept(get_tool("Calculator"), [*map(Document.of, SUMS), Document.of(NO_SUM)], parameters())
+    assert (kept.texts, kept.documents, kept.decisions) == (12, 12, 13)
+    assert kept.reasons == {"fewer_than_three_numbers": 1}
+
+
+def test_of_the_first_quarter_of_a_corpus_the_counts_are_multiplied() -> None:
+    whole = KeptTexts(texts=3, decisions=5, seconds=1.0).of_whole(0.25)
+    assert (whole.texts, whole.decisions, whole.seconds) == (12, 20, 4.0)
 
 
 def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
@@ -155,13 +164,14 @@ def test_the_total_is_the_sum_of_the_tools() -> None:
 
 
 def test_the_command_prints_the_same_counts_as_a_table_or_as_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
     path = tmp_path / "corpus.jsonl"  # in which one text is there twice
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [SUMS[0], *SUMS, NO_SUM]))
     chosen = ["--parameters", '{"max_positions": 3, "samples_per_position": 3, "prune_below": 0}']
-    words = ["estimate", str(path), "--tool", "Calculator", "--model", "fake", "--limit", "10", *chosen]
+    named = ["--tool", "Calculator", "--model", str(tiny_model_dir), "--limit", "10"]
+    words = ["check", str(path), "--measure", *named, *chosen]
     printed = CliRunner().invoke(app, [*words, "--json"])
     found = json.loads(printed.stdout)
     assert [(item["tool"], item["texts"], item["positions"], item["calls"]) for item in found["tools"]] == [

@@ -96,7 +96,7 @@ def test_check_says_what_is_gone(folder: Path, run: Run, kind: str) -> None:
     name, write, message = GONE[kind]
     write(folder)
     forget_tools()
-    status, printed, _ = run("check", "posts.jsonl", "--tools", name, "--model", "none", "--no-measure")
+    status, printed, _ = run("check", "posts.jsonl", "--tools", name, "--model", "none")
     [line] = [line for line in printed.splitlines() if f" {name}: " in line]
     assert status == 2
     assert line.startswith("wrong")

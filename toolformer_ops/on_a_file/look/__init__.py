@@ -1,1 +1,1 @@
-"""Look at a corpus and at single calls: check, estimate, preview, explain."""
+"""Look at a corpus and at single calls: check, measure, preview, explain."""

@@ -1,9 +1,9 @@
-"""Look at what a run would work with, before anything starts: corpus, fields, tools, model, memory, and about how long it takes.
+"""Look at what a run would work with, before anything starts: corpus, fields, tools, model and memory.
 
 Reads the first `MOST_TEXTS` records of the corpus and asks the filters about them; the number of all texts
-follows from the share of the bytes that was read. The time is measured on a few texts a tool, with the model
-loaded, if that is asked for. What answers for a tool of a file is started or reached once. Starts no service of
-its own, and writes nothing.
+follows from the share of the bytes that was read. What answers for a tool of a file is started or reached
+once. `estimation.py` measures from there how long a run takes. Starts no service of its own, and writes
+nothing.
 """
 
 import functools
@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
 from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint
@@ -29,11 +28,10 @@ from toolformer_ops.language_model.models.identity import (
 )
 from toolformer_ops.on_a_file.annotate.annotator import models_of
 from toolformer_ops.on_a_file.annotate.near_duplicates import SketchedText, near_duplicates, sketched_text
-from toolformer_ops.on_a_file.look.estimation import PROBE_TEXTS, count_kept, extrapolate, probe_tool, total
+from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import NO_MODEL, PlaceboChoices, RunChoices
-from toolformer_ops.runs.durations import duration
-from toolformer_ops.runs.models import require_endpoint, with_sample_end
+from toolformer_ops.runs.choices import NO_MODEL, RunChoices
+from toolformer_ops.runs.models import require_endpoint
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.fields import UNMAPPED, FieldNames, likely_fields
@@ -47,6 +45,8 @@ from toolformer_ops.tools.registry import get_tool
 
 MOST_TEXTS = 1000
 """Records that are read: a second's work."""
+MOST_MEASURED_TEXTS = 20_000
+"""Records that are read before a measurement: half a minute's work."""
 MOST_REASONS = 3
 MOST_SKETCHED_CHARACTERS = 500_000
 """The beginning of the texts that are compared with each other: a second's work."""
@@ -108,9 +108,11 @@ FORM = Remedies(
 
 @dataclass
 class CorpusLook:
-    """The first records of a corpus."""
+    """The first records of a corpus, and what the filters of tools keep of them."""
 
     remedies: Remedies = COMMAND
+    most_texts: int = MOST_TEXTS
+    """Most records that are read."""
     names: FieldNames = UNMAPPED
     documents: list[tuple[str, Document]] = field(default_factory=list)
     """Each text once, with the name of its record."""
@@ -123,6 +125,8 @@ class CorpusLook:
     """The field that may be the text of the first record that has none under its name."""
     fields: list[str] = field(default_factory=list)
     """That the first records have in common; empty if that is not known."""
+    kept: dict[str, KeptTexts] = field(default_factory=dict)
+    """By tool."""
     share_read: float = 1.0
     """The share of the bytes that was read, or of the limit of documents if that is more."""
 
@@ -154,7 +158,7 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
     files = find_files(settings, address.files)
     look.names = address.names
     look.fields = field_names(files[0], settings.max_line_bytes, limits)
-    most = choices.document_limit or MOST_TEXTS
+    most = choices.document_limit or look.most_texts
     seen: set[object] = set()
     whole_bytes = sum(file.size or 0 for file in files)
     read_bytes = 0
@@ -162,7 +166,7 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
         with OpenedFile(file, limits) as opened:
             for line, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
                 _take(look, f"{Path(file.uri).name}:{line}", record, seen)
-                if len(look.documents) >= most or look.lines >= MOST_TEXTS:
+                if len(look.documents) >= most or look.lines >= look.most_texts:
                     read_bytes += opened.bytes_read
                     byte_share = min(1.0, read_bytes / whole_bytes) if whole_bytes else 1.0
                     limit_share = (
@@ -227,12 +231,13 @@ def of_corpus(look: CorpusLook, choices: RunChoices) -> Iterator[Observation]:
         "mind" if remedies else "ok", "fields", "; ".join([", ".join(said), *unread, *remedies])
     )
     # 3. Texts of other languages.
-    foreign = sum(_is_of_another_language(document.text) for _, document in look.documents)
-    if 2 * foreign > len(look.documents):
+    first_texts = look.documents[:MOST_TEXTS]
+    foreign = sum(_is_of_another_language(document.text) for _, document in first_texts)
+    if 2 * foreign > len(first_texts):
         yield Observation(
             "mind",
             "language",
-            f"{foreign:,} of {len(look.documents):,} texts are hardly English; the prompts of the tools, "
+            f"{foreign:,} of {len(first_texts):,} texts are hardly English; the prompts of the tools, "
             "and the number words that they know, are English: a tool file with a prompt of your own asks in another "
             "language",
         )
@@ -289,22 +294,15 @@ def of_tool(
         tool.version(settings, "")  # raises if an index or a model is not there
         if isinstance(tool, FileTool):  # raises if its server, database or function is not there
             tool.open(settings, models_of(settings, choices).model).close()
-    kept_texts = 0
-    reasons: Counter[str] = Counter()
-    for _, document in look.documents:
-        decisions = filter_document(tool, document, choices, chains=choices.chains)
-        if any(decision.kept for decision in decisions):
-            kept_texts += 1
-        elif decisions:
-            reasons[decisions[0].reason] += 1
-    why = "; ".join(f"{count:,} {title(reason)}" for reason, count in reasons.most_common(MOST_REASONS))
+    look.kept[name] = kept = count_kept(tool, (document for _, document in look.documents), choices)
+    why = "; ".join(f"{count:,} {title(reason)}" for reason, count in kept.reasons.most_common(MOST_REASONS))
     numbers = choices.for_tool(tool.spec, tool.prompt)
     places, samples = numbers.max_positions, numbers.samples_per_position
     cost = (
         f"at most {places} x {samples} samples a text, kept from {choices.keep_threshold(tool.spec):g} nats"
     )
-    share = f"asked in {kept_texts:,} of {len(look.documents):,} texts"
-    if not kept_texts:
+    share = f"asked in {kept.documents:,} of {len(look.documents):,} texts"
+    if not kept.documents:
         return Observation("mind", name, f"{share}, so it does nothing here: {why}")
     return Observation("ok", name, f"{share}{f' (not: {why})' if why else ''}; {cost}")
 
@@ -377,58 +375,19 @@ def _free_bytes(settings: Settings) -> int:
     return free_bytes(torch.device(settings.device).index or 0)
 
 
-def of_time(settings: Settings, choices: RunChoices, look: CorpusLook) -> Observation:
-    """About how long one process takes for all texts, measured on one text a tool."""
-    choices = with_sample_end(settings, choices)
-    tools = [get_tool(name) for name in choices.tools]
-    kept = count_kept((document for _, document in look.documents), tools, choices, PROBE_TEXTS)
-    models = models_of(settings, choices)
-    estimates = []
-    for tool in tools:
-        texts = kept[tool.spec.name]
-        probed = probe_tool(settings, models, tool, choices, texts.probe)
-        texts.texts = round(texts.texts / look.share_read)
-        estimates.append(extrapolate(tool, texts, probed, choices.part(PlaceboChoices)))
-    tool_hours = ", ".join(
-        f"{estimate.tool} {duration(3600 * estimate.device_hours)}"
-        for estimate in estimates
-        if estimate.texts
-    )
-    whole = duration(3600 * total(estimates).device_hours)
-    return Observation(
-        "ok",
-        "time",
-        f"about {whole} in one process on {settings.device} ({tool_hours}), measured on {PROBE_TEXTS} texts "
-        "a tool",
-    )
-
-
 def observations(
     settings: Settings,
     choices: RunChoices,
     look: CorpusLook,
     *,
-    measures_time: bool = False,
     is_here: bool = True,
     looks_at_memory: bool = True,
 ) -> Iterator[Observation]:
-    """All of it, each line as soon as it is known; fills `look`.
+    """What is seen without running anything, each line as soon as it is known; fills `look`.
 
     With `is_here` a run would work in this process, on this machine; with `looks_at_memory`, which starts the
-    libraries of a GPU, at once. The time is measured only if nothing is wrong.
+    libraries of a GPU, at once.
     """
-    is_wrong = False
-    for line in _before_time(settings, choices, look, is_here, looks_at_memory):
-        is_wrong = is_wrong or line.state == "wrong"
-        yield line
-    if measures_time and not is_wrong:
-        yield observed("time", lambda: of_time(settings, choices, look))
-
-
-def _before_time(
-    settings: Settings, choices: RunChoices, look: CorpusLook, is_here: bool, looks_at_memory: bool
-) -> Iterator[Observation]:
-    """What is seen without running anything; fills `look`."""
     try:
         read_corpus_into(settings, choices, look)
     except ToolformerError as error:

@@ -1,8 +1,8 @@
 """Say before a run what it will take: texts, calls, rows and device hours, by tool.
 
-Counts what the filters keep in the whole corpus, annotates a few of the kept texts with a clock (the probe),
-and multiplies. The probe's texts are those with the smallest hashes: random, and the same for the same
-corpus. One process takes them as one small micro-batch; more processes share the hours, and larger
+Takes what a look at the corpus has counted (`checking.py`), annotates a few of the kept texts with a clock
+(the probe), and multiplies. The probe's texts are those with the smallest hashes: random, and the same for
+the same texts. One process takes them as one small micro-batch; more processes share the hours, and larger
 micro-batches on a GPU need fewer. Inputs that texts have in common are executed once in a run, which a probe
 does not see. What earlier runs did under the same recipes is not subtracted. Placebos are scored with
 stand-ins for results, since a probe has too few, and for all calls; of those that only a sampled call has,
@@ -13,18 +13,19 @@ import heapq
 import itertools
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models, distinct_documents, models_of
+from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models, models_of
 from toolformer_ops.records import Document, Paragraph
-from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.models import with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
@@ -32,24 +33,34 @@ from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
-if TYPE_CHECKING:
-    pass
-
 PROBE_TEXTS = 3
 """Texts a tool that are annotated to measure: a minute for a small model on one core, and a spread that can
 be seen."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class KeptTexts:
-    """What a tool's filter left of a corpus."""
+    """What a tool's filter left of a corpus, or of its first texts."""
 
     texts: int = 0
     """Kept paragraphs; documents for a filter that judges documents."""
     decisions: int = 0
     seconds: float = 0.0
-    probe: list[Paragraph] = field(default_factory=list)
+    probe: Sequence[Paragraph] = ()
     """The kept texts with the smallest ids: a random choice that the content decides."""
+    documents: int = 0
+    """Documents of which any part is kept."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why others are not, by the first decision on each."""
+
+    def of_whole(self, share: float) -> "KeptTexts":
+        """What it keeps of the whole corpus, if these texts are that share of it."""
+        return replace(
+            self,
+            texts=round(self.texts / share),
+            decisions=round(self.decisions / share),
+            seconds=self.seconds / share,
+        )
 
 
 @dataclass(frozen=True)
@@ -90,32 +101,33 @@ class Estimate:
     """By stage, as the ledger will have them."""
 
 
-def count_kept(
-    documents: Iterable[Document],
-    tools: Sequence[Tool],
-    choices: FilterChoices,
-    probe_texts: int = PROBE_TEXTS,
-) -> dict[str, KeptTexts]:
-    """What each tool's filter keeps of the documents, with the texts to probe.
-
-    It holds no more texts than those.
-    """
-    kept = {tool.spec.name: KeptTexts() for tool in tools}
+def count_kept(tool: Tool, documents: Iterable[Document], choices: RunChoices) -> KeptTexts:
+    """What the tool's filter keeps of the documents, with the texts to probe."""
+    kept: list[Paragraph] = []
+    reasons: Counter[str] = Counter()
+    decided = documents_kept = 0
+    started = time.perf_counter()
     for document in documents:
-        for tool in tools:
-            kept_texts = kept[tool.spec.name]
-            started = time.perf_counter()
-            decisions = filter_document(tool, document, choices)
-            kept_texts.seconds += time.perf_counter() - started
-            kept_texts.decisions += len(decisions)
-            paragraphs = kept_paragraphs(document, decisions)
-            kept_texts.texts += len(paragraphs)
-            kept_texts.probe = heapq.nsmallest(
-                probe_texts,
-                [*kept_texts.probe, *paragraphs],
-                key=lambda item: (item.document.document_id.int, item.number),
-            )
-    return kept
+        decisions = filter_document(tool, document, choices, chains=choices.chains)
+        decided += len(decisions)
+        paragraphs = kept_paragraphs(document, decisions)
+        kept += paragraphs
+        if paragraphs:
+            documents_kept += 1
+        elif decisions:
+            reasons[decisions[0].reason] += 1
+    seconds = time.perf_counter() - started
+    smallest = heapq.nsmallest(
+        PROBE_TEXTS, kept, key=lambda text: (text.document.document_id.int, text.number)
+    )
+    return KeptTexts(
+        texts=len(kept),
+        decisions=decided,
+        seconds=seconds,
+        probe=smallest,
+        documents=documents_kept,
+        reasons=reasons,
+    )
 
 
 def probe_tool(
@@ -247,23 +259,24 @@ def total(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(tool="total", **sums, seconds=seconds)
 
 
-def estimate_run(settings: Settings, choices: RunChoices, probe_texts: int = PROBE_TEXTS) -> list[Estimate]:
+def estimate_run(
+    settings: Settings, choices: RunChoices, kept: Mapping[str, KeptTexts], share: float
+) -> list[Estimate]:
     """What each tool of a run with these choices will take.
 
+    `kept` is what the tools' filters keep of the texts that are a `share` of the corpus.
+
     Raises:
-        CorpusError: nothing is at the corpus's address, or no record of it can be used.
         UsageError: the model, a tool or an index is not there.
     """
     choices = with_sample_end(settings, choices)
-    tools = [get_tool(name) for name in choices.tools]
-    documents = distinct_documents(settings, choices.corpus_address, choices.document_limit)
-    kept = count_kept((document for _, document in documents), tools, choices, probe_texts)
     models = models_of(settings, choices)
     estimates = []
-    for tool in tools:
-        kept_texts = kept[tool.spec.name]
-        probed = probe_tool(settings, models, tool, choices, kept_texts.probe)
-        estimates.append(extrapolate(tool, kept_texts, probed, choices.part(PlaceboChoices)))
+    for name in choices.tools:
+        tool = get_tool(name)
+        probed = probe_tool(settings, models, tool, choices, kept[name].probe)
+        whole = kept[name].of_whole(share)
+        estimates.append(extrapolate(tool, whole, probed, choices.part(PlaceboChoices)))
     return estimates
 
 

@@ -20,6 +20,7 @@ from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.on_a_file.annotate.annotator import LOSSES, document_of, judged_call_of
 from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
+from toolformer_ops.runs.explaining import explained_tokens
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
@@ -132,8 +133,6 @@ def explain_call(
         for other, loss in zip(others, losses, strict=True)
     ]
     terms = scored.token_log_probabilities or TokenLogProbabilities((), (), ())
-    columns = ("text", "weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
-    rows = zip(terms.tokens, TOKEN_WEIGHTS, *terms.as_array()[:3], strict=False)
     return {
         **explanation,
         "position_token": token,
@@ -146,7 +145,7 @@ def explain_call(
         else None,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": scored.is_kept(tool.spec.keep_threshold),
-        "tokens": [dict(zip(columns, row, strict=True)) for row in rows],
+        "tokens": explained_tokens(terms.tokens, TOKEN_WEIGHTS, terms.as_array()),
     }
 
 
