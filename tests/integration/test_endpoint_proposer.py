@@ -332,6 +332,7 @@ def real_server(tiny_model_dir: Path, tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_real_server_proposes_what_its_model_writes(
     factory: Factory, real_server: str, tiny_model_dir: Path
 ) -> None:

@@ -222,7 +222,7 @@ def without_s3(monkeypatch: pytest.MonkeyPatch, operation: str = "put") -> Itera
 # What it holds
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_all_views_agree_on_random_nights_with_forgetting(
     nights: Nights, settings: Settings, seed: int
 ) -> None:

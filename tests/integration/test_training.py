@@ -356,6 +356,7 @@ def test_activations_that_are_computed_twice_change_no_adapter(
     assert _losses(twice) == pytest.approx(_losses(once), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_adapters_of_one(trained_twice: TrainedTwice) -> None:
     one, two = trained_twice["adapters"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
@@ -503,6 +504,7 @@ def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) ->
 # Several processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("log", "value"),
     [("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")],
@@ -515,12 +517,14 @@ def test_two_processes_log_what_one_does(trained_twice: TrainedTwice, log: str, 
     assert two == pytest.approx(one, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_weights_of_one(trained_twice: TrainedTwice) -> None:
     one, two = trained_twice["all weights"]
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
 
 
+@pytest.mark.slow
 def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(trained_twice: TrainedTwice) -> None:
     one, two = trained_twice["unequal passes"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)

@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.device_twin import device_twin
 from benchmarks.random_models import TINY_ARCHITECTURES, prompt_tokenizer, random_network, tiny_config
+from tests.unit.language_model.test_compiled import PARTS, QUICK_ARCHITECTURES
 from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.adapter import with_adapters
 from toolformer_ops.finetuning.compiled_layers import TOLERANCE, Probe, compile_layers, probe
@@ -47,11 +48,12 @@ def gpu_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("architecture", TINY_ARCHITECTURES)
+@pytest.mark.parametrize("architecture", QUICK_ARCHITECTURES)
 def test_all_weights_have_the_gradients_of_plain_layers(architecture: str) -> None:
     network = network_of(architecture)
     plain = gradients(network)
-    CompiledParts(network, backend="aot_eager")
+    parts = CompiledParts(network, backend="aot_eager")
+    assert parts.names == PARTS[architecture]
     compiled = gradients(network)
     assert compiled.keys() == plain.keys()
     for name, gradient in plain.items():

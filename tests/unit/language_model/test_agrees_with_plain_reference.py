@@ -80,6 +80,7 @@ SUMS = (
 )
 
 
+@pytest.mark.slow
 def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject, smollm2_dir: Path) -> None:
     """One text is enough for bfloat16, which a CPU has to emulate: half of its calls are near a threshold, or above."""
     low_precision = LanguageModel.load(str(smollm2_dir), dtype="bfloat16")
