@@ -1,7 +1,7 @@
 """The factory in a notebook: `from toolformer_ops import annotate, explain, open_run`.
 
 `annotate` and `explain` work in this process, without services, as the commands of these names do
-(docs/notebook.md); `open_run` reads the views of a stored run, as the read-only role. Imported when one of
+(docs/first_look.md); `open_run` reads the views of a stored run, as the read-only role. Imported when one of
 them is first asked for, so that `import toolformer_ops` stays cheap.
 """
 

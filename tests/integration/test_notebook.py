@@ -1,4 +1,4 @@
-"""What a notebook imports: annotate, explain and open_run; and the examples of docs/notebook.md, run in their order."""
+"""What a notebook imports: annotate, explain and open_run; and the examples of docs/first_look.md, run in their order."""
 
 import subprocess
 import sys
@@ -196,7 +196,7 @@ def test_a_run_that_there_is_not_is_refused() -> None:
 def names_of_the_page() -> dict[str, Any]:
     """What the examples of the page leave behind, run in their order."""
     names: dict[str, Any] = {}
-    for example in blocks(REPOSITORY / "docs" / "notebook.md", "python"):
+    for example in blocks(REPOSITORY / "docs" / "first_look.md", "python"):
         exec(example, names)  # noqa: S102 - of our own page
     return names
 
