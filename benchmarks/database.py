@@ -57,7 +57,7 @@ from toolformer_ops.stages import (
 from toolformer_ops.storage.history import history, history_queries
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.storage.postgres import database, partitions, schema
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
 
 logger = logging.getLogger("benchmarks.database")
 
@@ -264,12 +264,12 @@ class Bench:
         values = {
             "corpus": str(self.corpus),
             "model": "weightless",
-            "tools": list(PAPER_TOOLS),
+            "tools": list(BUILT_IN_TOOLS),
             "prune_below": 0.0,
         }
         run_setup.start_run(self.settings, run_id, RunChoices.parse(values | choices))
 
-    def finish_everything(self, run_id: str, tools: Sequence[str] = PAPER_TOOLS) -> None:
+    def finish_everything(self, run_id: str, tools: Sequence[str] = BUILT_IN_TOOLS) -> None:
         """Write the rows of the tools of a run over all documents, unless they are there."""
         for tool in tools:
             with database.transaction(self.engine) as connection:
@@ -438,9 +438,9 @@ def _finished_run(bench: Bench, size: int) -> None:
     step("corpus", ingest)
     step("run", lambda: bench.start("done"))
     step("rows of the run", lambda: bench.finish_everything("done"))
-    for tool in PAPER_TOOLS:
+    for tool in BUILT_IN_TOOLS:
         step(f"placebos of {tool}", functools.partial(place, tool))
-    for tool in PAPER_TOOLS:
+    for tool in BUILT_IN_TOOLS:
         step(f"check of {tool}", functools.partial(check, tool))
     step("end of the run", end)
 

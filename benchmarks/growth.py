@@ -30,7 +30,7 @@ from toolformer_ops.errors import EXIT_NO_RESULT
 from toolformer_ops.local import postgres
 from toolformer_ops.stages import ingestion, release, run_setup
 from toolformer_ops.storage.postgres import database, partitions, schema
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 TOLERANCE = 1.5
 """A query may read this many times more than in proportion: plans change with the size, and trees get a level."""
@@ -200,7 +200,7 @@ def fill(settings: Settings, engine: Engine, corpus: Path, texts: int) -> None:
         bench.start(FINISHED)
         bench.finish_everything(FINISHED)
         release.release_of_run(settings, FINISHED)
-        for tool in PAPER_TOOLS:
+        for tool in BUILT_IN_TOOLS:
             _write_more(engine, tool)
         run_setup.finish_run(settings, FINISHED, "success")
         # 2. One at work under the same recipes, and one with chains.

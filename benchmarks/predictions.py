@@ -14,7 +14,7 @@ from benchmarks.engine import STAGES
 from benchmarks.roofline import DEVICES, SHAPES, Prediction, ToolWork
 from benchmarks.works import FIXED_RESULTS
 from toolformer_ops.records import CHARACTERS_A_TOKEN
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
 
 NEAR_A_THRESHOLD, NEAR_IN_TF32 = 0.169, 0.019
 """Of the calls, those within 0.18 nats of a threshold, which bfloat16's rounding may decide, and those within 0.02,
@@ -41,7 +41,7 @@ def predict() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for device, name in itertools.product(DEVICES, SHAPES):
         prediction = Prediction(SHAPES[name], device)
-        for tool in PAPER_TOOLS:
+        for tool in BUILT_IN_TOOLS:
             work = work_of(tool)
             phases = [prediction.positions(work), prediction.sampling(work), prediction.scoring(work)]
             seconds = sum(float(cost.sum()) for cost in phases)

@@ -24,7 +24,7 @@ from toolformer_ops.storage.machine.file_hashes import file_sha256
 from toolformer_ops.storage.objects.publication import Manifest
 from toolformer_ops.storage.objects.s3 import ListedFile
 from toolformer_ops.tools.base import ToolOutput
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
 
 CALLS_PER_DOCUMENT = 4
 
@@ -151,7 +151,7 @@ def weightless() -> Iterator[None]:
         mock.patch.object(history, "Objects", FolderObjects),
         mock.patch.object(history_queries, "Objects", FolderObjects),
     ]
-    for kind in {type(get_tool(name)) for name in PAPER_TOOLS}:
+    for kind in {type(get_tool(name)) for name in BUILT_IN_TOOLS}:
         patches.append(mock.patch.object(kind, "version", return_value="benchmark"))
         patches.append(mock.patch.object(kind, "open", return_value=opened))
     with contextlib.ExitStack() as stack:

@@ -107,7 +107,7 @@ def is_unspaced(character: str) -> bool:
 def unspaced_word_starts(text: str) -> frozenset[int]:
     """Offsets of the characters before which a word may start without white space.
 
-    It is None in a text of scripts with spaces.
+    The set is empty for a text of scripts with spaces.
     """
     if _UNSPACED.search(text) is None:
         return frozenset()

@@ -14,7 +14,7 @@ from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import PRESETS
 from toolformer_ops.runs.requests import require_annotation
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 GIVEN = {"corpus": "posts.jsonl", "model": "models/m"}
 
@@ -46,7 +46,7 @@ def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags: dict[str, D
     params = local_dags["annotate_corpus"].params
     named = [name for names in FORM.values() for name in names]
     assert set(params) == set(named) - {"keep_thresholds"} | {
-        f"keep_threshold_{tool}" for tool in PAPER_TOOLS
+        f"keep_threshold_{tool}" for tool in BUILT_IN_TOOLS
     }
     assert len(params) <= 28
     for name in params:

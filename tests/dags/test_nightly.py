@@ -31,7 +31,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.postgres import database
-from toolformer_ops.tools.registry import PAPER_TOOLS as TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS as TOOLS
 
 
 @functools.cache

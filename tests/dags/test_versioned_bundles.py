@@ -23,7 +23,7 @@ from toolformer_ops.config import SHIPPED
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.runs import run_tools
 from toolformer_ops.storage.postgres import database
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 Bundles = Callable[..., VersionedBundle]
 
@@ -57,7 +57,7 @@ def test_a_tool_file_that_is_written_is_another_version_of_the_dags(bundle: Bund
     before = version_of(processor)
     write_tool(tools_dir, "Echo", "echo")
     assert version_of(processor) != before
-    assert tools_in(processor, "annotate_corpus") == {*PAPER_TOOLS, "Echo"}
+    assert tools_in(processor, "annotate_corpus") == {*BUILT_IN_TOOLS, "Echo"}
 
 
 def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tools_dir: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tool
     forget_tools()
     worker = bundle(before, machine="worker", kind=DagsBundle)
     worker.initialize()
-    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
+    assert tools_in(worker, "annotate_corpus") == {*BUILT_IN_TOOLS}
 
 
 @pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
@@ -85,7 +85,7 @@ def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
     worker.initialize()
     installed = (SHIPPED / "dags" / "annotate_corpus.py").read_text()
     assert (worker.path / "annotate_corpus.py").read_text() == installed
-    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS}
+    assert tools_in(worker, "annotate_corpus") == {*BUILT_IN_TOOLS}
 
 
 @pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
@@ -112,7 +112,7 @@ def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle: Bundles, tool
     forget_tools()
     worker = bundle(before, machine="worker", kind=DagsBundle)
     worker.initialize()
-    assert tools_in(worker, "annotate_corpus") == {*PAPER_TOOLS, "Echo"}
+    assert tools_in(worker, "annotate_corpus") == {*BUILT_IN_TOOLS, "Echo"}
 
 
 def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(
@@ -125,7 +125,7 @@ def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(
     forget_tools()
     worker = bundle(before, machine="worker", kind=ScheduleBundle)
     worker.initialize()
-    assert tools_in(worker, "nightly_posts") == {*PAPER_TOOLS, "Echo"}
+    assert tools_in(worker, "nightly_posts") == {*BUILT_IN_TOOLS, "Echo"}
 
 
 def test_a_schedule_file_with_a_tool_that_is_gone_is_no_dag_any_more(
@@ -158,7 +158,7 @@ def test_a_dag_file_of_no_version_has_the_tools_that_are_registered(tools_dir: P
     write_tool(tools_dir, "Echo", "echo")
     forget_tools()
     names = [tool.name for tool in dag_tools.tools_beside(str(tmp_path / "annotate_corpus.py"))]
-    assert names == [*PAPER_TOOLS, "Echo"]
+    assert names == [*BUILT_IN_TOOLS, "Echo"]
 
 
 def test_the_death_of_a_process_that_looks_for_tools_is_told_in_words(

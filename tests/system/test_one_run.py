@@ -32,7 +32,7 @@ from tests.system.conftest import (
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.storage.objects.publication import ObjectStore
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 CHROMIUM = Path("/usr/bin/chromium")
 CHOSEN = ["Calculator", "Echo"]
@@ -101,7 +101,7 @@ def run(
     expect(trigger).to_be_disabled()  # corpus and model are asked for
     write(form, "corpus", put_lines(services, "corpora/posts.jsonl", TEXTS))
     write(form, "model", model)
-    for tool in PAPER_TOOLS:
+    for tool in BUILT_IN_TOOLS:
         form.get_by_label(f"Remove {tool}").click()
     write(form, "tools", CHOSEN)
     for section, fields in IN_THE_FORM.items():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.callers_machine import CallersMachine
 from toolformer_ops.config import load_settings
-from toolformer_ops.tools.registry import PAPER_TOOLS, tool_names
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, tool_names
 
 
 def test_no_file_of_the_caller_was_opened_since_collection_began(callers_machine: CallersMachine) -> None:
@@ -22,7 +22,7 @@ def test_opening_a_file_in_a_hidden_folder_is_noticed(callers_machine: CallersMa
 
 
 def test_the_registry_has_the_tools_of_the_paper_alone() -> None:
-    assert tool_names() == PAPER_TOOLS
+    assert tool_names() == BUILT_IN_TOOLS
 
 
 def test_no_setting_of_the_caller_is_read() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.finetuning_jobs import opening, plain_text, released_call, released_text
 from toolformer_ops.release.conversations import CONTINUE, WRITE, conversation
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
@@ -36,7 +36,7 @@ def test_an_opening_ends_after_a_word_at_or_before_the_first_call() -> None:
 
 
 _CALLS = st.tuples(
-    st.sampled_from(PAPER_TOOLS), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8)
+    st.sampled_from(BUILT_IN_TOOLS), st.integers(0, 10**6), st.text(max_size=8), st.text(max_size=8)
 )
 
 

@@ -29,7 +29,7 @@ from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS, Preset
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.tools.base import FilterRule, ToolSpec
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
+from toolformer_ops.tools.registry import DEFAULT_TOOLS, get_tool, tool_names
 
 Suite = Literal["lama", "math", "qa", "mlqa", "temporal", "perplexity"]
 
@@ -155,7 +155,7 @@ class SubjectChoices(Choices):
     )
     """Only so many documents, the first of the corpus."""
     tools: tuple[ToolName, ...] = Field(
-        default=PAPER_TOOLS, min_length=1, title="Tools", json_schema_extra={"choices": list(PAPER_TOOLS)}
+        default=DEFAULT_TOOLS, min_length=1, title="Tools", json_schema_extra={"choices": list(DEFAULT_TOOLS)}
     )
     """Tools whose calls are sampled; one that fails does not stop the others."""
     keep_thresholds: dict[ToolName, Threshold] = Field(default_factory=dict, title="Keep thresholds (tau_f)")

@@ -26,7 +26,7 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.records import FLOAT32, TF32, PlacedCall, VerifyInFloat32
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 ROOM = 2.0
 """The margin, as a multiple of the largest difference that was seen."""
+MARGIN_TOOLS = BUILT_IN_TOOLS
+"""The tools whose demonstrations margins are measured on: stored margins are of these."""
 CALLS_A_TEXT = 14
 """Calls that a text is given; one half get the word that follows as the result."""
 FILE = "rounding_margins.json"
@@ -145,7 +147,7 @@ def device_name(device: str) -> str:
 def example_calls(model: "LanguageModel") -> list[tuple[str, list[PlacedCall]]]:
     """The example texts of the paper's tools' prompts, with calls at word starts all over each."""
     calls_of_text: dict[str, list[PlacedCall]] = {}
-    for name in PAPER_TOOLS:
+    for name in MARGIN_TOOLS:
         spec = get_tool(name).spec
         call = Call(spec.name, "1400 / 400" if spec.takes_input else "")
         for text in _EXAMPLE.findall(get_tool(name).prompt.replace("Input: {text}", "")):

@@ -24,8 +24,10 @@ from toolformer_ops.tools.files.tool_file import tool_files
 
 ENTRY_POINT_GROUP = "toolformer_ops.tools"
 
-PAPER_TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
-"""The tools of the paper, in its order."""
+BUILT_IN_TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
+"""The tools of this package, which are those of the paper, in its order: `_MODULES` says where they are."""
+DEFAULT_TOOLS = BUILT_IN_TOOLS
+"""The tools of a run that names none."""
 
 _MODULES = ("calculator", "calendar", "wiki_search", "question_answering", "machine_translation")
 """Where each of them is defined, as `TOOL`."""
@@ -36,7 +38,7 @@ logger = logging.getLogger(__name__)
 @functools.cache
 def tool_names() -> tuple[str, ...]:
     """Names of all tools that can be used: the paper's five first."""
-    return (*PAPER_TOOLS, *(tool.spec.name for tool in _added_tools()[0].values()))
+    return (*BUILT_IN_TOOLS, *(tool.spec.name for tool in _added_tools()[0].values()))
 
 
 @functools.cache
@@ -47,8 +49,8 @@ def get_tool(name: str) -> Tool:
         ToolError: there is none, and the message lists those there are; or its entry point or file cannot be
         used, and it says why.
     """
-    for paper_name, module in zip(PAPER_TOOLS, _MODULES, strict=True):
-        if paper_name.lower() == name.lower():
+    for built_in, module in zip(BUILT_IN_TOOLS, _MODULES, strict=True):
+        if built_in.lower() == name.lower():
             tool: Tool = importlib.import_module(f"toolformer_ops.tools.{module}").TOOL
             return tool
     tools, refused = _added_tools()
@@ -110,7 +112,7 @@ def _added_tools() -> tuple[dict[str, Tool], dict[str, str]]:
         try:
             tool = tool_of_file(path)
             name = tool.spec.name.lower()
-            if name in {paper_tool.lower() for paper_tool in PAPER_TOOLS} | set(tools):
+            if name in {built_in.lower() for built_in in BUILT_IN_TOOLS} | set(tools):
                 raise ToolError(
                     f"tool file {path}: another tool is called {tool.spec.name}. Rename one of them."
                 )
@@ -127,7 +129,7 @@ def _load(points: Sequence[EntryPoint]) -> Tool:
     point = points[0]
     package = point.dist.name if point.dist else "an unknown package"
     where = f"tool {point.name} ({point.value}, package {package})"
-    if point.name.lower() in {name.lower() for name in PAPER_TOOLS}:
+    if point.name.lower() in {name.lower() for name in BUILT_IN_TOOLS}:
         raise ToolError(
             f"{where}: the name belongs to a tool of the paper. Rename the tool and its entry point."
         )

@@ -8,7 +8,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ModelError, ToolError, UsageError
 from toolformer_ops.local.demo.choices import DEMO_DOCUMENTS, corpus_choices, demo_document_count
 from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.tools.registry import PAPER_TOOLS
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_number_of_documents_holds_each_kind() -> None:
 
 
 def test_tools_may_be_written_in_any_way(settings: Settings, corpus: str) -> None:
-    assert corpus_choices(settings, corpus).tools == PAPER_TOOLS
+    assert corpus_choices(settings, corpus).tools == BUILT_IN_TOOLS
     for typed in (["calculator,QA"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
         assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
 

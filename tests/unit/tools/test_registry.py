@@ -12,7 +12,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, run_tool
-from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool, tool_names
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS, forget_tools, get_tool, tool_names
 
 MODULE = """
 from toolformer_ops.tools import model_readers, translators
@@ -62,7 +62,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def test_a_tool_of_an_installed_package_needs_no_more_than_a_spec_with_run(install: Install) -> None:
     prompt = (install("Shout") / "prompt.txt").read_text()
-    assert tool_names() == (*PAPER_TOOLS, "Shout")
+    assert tool_names() == (*BUILT_IN_TOOLS, "Shout")
     shout, document = get_tool("shout"), Document.of("He said hello to  the\nworld.")
     assert shout.prompt == prompt
     assert shout.filter(document) == [FilterDecision(True, "every_text", end_char=28)]
@@ -89,7 +89,7 @@ def test_a_broken_entry_point_says_what_to_do_while_the_others_work(
 ) -> None:
     install("Shout", **package)
     install("Whisper")
-    assert tool_names() == (*PAPER_TOOLS, "Whisper")
+    assert tool_names() == (*BUILT_IN_TOOLS, "Whisper")
     assert "a tool is left out" in caplog.text
     with pytest.raises(ToolError, match=message):
         get_tool(package.get("entry", "Shout"))
@@ -110,14 +110,14 @@ def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
 
 def test_a_name_of_the_paper_cannot_be_taken(install: Install) -> None:
     install("calculator")
-    assert tool_names() == PAPER_TOOLS
+    assert tool_names() == BUILT_IN_TOOLS
     assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
 
 
 def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
     for name in ("Shout", "SHOUT", "Whisper"):
         install(name)
-    assert tool_names() == (*PAPER_TOOLS, "Whisper")
+    assert tool_names() == (*BUILT_IN_TOOLS, "Whisper")
     with pytest.raises(
         ToolError, match=r"expected one entry point of that name, found .*tool_package_.*tool_package_"
     ):
@@ -137,7 +137,7 @@ DEMONSTRATIONS = {"Calculator": 5, "Calendar": 5, "WikiSearch": 3, "QA": 2, "MT"
 CALL = re.compile(r" ?\[([^\[\]]*)\]")
 
 
-@pytest.mark.parametrize("name", PAPER_TOOLS)
+@pytest.mark.parametrize("name", BUILT_IN_TOOLS)
 def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> None:
     pairs = re.findall(r"^Input: (.*)\nOutput: (.*)$", get_tool(name).prompt, flags=re.MULTILINE)
     assert len(pairs) == DEMONSTRATIONS[name]

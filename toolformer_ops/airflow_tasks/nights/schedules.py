@@ -28,7 +28,7 @@ from toolformer_ops.airflow_tasks.run_ids import NIGHTLY
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, did_you_mean, expectation
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.corpora.local_paths import read_beside
-from toolformer_ops.tools.registry import PAPER_TOOLS, get_tool, tool_names
+from toolformer_ops.tools.registry import DEFAULT_TOOLS, get_tool, tool_names
 
 ASSET_NAMES = ("wiki_index",)
 """Assets that a schedule names by a word; all others are named by their URI."""
@@ -212,7 +212,7 @@ def load_schedule(path: Path, content: bytes | None = None, tools: Collection[st
         # tools that there are.
         if unknown := _unknown_tools(run.get("tools"), tools):
             problems += [f"run.tools: {problem}" for problem in unknown.values()]
-            run["tools"] = [name for name in run["tools"] if name not in unknown] or list(PAPER_TOOLS)
+            run["tools"] = [name for name in run["tools"] if name not in unknown] or list(DEFAULT_TOOLS)
     try:
         schedule = Schedule.model_validate({**values, "run": run, "name": path.stem})
     except ValidationError as error:

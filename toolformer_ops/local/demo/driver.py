@@ -34,7 +34,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.tools.registry import PAPER_TOOLS, forget_tools, get_tool
+from toolformer_ops.tools.registry import DEFAULT_TOOLS, forget_tools, get_tool
 
 INDEX_DAG = "build_wiki_index"
 TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
@@ -70,11 +70,11 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         reached.
     """
     started = time.monotonic()
-    tools: tuple[str, ...] = PAPER_TOOLS
+    tools: tuple[str, ...] = DEFAULT_TOOLS
     if not deployed:
         write_mountains(settings.tools_folder)
         forget_tools()
-        tools = (*PAPER_TOOLS, MOUNTAINS)
+        tools = (*DEFAULT_TOOLS, MOUNTAINS)
         settings = start_all(console, settings)
     source = wikipedia(settings.state_dir)
     store = ObjectStore(settings)
