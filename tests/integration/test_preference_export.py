@@ -102,23 +102,6 @@ def test_a_kept_call_is_chosen_over_one_nearby_while_no_call_is_over_one_that_ha
     assert [tool["function"]["name"] for tool in without["tools"]] == ["Calculator"]
 
 
-def test_plain_pairs_end_at_the_arrow_after_a_prompt_up_to_the_first_call(
-    settings: Settings, uri: str, tmp_path: Path
-) -> None:
-    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="text")
-    rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs.jsonl")}
-    texts = {name: (row["prompt"], row["chosen"], row["rejected"]) for name, row in rows.items()}
-    assert texts == {
-        "same_place": (
-            "Out of 1400 people, 400 passed, that is", " [Calculator(400 / 1400) ->", " [Calculator(1400 - 400) ->",
-        ),
-        "same_text": ("It was", " Friday, so the shop sold 12 * 7 = [Calculator(12 * 7) ->", " [Calendar() ->"),
-        "no_call": ("Out of 1400", " people, 400 passed, that is", " [Calculator(400 - 1) ->"),
-    }  # fmt: skip
-    assert "tools" not in rows["no_call"]
-    assert "3 pairs" in (tmp_path / "pairs.md").read_text(encoding="utf-8")
-
-
 LONG = "Of 10 cups 2 broke, so 8 were left; then 3 more came, so 11 were there."
 
 
@@ -146,9 +129,9 @@ def test_a_continuation_without_a_call_ends_before_the_next_released_call(
     settings: Settings, tmp_path: Path, harmful_place: str, chosen: str
 ) -> None:
     _, uri = text_with_two_released_calls(settings, {harmful_place: -0.5})
-    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="text")
+    export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="sharegpt")
     [row] = [row for row in rows_of(tmp_path / "pairs.jsonl") if row["compared"] == "no_call"]
-    assert row["chosen"] == chosen
+    assert row["chosen"]["value"] == chosen
 
 
 def test_no_call_is_not_chosen_at_the_place_of_a_released_call(settings: Settings, tmp_path: Path) -> None:
@@ -314,14 +297,11 @@ def test_the_command_writes_either_format_or_refusals(uri: str, tmp_path: Path) 
     assert isinstance(CliRunner().invoke(app, both).exception, UsageError)
 
 
-@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.slow
 def test_trl_trains_a_step_of_dpo_on_the_pairs(
-    settings: Settings, uri: str, tmp_path: Path, plain: bool, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = export_preferences(
-        settings, uri, str(tmp_path / "rows"), seed=0, form="text" if plain else "messages"
-    ).address
+    address = export_preferences(settings, uri, str(tmp_path / "rows"), seed=0).address
     dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import DPOConfig, DPOTrainer
 

@@ -16,7 +16,7 @@ from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.shown_text import json_to_show, visible
 
-EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-text", "preference-sharegpt", "environment")
+EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-sharegpt", "environment")
 
 app = typer.Typer()
 
@@ -44,7 +44,7 @@ def export(
         typer.Option(
             "--format",
             help="chat: messages with tools and tool results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
-            "and a rejected call, as messages; preference-text: as plain text; preference-sharegpt: for "
+            "and a rejected call, as messages; preference-sharegpt: for "
             "LLaMA-Factory. environment: tasks with a reward, for TRL and verifiers. All are JSON Lines.",
         ),
     ] = "chat",

@@ -1,8 +1,8 @@
 """A release as pairs for preference optimisation (DPO).
 
 A pair has one opening, with a chosen and a rejected continuation. The shapes are those of TRL's preference
-data sets with an explicit prompt (huggingface.co/docs/trl/dataset_formats): messages, with `tools`, or plain
-text; or LLaMA-Factory's, one turn a side. A row also says which pair it is, its margin in nats (the column
+data sets with an explicit prompt (huggingface.co/docs/trl/dataset_formats), messages with `tools`; or
+LLaMA-Factory's, one turn a side. A row also says which pair it is, its margin in nats (the column
 that TRL's reward trainer reads), and the calls, by id.
 
 A released call is chosen over a call that the run did not keep, at its place or else anywhere in its text, by
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Row
 
-from toolformer_ops.call_syntax import ARROW, Call, has_space_before
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.release.card import markdown
@@ -54,12 +54,8 @@ from toolformer_ops.storage.postgres import database
 
 logger = logging.getLogger(__name__)
 
-PairForm = Literal["messages", "text", "sharegpt"]
-PAIR_FORMS: dict[str, PairForm] = {
-    "preference": "messages",
-    "preference-text": "text",
-    "preference-sharegpt": "sharegpt",
-}
+PairForm = Literal["messages", "sharegpt"]
+PAIR_FORMS: dict[str, PairForm] = {"preference": "messages", "preference-sharegpt": "sharegpt"}
 """By the name that `export --format` takes."""
 COMPARED = SAME_PLACE, SAME_TEXT, NO_CALL = "same_place", "same_text", "no_call"
 """What is compared: two calls at one place, two calls of one text, no call with a call."""
@@ -133,13 +129,14 @@ def pairs_of_text(released: Sequence[Row[Any]], rejected: Sequence[Row[Any]], se
 def row_of_pair(
     text: ReleasedText, pair: Pair, seed: int, tools: Sequence[dict[str, Any]], form: PairForm
 ) -> dict[str, Any] | None:
-    """Return the row of a pair, or None if a trainer or the form cannot take it.
+    """Return the row of a pair, or None if the form cannot take it.
 
-    messages: the prompt ends at a word before both calls, drawn as in the chat export. text: it ends at the
-    first of them, and a call ends at its arrow. sharegpt: as text, and a side is one turn, so that a call has
-    no words before it: a pair whose calls are at two places has no row. A continuation without a call ends
-    before the next released call. The prompt of a text without words is empty, which trainers refuse.
+    messages: the prompt ends at a word before both calls, drawn as in the chat export. sharegpt: it ends at
+    the first of them, and a side is one turn, so that a call has no words before it: a pair whose calls are
+    at two places has no row. A continuation without a call ends before the next released call.
     """
+    if form == "sharegpt" and pair.compared == SAME_TEXT:
+        return None
     # 1. Where prompt and continuations end.
     plain, released = text.all_calls()
     later_places = []
@@ -149,8 +146,6 @@ def row_of_pair(
     end = min(later_places, default=len(plain))
     first = min(call.position_char for call in (pair.chosen, pair.rejected) if call)
     cut = drawn_end(plain[:first], text.document_id, seed) if form == "messages" else first
-    if (form == "text" and cut == 0) or (form == "sharegpt" and pair.compared == SAME_TEXT):
-        return None
 
     # 2. The two continuations.
     def continuation(call: Row[Any] | None) -> Any:
@@ -159,14 +154,9 @@ def row_of_pair(
             if call is None:
                 return [{"role": "assistant", "content": written}]
             return [call_turn(written, Call(call.tool, call.call_input), "call00001")]
-        if form == "sharegpt":
-            if call is None:
-                return {"from": "gpt", "value": written}
-            return function_call(Call(call.tool, call.call_input))
         if call is None:
-            return written
-        space = " " if has_space_before(plain, call.position_char) else ""
-        return f"{written}{space}[{Call(call.tool, call.call_input)} {ARROW}"
+            return {"from": "gpt", "value": written}
+        return function_call(Call(call.tool, call.call_input))
 
     # 3. The row.
     row: dict[str, Any] = {
@@ -182,8 +172,6 @@ def row_of_pair(
         "placebos": pair.chosen.placebos if pair.chosen else 0,
         "placebo_margin": (pair.chosen.information or 0.0) if pair.chosen else 0.0,
     }
-    if form == "text":
-        return {"prompt": plain[:cut], **row}
     if form == "sharegpt":
         return {**sharegpt_row([sharegpt_opening(plain[:cut])], list(tools)), **row}
     return {"prompt": [user_turn(plain[:cut])], **row, "tools": list(tools)}
@@ -219,8 +207,8 @@ def export_preferences(
         if opened.warnings and not takes_lossy_template:
             raise UsageError(
                 "expected a chat template that renders calls, since pairs differ in them. "
-                f"{' '.join(opened.warnings)} Or write --format preference-text for a model without such a "
-                "template, or add --lossy-template if you set another template before the training."
+                f"{' '.join(opened.warnings)} Add --lossy-template if you set another template before the "
+                "training."
             )
         release_id, run_id = run_of_release(connection, release)
         tried_calls = tried_texts(connection, opened.folder, run_id)
