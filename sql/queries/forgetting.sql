@@ -385,7 +385,7 @@ select publication.uri, publication.withdrawn_at,
            where run.state = 'running'
              and (run.run_id in (select run_id from run_releases where release_id = publication.release_id)
                   or run.run_id in (select run_id from run_models where model_id = publication.model_id)
-                  or publication.uri in (rtrim(run.parameters ->> 'model', '/'), rtrim(run.parameters ->> 'proposer', '/')))
+                  or publication.uri = rtrim(run.parameters ->> 'model', '/'))
            order by run.run_id
        ) as running
 from (

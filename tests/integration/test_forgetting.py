@@ -424,8 +424,8 @@ def test_a_model_trained_on_the_release_is_named_to_be_withdrawn(corpus: Corpus,
         ("model", "m1"),
     ]
     corpus.finish("running")
-    proposes = "parameters = parameters || jsonb_build_object('proposer', cast(:uri as text))"
-    corpus.change(f"update annotation_runs set {proposes}", uri=store.uri("models/m1/"))
+    annotates = "parameters = parameters || jsonb_build_object('model', cast(:uri as text))"
+    corpus.change(f"update annotation_runs set {annotates}", uri=store.uri("models/m1/"))
     with pytest.raises(UsageError, match="expected no unfinished run to use it, found run-1"):
         withdraw(corpus.settings, "model", "m1")
     corpus.finish()

@@ -28,12 +28,10 @@ TESTS = {
     "annotation/candidates.py": (
         "tests/unit/annotation/test_candidates.py",
         "tests/unit/annotation/test_chains.py",
-        "tests/integration/test_proposer.py",
         _STAGES,
     ),
     "annotation/text_sampling.py": (
         "tests/unit/annotation/test_candidates.py",
-        "tests/integration/test_proposer.py",
         _STAGES,
     ),
     "annotation/chains.py": ("tests/unit/annotation/test_chains.py", "tests/integration/test_chains.py"),

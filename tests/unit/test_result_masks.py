@@ -212,7 +212,5 @@ def test_samples_of_a_model_end_as_its_training_says_unless_they_are_told_otherw
     choices = RunChoices.parse({"corpus": "c", "model": str(folder), "sample_until": chosen})
     assert with_sample_end(Settings(), choices).sample_until == expected
     # It is the model that samples that counts.
-    proposed = choices.model_copy(update={"model": "org/m@0", "proposer": str(folder)})
-    assert with_sample_end(Settings(), proposed).sample_until == expected
-    scored = choices.model_copy(update={"proposer": "org/p@0"})
-    assert with_sample_end(Settings(), scored).sample_until == chosen
+    proposed = choices.model_copy(update={"proposer": "endpoint:p"})
+    assert with_sample_end(Settings(), proposed).sample_until == chosen

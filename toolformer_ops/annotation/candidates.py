@@ -106,21 +106,14 @@ def sample_paragraphs(
     tool: Tool,
     choices: ToolSamplingChoices,
     paragraphs: Sequence[Paragraph],
-    scorer: Callable[[str], TokenizedText] | None = None,
     endpoint: EndpointProposer | None = None,
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
-    A paragraph's samples do not depend on what is sampled with it. If the proposer is not the scoring model,
-    `scorer` is how the scoring model tokenises a text: the positions that are returned are its tokens, calls
-    are sampled only where one of these starts, and no position is pruned, since the proposer's losses bound
-    nothing. If the proposer is behind an `endpoint`, `model` is the scoring model.
+    A paragraph's samples do not depend on what is sampled with it. With an `endpoint` the server behind it
+    samples.
     """
-    if scorer is not None:
-        choices = choices.model_copy(update={"prune_below": 0.0})
-    samplings = [
-        _ParagraphSampling.of(paragraph, tool, choices, scorer, model.tokenize) for paragraph in paragraphs
-    ]
+    samplings = [_ParagraphSampling.of(paragraph, tool, choices, model.tokenize) for paragraph in paragraphs]
     sampled_texts = sample_texts(
         model,
         annotation_prompt(tool, is_sent=endpoint is not None),
@@ -148,17 +141,16 @@ class _ParagraphSampling:
         paragraph: Paragraph,
         tool: Tool,
         choices: ToolSamplingChoices,
-        scorer: Callable[[str], TokenizedText] | None,
         tokenize: Callable[[str], TokenizedText],
     ) -> "_ParagraphSampling":
-        """The paragraph with its text; `scorer` as `sample_paragraphs` takes it, else `tokenize` is used."""
+        """The paragraph with its text; `tokenize` is the model's."""
         document = paragraph.document
         is_whole = (paragraph.start_char, paragraph.end_char) == (0, len(document.text))
         text = TextToSample(
             text=paragraph.text,
             seed_key=f"{choices.seed}|{tool.spec.name}|{document.text_id}|{paragraph.number}",
             start_char=paragraph.start_char,
-            document=None if is_whole and scorer is None else (scorer or tokenize)(document.text),
+            document=None if is_whole else tokenize(document.text),
             earlier_calls=EarlierCalls.of(document.text, tool_names()) if choices.chains else None,
         )
         return cls(paragraph, text)

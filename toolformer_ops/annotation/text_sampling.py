@@ -45,8 +45,7 @@ class TextToSample:
     start_char: int = 0
     """Offset of the text in its document."""
     document: TokenizedText | None = None
-    """The document as the scoring model tokenises it; None if the text is the document and the model that
-    samples also scores, so that positions are the document's already."""
+    """The document's tokens; None if the text is the document, so that positions are the document's already."""
     earlier_calls: EarlierCalls | None = None
     """In a chain: the calls that the document holds."""
 

@@ -17,7 +17,7 @@ from sqlalchemy import Row
 from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
-from toolformer_ops.runs.models import RunModel, tokens_for_scoring
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.runs.run_tools import RunTool, Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
@@ -101,8 +101,7 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
         run=run,
         shard=shard,
         tool=tool,
-        load_model=lambda: model.proposer_of(run),
-        scorer=tokens_for_scoring(auditing.settings, run),
+        load_model=lambda: model.of(run),
         endpoint=model.endpoint_of(run),
     )
     execution = ExecuteWork(run=run, shard=shard, runner=opened, time_limit_seconds=limit)

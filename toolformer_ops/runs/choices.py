@@ -169,8 +169,7 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """A model, as above, that says where and what to call; or endpoint:NAME, a server (docs/proposers.md).
-    The language model scores. Empty: it does both."""
+    """endpoint:NAME, a server that writes the calls (docs/proposers.md). Empty: the language model does."""
 
     @field_validator("fields", mode="before")
     @classmethod

@@ -4,7 +4,6 @@ That of a run must be the model that the run was started with.
 """
 
 import functools
-import gc
 import json
 import logging
 import time
@@ -17,7 +16,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.language_model.endpoint.answers import AnswerStore, FileAnswers
 from toolformer_ops.language_model.endpoint.client import Client
-from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX, Endpoint, is_endpoint, read_endpoint
+from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX, Endpoint, read_endpoint
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.endpoint.stored_answers import DatabaseAnswers
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
@@ -34,7 +33,7 @@ from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
+    from toolformer_ops.language_model.tokenization import Tokenization
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +88,7 @@ def load_tokenization(settings: Settings, model: str) -> "Tokenization":
 def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
     """The choices.
 
-    Samples end at the arrow if that was left open and the model that samples learned without results of
+    Samples end at the arrow if that was left open and the language model samples and learned without results of
     calls. A model's `finetuning.json` says so, in its folder or on S3. A hub model's is not looked at: a run
     without a network would have another recipe.
 
@@ -97,11 +96,9 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
         ModelError: the model is not there.
         CorruptObjectError, ObjectStoreError: its file on S3 was changed, or S3 cannot be reached.
     """
-    if choices.sample_until is not None:
+    if choices.sample_until is not None or choices.proposer is not None:
         return choices
-    if is_endpoint(choices.proposer):
-        return choices
-    name, _ = split_revision(choices.proposer or choices.model)
+    name, _ = split_revision(choices.model)
     record: str | bytes | None = None
     if name.startswith(S3):
         record = ObjectStore(settings).read_file(published_model(name, settings).manifest, FINETUNING)
@@ -126,36 +123,9 @@ def require_identity(what: str, expected: str, actual: str, address: str) -> Non
         )
 
 
-def proposer_identity(settings: Settings, choices: RunChoices, model_identity: str) -> str | None:
-    """The identity of the model that proposes calls, if it is another than the model that scores them.
-
-    It is None otherwise. Raises as `language_model.models.model_identity`.
-    """
-    from toolformer_ops.language_model.models import model_identity as identity_of
-
-    if choices.proposer is None:
-        return None
-    if is_endpoint(choices.proposer):
-        return read_endpoint(settings, choices.proposer).identity
-    identity = identity_of(*split_revision(choices.proposer), annotates=True, settings=settings)
-    return None if identity == model_identity else identity
-
-
-def proposer_beside(settings: Settings, choices: RunChoices) -> "Callable[[], LanguageModel] | None":
-    """Returns the model that proposes calls, loaded when it is first asked for.
-
-    None if the language model does so itself, or with one behind an endpoint.
-
-    Raises as `language_model.models.model_identity`.
-    """
-    from toolformer_ops.language_model.models import model_identity
-
-    if choices.proposer is None or is_endpoint(choices.proposer):
-        return None
-    identity = model_identity(*split_revision(choices.model), settings=settings)
-    if proposer_identity(settings, choices, identity) is None:
-        return None
-    return functools.cache(functools.partial(load_model, settings, choices.proposer))
+def proposer_identity(settings: Settings, choices: RunChoices) -> str | None:
+    """The identity of the proposer behind an endpoint; None if the run names none. Raises as `read_endpoint`."""
+    return None if choices.proposer is None else read_endpoint(settings, choices.proposer).identity
 
 
 def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer | None:
@@ -167,7 +137,7 @@ def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer
         ConfigurationError: its file or its key is not there.
         ModelError: its address, model or key is wrong, or it is away.
     """
-    if choices.proposer is None or not is_endpoint(choices.proposer):
+    if choices.proposer is None:
         return None
     endpoint = read_endpoint(settings, choices.proposer)
     proposer = _proposer_behind(
@@ -182,7 +152,7 @@ def require_endpoint(settings: Settings, choices: RunChoices) -> Endpoint | None
 
     None if the run names none. Raises as `endpoint_beside`.
     """
-    if choices.proposer is None or not is_endpoint(choices.proposer):
+    if choices.proposer is None:
         return None
     endpoint = read_endpoint(settings, choices.proposer)
     _client_of(settings, choices.proposer, endpoint).check()
@@ -200,35 +170,12 @@ def _client_of(settings: Settings, address: str, endpoint: Endpoint) -> Client:
     return Client(endpoint, name=name, patience_seconds=settings.outage_seconds)
 
 
-def tokens_for_scoring(settings: Settings, run: RunTool) -> "Callable[[str], TokenizedText] | None":
-    """How the language model of a run tokenises a text, if another loaded model proposes the calls.
-
-    It is None otherwise.
-
-    Raises:
-        ModelError: the model is not there.
-        ConfigurationError: it is another one than when the run started.
-    """
-    from toolformer_ops.language_model.models import model_identity
-
-    if not run.has_loaded_proposer:
-        return None
-    identity = model_identity(*split_revision(run.choices.model), settings=settings)
-    require_identity(f"run {run.run_id} was started", run.model_identity, identity, run.choices.model)
-    return load_tokenization(settings, run.choices.model).tokenize
-
-
 class RunModel:
-    """The language models and tools of one run, each loaded when a stage first asks for it, and kept for the stages after it here.
-
-    At most one model is in memory: a run with a proposer drops it for the model that scores, and has room for
-    the larger of the two.
-    """
+    """The language model and tools of one run, each loaded when a stage first asks for it and kept for later ones."""
 
     def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
         self._settings = settings
         self._model: LanguageModel | None = None
-        self._is_proposer = False
         self._tools: dict[str, Callable[[], ToolRunner]] = {}
         self.start_up = start_up
         """What the process took to start, if that is measured."""
@@ -243,13 +190,6 @@ class RunModel:
         with database.transaction(self.engine) as connection:
             return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
 
-    def proposer_of(self, run: RunTool) -> "LanguageModel":
-        """The model that finds positions: the model that scores, but for a run with a proposer that is loaded.
-
-        Raises as `load_run_model`.
-        """
-        return self.of(run, is_proposer=run.has_loaded_proposer)
-
     def endpoint_of(self, run: RunTool) -> EndpointProposer | None:
         """The proposer behind an endpoint, whose answers are kept in the database; None if the run has none.
 
@@ -258,7 +198,7 @@ class RunModel:
             started.
         """
         address = run.choices.proposer
-        if address is None or not is_endpoint(address):
+        if address is None:
             return None
         endpoint = read_endpoint(self._settings, address)
         require_identity(
@@ -267,23 +207,11 @@ class RunModel:
         answers = DatabaseAnswers(self.engine, endpoint.identity)
         return _proposer_behind(self._settings, address, endpoint, answers)
 
-    def of(self, run: RunTool, *, is_proposer: bool = False) -> "LanguageModel":
-        """The model that scores, or the proposer; all calls name the same run. Raises as `load_run_model`."""
-        if self._model is not None and self._is_proposer != is_proposer:
-            self._model = None
-            # Give its memory back to the system and to the GPU.
-            import torch
-
-            from toolformer_ops.language_model.memory import give_back
-
-            gc.collect()
-            give_back()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+    def of(self, run: RunTool) -> "LanguageModel":
+        """The language model; all calls name the same run. Raises as `load_run_model`."""
         if self._model is None:
             started = time.perf_counter()
-            self._model = load_run_model(self._settings, run, is_proposer)
-            self._is_proposer = is_proposer
+            self._model = load_run_model(self._settings, run)
             if self.start_up is not None:
                 self.start_up.has_loaded(time.perf_counter() - started)
         return self._model
@@ -308,20 +236,15 @@ class RunModel:
         return self._tools[run.tool]
 
 
-def load_run_model(settings: Settings, run: RunTool, is_proposer: bool = False) -> "LanguageModel":
-    """The language model of the run's choices on the device of the settings, or its proposer, whose losses are not asked for.
+def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
+    """The language model of the run's choices on the device of the settings.
 
     Raises:
         ModelError: it is not there.
         ConfigurationError: its weights or tokenizer are others than when the run started.
     """
-    address, expected = run.choices.model, run.model_identity
-    if is_proposer and run.choices.proposer and run.proposer_identity:
-        address, expected = run.choices.proposer, run.proposer_identity
-    model = load_model(settings, address)
-    require_identity(f"run {run.run_id} was started", expected, model.identity, address)
-    if not is_proposer:
-        allow_measured_rounding(settings, model, run.choices.verify_in_float32)
-    what = ", which proposes calls," if is_proposer else ""
-    logger.info("loaded %s%s on %s in %s", model.identity, what, settings.device, settings.dtype)
+    model = load_model(settings, run.choices.model)
+    require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
+    allow_measured_rounding(settings, model, run.choices.verify_in_float32)
+    logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

@@ -11,7 +11,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError, did_you_mean
-from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint, read_endpoint
+from toolformer_ops.language_model.endpoint.endpoint_file import read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
 from toolformer_ops.storage.corpora.addresses import normal_uri
 from toolformer_ops.storage.corpora.local_paths import described, local_path
@@ -59,10 +59,9 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     choices = RunChoices.parse(sent)
     choices.kept_from()
     require_there(settings, choices.corpus, "corpus")
-    for name, address in (("model", choices.model), ("proposer", choices.proposer)):
-        if address and address.startswith(FILES):
-            require_there(settings, address, name)
-    if choices.proposer and is_endpoint(choices.proposer):
+    if choices.model.startswith(FILES):
+        require_there(settings, choices.model, "model")
+    if choices.proposer:
         read_endpoint(settings, choices.proposer)
     if address := choices.compared_with(settings):
         require_there(settings, address, "decontaminate")

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
-from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint
 from toolformer_ops.runs.choices import RunChoices, registered_name
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import get_tool
@@ -62,12 +61,7 @@ class RunTool:
     tau_information: float | None = None
     """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
     proposer_identity: str | None = None
-    """The model that samples; None: the model that scores."""
-
-    @property
-    def has_loaded_proposer(self) -> bool:
-        """Whether another model is loaded that samples; one behind an endpoint is not."""
-        return self.proposer_identity is not None and not is_endpoint(self.choices.proposer)
+    """The model behind an endpoint that samples; None: the language model."""
 
     @property
     def recipe_ids(self) -> tuple[str, ...]:

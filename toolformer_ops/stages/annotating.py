@@ -1,8 +1,7 @@
 """Sample, execute and score a shard in one process, and its placebos if it can: the language model is loaded once.
 
 In rounds of some minutes: what a round has sampled is executed and scored before the next one, so that the
-first scored calls do not wait for the whole shard, nor for a long text. A run that loads a proposer has
-one round, so that each of its models is loaded once. Each stage has its own recipe, micro-batches and ledger
+first scored calls do not wait for the whole shard, nor for a long text. Each stage has its own recipe, micro-batches and ledger
 rows: the rows are those of the single commands, and a process that is killed in one stage does not repeat the
 stages before it. A shard without work loads no model.
 
@@ -43,9 +42,5 @@ def annotate_stage(
         score_stage(*shard_arguments, waits_for_others=is_last)
         placebo_stage(*shard_arguments, only_known_pool=True, waits_for_others=is_last)
 
-    if model.run_tool(run_id, tool_name).has_loaded_proposer:
-        sample_stage(*shard_arguments)
-        finish_round(True)
-    else:
-        sample_stage(*shard_arguments, after_round=finish_round)
+    sample_stage(*shard_arguments, after_round=finish_round)
     placebos_of_last_shard(*shard_arguments)

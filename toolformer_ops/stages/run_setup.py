@@ -91,7 +91,7 @@ class RunDefinition:
         uri = corpus_uri_of(choices.corpus_address)
         tools = {name: get_tool(name) for name in choices.tools}
         identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
-        proposer = proposer_identity(settings, choices, identity)
+        proposer = proposer_identity(settings, choices)
         endpoint = require_endpoint(settings, choices)
         _require_trainable(settings, choices)
         versions = {name: tool.version(settings, identity) for name, tool in tools.items()}

@@ -22,7 +22,7 @@ from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
-from toolformer_ops.runs.models import RunModel, tokens_for_scoring
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.postgres import queries
@@ -32,7 +32,6 @@ from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.language_model.tokenization import TokenizedText
 
 
 def candidate_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, candidate: Candidate) -> TableRow:
@@ -126,11 +125,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     counts_tokens = True
     tool: Tool
     load_model: "Callable[[], LanguageModel]"
-    """The model that proposes calls."""
-    scorer: "Callable[[str], TokenizedText] | None" = None
-    """How the model that scores tokenises a text, if it is another one."""
+    """The model that finds positions, and samples if no endpoint does."""
     endpoint: EndpointProposer | None = None
-    """What proposes calls, if it is behind an endpoint; the model then finds positions."""
+    """What proposes calls, if it is behind an endpoint."""
     smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
@@ -164,7 +161,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         if paragraphs := list(chain.from_iterable(loaded.values())):
             choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
             for sampled in sample_paragraphs(
-                self.load_model(), self.tool, choices, paragraphs, self.scorer, self.endpoint
+                self.load_model(), self.tool, choices, paragraphs, self.endpoint
             ):
                 paragraph = sampled.paragraph
                 key = self.recipe_id, self.tool.spec.id_of_read(paragraph.document)
@@ -205,8 +202,7 @@ def sample_stage(
         run=run,
         shard=Shard.parse(shard),
         tool=get_tool(run.tool),
-        load_model=lambda: run_model.proposer_of(run),
-        scorer=tokens_for_scoring(settings, run),
+        load_model=lambda: run_model.of(run),
         endpoint=run_model.endpoint_of(run),
     )
     return work_off(settings, run_model.engine, work, run_model.start_up, after_round=after_round)

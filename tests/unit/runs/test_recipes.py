@@ -90,7 +90,7 @@ OTHER_VALUES: dict[str, Any] = {
     "finetune_results": "mask", "finetune_method": "lora", "finetune_optimizer": "adamw_8bit",
     "finetune_lora_targets": ["q_proj"], "decontaminate": "report", "keep_rule": "information", "approve": "before_publishing",
     "preset": "only_look", "corpus": "d", "fields": ["text=t"],
-    "model": "n", "proposer": "p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
+    "model": "n", "proposer": "endpoint:p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
     "sampling_threshold": 0.125, "max_false_discovery_rate": 0.1,
     "evaluation_suites": ["temporal"], "evaluation_data": "data",
 }  # fmt: skip

@@ -19,7 +19,7 @@ from toolformer_ops.errors import ConfigurationError, UsageError, expectation
 from toolformer_ops.storage.corpora.local_paths import read_beside
 
 PREFIX = "endpoint:"
-"""How the address of a proposer begins that is no model to be loaded."""
+"""How a run names a proposer."""
 SUFFIX = ".proposer.toml"
 VERSION = 2
 """Raised when the code would send other requests, or read other calls from the same answers."""
@@ -83,11 +83,6 @@ class Endpoint(BaseModel):
         deciding = self.model_dump(include={"model", "api", "answers_per_request", "extra"})
         content = json.dumps({"version": VERSION, **deciding}, sort_keys=True)
         return f"{PREFIX}{self.model}@{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-
-
-def is_endpoint(proposer: str | None) -> bool:
-    """Whether the address of a proposer names an endpoint."""
-    return proposer is not None and proposer.startswith(PREFIX)
 
 
 def proposer_files(folder: Path) -> list[Path]:

@@ -297,7 +297,7 @@ class Annotation:
             dtype=self.settings.dtype,
             choices=self.choices,
             chained_release=self.choices.corpus if self.choices.chains else None,
-            proposer_identity=proposer_identity(self.settings, self.choices, identity),
+            proposer_identity=proposer_identity(self.settings, self.choices),
         )
         return recipes[-1].recipe_id
 

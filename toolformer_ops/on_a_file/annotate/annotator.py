@@ -38,7 +38,6 @@ from toolformer_ops.runs.models import (
     endpoint_beside,
     load_model,
     load_scoring_model,
-    proposer_beside,
     with_sample_end,
 )
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
@@ -175,23 +174,12 @@ def choices_of(
 
 @dataclass(frozen=True)
 class Models:
-    """The models of an annotation on a file.
-
-    Each function returns the same model each time, which is loaded once.
-    """
+    """The models of an annotation on a file."""
 
     model: "Callable[[], LanguageModel]"
-    """The model that scores."""
-    proposer: "Callable[[], LanguageModel] | None" = None
-    """The model that samples, if it is another. Both are then in memory, since each text is scored at
-    once."""
+    """The language model, the same each time: it is loaded once."""
     endpoint: EndpointProposer | None = None
     """What proposes calls, if it is behind an endpoint."""
-
-    @property
-    def finder(self) -> "Callable[[], LanguageModel]":
-        """The model that finds positions."""
-        return self.proposer or self.model
 
 
 def models_of(settings: Settings, choices: RunChoices) -> Models:
@@ -202,7 +190,6 @@ def models_of(settings: Settings, choices: RunChoices) -> Models:
     load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
     return Models(
         model=functools.cache(load),
-        proposer=proposer_beside(settings, choices),
         endpoint=endpoint_beside(settings, choices),
     )
 
@@ -268,8 +255,7 @@ class Annotator:
 
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        self.models.model()
-        self.models.finder().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        self.models.model().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
@@ -281,11 +267,10 @@ class Annotator:
             return
         # 1. Sampling.
         sampled = sample_paragraphs(
-            self.models.finder(),
+            self.models.model(),
             self.tool,
             self.choices.for_tool(self.tool.spec, self.tool.prompt),
             paragraphs,
-            self.models.model().tokenize if self.models.proposer else None,
             self.models.endpoint,
         )
         # 2. Execution.

@@ -18,7 +18,6 @@ from typing import Literal
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.language_model.endpoint.endpoint_file import is_endpoint
 from toolformer_ops.language_model.main_memory import free_main_memory
 from toolformer_ops.language_model.models.identity import (
     local_folder,
@@ -406,5 +405,5 @@ def observations(
         )
     elif is_here:
         yield from of_model(settings, choices, look.remedies, looks_at_memory=looks_at_memory)
-        if is_endpoint(choices.proposer):
+        if choices.proposer is not None:
             yield observed("proposer", lambda: of_proposer(settings, choices))
