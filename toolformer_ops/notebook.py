@@ -19,13 +19,13 @@ from sqlalchemy import text as sql_text
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError, lacking_package
 from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
-from toolformer_ops.on_a_file.annotate.annotation_progress import shown
 from toolformer_ops.on_a_file.annotate.annotator import choices_of, distinct_documents
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
 from toolformer_ops.records import Document
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
+from toolformer_ops.runs.shown_progress import shown
 from toolformer_ops.shown_text import beside_threshold
 from toolformer_ops.storage.corpora.record_rules import Rejection
 from toolformer_ops.storage.corpora.records import read_record
@@ -156,7 +156,7 @@ def annotate(
         listed = list(_documents(texts))[:limit]
         documents = functools.partial(iter, listed)
     annotation = Annotation.of(settings, choices, documents)
-    with shown(annotation.progress, Console(stderr=True)):
+    with shown(annotation.counts.progress, Console(stderr=True)):
         rows = list(annotation.rows(PartialFile(None, {})))
     return Calls(rows)
 

@@ -11,8 +11,8 @@ from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.local.demo.progress import Snapshot, ToolProgress, read_progress
 from toolformer_ops.local.demo.report import best_call, print_next_query, print_report
+from toolformer_ops.runs.progress import Progress, read_progress
 from toolformer_ops.storage.postgres import database, queries
 
 SETTINGS = Settings(
@@ -120,15 +120,17 @@ def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> N
 
 
 def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, run: AnnotatedRun) -> None:
-    snapshot = read_progress(connection, run.run_id)
-    assert snapshot.calls == 4
-    assert snapshot.tools == (
-        ToolProgress(
-            "Calculator", "done", 2, 2, 98, 98
-        ),  # 2 texts for the filter, 32 tokens for each of three stages
-        ToolProgress("Calendar", "done", 2, 2, 98, 98),
-    )
-    assert read_progress(connection, "no-such-run") == Snapshot((), None)
+    progress = read_progress(connection, run.run_id)
+    assert progress.counts == "4 calls"
+    assert [(tool.tool, tool.at_work) for tool in progress.tools] == [
+        ("Calculator", None),
+        ("Calendar", None),
+    ]
+    assert {(stage.done, stage.total) for tool in progress.tools for stage in tool.stages} == {(2, 2)}
+
+
+def test_a_run_that_has_not_started_has_no_progress(connection: Connection) -> None:
+    assert read_progress(connection, "no-such-run") == Progress()
 
 
 def test_the_best_call_so_far_is_the_first_of_the_report(connection: Connection, run: AnnotatedRun) -> None:

@@ -19,7 +19,8 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ConfigurationError, DatabaseError, UsageError
 from toolformer_ops.notebook import StoredRun
 from toolformer_ops.on_a_file.annotate import annotator
-from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress, shown
+from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
+from toolformer_ops.runs.shown_progress import shown
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}
@@ -92,11 +93,11 @@ def test_a_notebook_has_one_line_of_progress_that_ends_with_what_came_of_it(
     notebook_lines: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(force_jupyter=True)
-    progress = AnnotationProgress()
-    with shown(progress, console):
-        progress.ended()
+    counts = AnnotationCounts()
+    with shown(counts.progress, console):
+        counts.ended()
     assert notebook_lines[0] == "0:00"
-    assert notebook_lines[-1].startswith("0:00 done: 0 of 0 ")
+    assert notebook_lines[-1].startswith("0:00 done, 0 calls scored")
     assert capfd.readouterr().out == ""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolformer_ops.run_page.overview import StageProgress, seconds_left, tool_progress
+from toolformer_ops.runs.progress import StageProgress, seconds_left, tools_of_run
 
 SHORT, LONG = 29 * 300, 12_500  # tokens of 29 texts, and of one
 
@@ -31,10 +31,7 @@ def progress(stage: str, tokens_done: int, tool: str = "QA") -> Any:
 
 
 def left(rows: list[Any], counted: list[Any], at_work: list[Any] | None = None) -> float | None:
-    run: Any = SimpleNamespace(
-        tools=[SimpleNamespace(tool=tool) for tool in dict.fromkeys(row.tool for row in rows)]
-    )
-    return seconds_left(tool_progress(run, counted, rows), rows, at_work or [])
+    return seconds_left(tools_of_run(counted, rows), rows, at_work or [])
 
 
 def at_work(seconds: float, tool: str = "QA", stage: str = "sample") -> Any:

@@ -18,7 +18,7 @@ from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress
+    from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
     from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
     from toolformer_ops.runs.choices import RunChoices
 
@@ -381,7 +381,7 @@ def annotate(
 
     # 2. The work, and what came of it.
     annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
-    _print_rows(annotation, annotation.progress, out, as_json=as_json, only_kept=not all_calls)
+    _print_rows(annotation, annotation.counts, out, as_json=as_json, only_kept=not all_calls)
 
 
 class _GivesRows(Protocol):
@@ -389,19 +389,19 @@ class _GivesRows(Protocol):
 
 
 def _print_rows(
-    work: _GivesRows, progress: "AnnotationProgress", out: Path | None, *, as_json: bool, only_kept: bool
+    work: _GivesRows, counts: "AnnotationCounts", out: Path | None, *, as_json: bool, only_kept: bool
 ) -> None:
     """Print the rows of a work that is shown meanwhile, or write them to `out`, and then what came of it."""
     from rich.console import Console
 
-    from toolformer_ops.on_a_file.annotate.annotation_progress import shown
     from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
     from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
     from toolformer_ops.runs.durations import duration
+    from toolformer_ops.runs.shown_progress import shown
 
     console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
     try:
-        with PartialFile.beside(out) as partial, shown(progress, console):
+        with PartialFile.beside(out) as partial, shown(counts.progress, console):
             rows = (row for row in work.rows(partial) if row["kept"] or not only_kept)
             if out is not None:
                 finish(out, map(json_to_show, rows))
@@ -414,12 +414,12 @@ def _print_rows(
                     if row.get("result") is not None:
                         stdout.print(call_in_its_text(row))
     except BaseException:
-        if out is not None and progress.done:
+        if out is not None and counts.done:
             typer.echo(f"stopped; the same command continues, from {out}.partial", err=True)
         raise
-    speed = "" if progress.tokens_per_second is None else f", {progress.tokens_per_second:,.0f} tokens/s"
-    typer.echo(f"{progress.texts:,} {progress.noun} in {duration(progress.seconds)}{speed}", err=True)
-    console.print(progress.summary())
+    speed = "" if counts.tokens_per_second is None else f", {counts.tokens_per_second:,.0f} tokens/s"
+    typer.echo(f"{counts.texts:,} {counts.noun} in {duration(counts.seconds)}{speed}", err=True)
+    console.print(counts.summary())
 
 
 @app.command("judge")
@@ -463,7 +463,7 @@ def judge(
     typer.echo(
         f"judging the calls of {calls}; {Path(name).name} on {settings.device} in {settings.dtype}", err=True
     )
-    from toolformer_ops.on_a_file.annotate.annotation_progress import reasons_in_words
+    from toolformer_ops.on_a_file.annotate.annotation_counts import reasons_in_words
     from toolformer_ops.on_a_file.judge.judging import Judging
     from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields
     from toolformer_ops.runs.choices import typed_values
@@ -472,7 +472,7 @@ def judge(
     values = {"prune_below": 0.0, **without, **typed_values(parameters)}
     # 2. The work, and what came of it.
     judging = Judging(settings, calls, name, ProposalFields.of(field or ()), values)
-    _print_rows(judging, judging.progress, out, as_json=as_json, only_kept=kept)
+    _print_rows(judging, judging.counts, out, as_json=as_json, only_kept=kept)
     if judging.refused:
         typer.echo(f"refused: {reasons_in_words(judging.refused)}", err=True)
     if judging.likely_text:

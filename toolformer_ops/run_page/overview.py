@@ -9,7 +9,6 @@ visitor's own browser asks Airflow for it (`assets/page.js`), and this server ne
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +26,7 @@ from toolformer_ops.run_page.current_work import (
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
+from toolformer_ops.runs.progress import Progress, own_work, seconds_left, tools_of_run
 from toolformer_ops.runs.reasons import COUNTED, title
 from toolformer_ops.runs.summary import answer_in_words
 from toolformer_ops.storage.postgres import queries
@@ -39,48 +39,6 @@ BEST_CALLS = 8
 BEST_SO_FAR = 5
 """So many calls of a run that works, whose page is looked at every few seconds."""
 RUNNING = "running"
-RECENT_SECONDS = 900.0
-"""The pace of a run is what it did in this time."""
-
-
-@dataclass(frozen=True)
-class StageProgress:
-    """One stage of a tool."""
-
-    stage: str
-    done: int
-    total: int | None
-    """None if it is not known yet."""
-    own: int
-    """The part of `done` that this run did itself."""
-    tokens_done: int | None = None
-    tokens: int | None = None
-    """About how many the documents of `done` and of `total` have; None if it is not known, and for the
-    filter."""
-
-    @property
-    def share_done(self) -> float:
-        """The share of the work, 0 to 1, that is done: by tokens, if they are known."""
-        done, of = (self.done, self.total) if not self.tokens else (self.tokens_done, self.tokens)
-        return done / of if done and of else 0.0
-
-    @property
-    def units_left(self) -> int | None:
-        """What is left to do: tokens, and documents of the filter; None if it is not known."""
-        if self.stage != "filter" and self.tokens is not None:
-            return self.tokens - (self.tokens_done or 0)
-        return None if self.total is None else self.total - self.done
-
-
-@dataclass(frozen=True)
-class ToolProgress:
-    """One tool of a run."""
-
-    tool: str
-    stages: tuple[StageProgress, ...]
-    seconds_left: float | None
-    """Seconds of work that are left; None if no document of a stage was ever timed, or not all are
-    filtered."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +71,9 @@ def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]
         numbers[name] = fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
     if run.state == RUNNING:
         # Last, so that nothing that was counted above is added again: a page shows what came since then.
-        numbers["own_work"] = own_work(connection, run)
+        numbers["own_work"] = own_work(connection, run.run_id)
         numbers["own_counts"] = fetch_all(connection, queries.page.own_counts, run_id=run.run_id)
     return numbers
-
-
-def own_work(connection: Connection, run: ShownRun) -> list[Any]:
-    """What the run did itself, by tool and stage."""
-    return fetch_all(connection, queries.page.work, run_id=run.run_id, recent_seconds=RECENT_SECONDS)
 
 
 @router.get("/run")
@@ -135,15 +88,15 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         numbers = counted.values if counted else {}
         # 2. What the run did itself, and what it made.
         is_running = run.state == RUNNING
-        work = own_work(connection, run)
-        progress, rows = numbers.get("progress"), numbers.get("funnel")
+        work = own_work(connection, run.run_id)
+        counted_stages, rows = numbers.get("progress"), numbers.get("funnel")
         if rows is None:
             rows = fetch_all(connection, queries.page.own_counts, **ours)
         elif is_running and "own_work" in numbers:
             own_counts = fetch_all(connection, queries.page.own_counts, **ours)
-            progress = with_own_work(numbers["progress"], numbers["own_work"], work)
+            counted_stages = with_own_work(numbers["progress"], numbers["own_work"], work)
             rows = with_own_counts(rows, numbers["own_counts"], own_counts)
-        tools = tool_progress(run, progress, work)
+        tools = tools_of_run(counted_stages, work)
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         answers = fetch_all(connection, queries.summary.approvals, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)
@@ -152,30 +105,33 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         network = next(iter(fetch_all(connection, queries.page.network, **ours)), None)
         at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
         stages = itertools.chain.from_iterable(tool.stages for tool in tools)
+        tokens_per_second = network.tokens_per_second if network else None
+        phase = what_it_does(
+            work,
+            at_work,
+            annotates=bool(run.tools),
+            has_release=bool(outputs),
+            waits_for_yes=None if answers else run.parameters.get("approve"),
+            tokens_per_second=tokens_per_second,
+        )
         values = {
             "run": run,
             "view": "run",
             "best_status": best_status,
             "best": best,
             "waits_for_placebos": is_running and best_status == "scored" and any(map(_saves_enough, best)),
-            "tools": tools,
+            "progress": Progress(
+                tools=tools,
+                phase=phase if is_running else "",
+                tokens_per_second=tokens_per_second,
+                seconds_left=seconds_left(tools, work, at_work) if is_running else None,
+            ),
             # A tool may have placebos if another has none.
             "stages": list(dict.fromkeys(stage.stage for stage in stages)),
             "counted": counted,
             # What is kept was counted before the release was made.
             "is_stale": bool(counted and outputs and counted.at < outputs[0].made_at.timestamp()),
-            "seconds_left": seconds_left(tools, work, at_work) if is_running else None,
             "why_no_time_left": why_no_time_left(tools, is_counted=counted is not None),
-            "now": what_it_does(
-                work,
-                at_work,
-                annotates=bool(run.tools),
-                has_release=bool(outputs),
-                waits_for_yes=None if answers else run.parameters.get("approve"),
-                tokens_per_second=network.tokens_per_second if network else None,
-            )
-            if is_running
-            else "",
             "funnel": counts,
             "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
             "found_by_tool": {
@@ -211,78 +167,6 @@ def best_calls(
 def _saves_enough(call: Mapping[str, Any]) -> bool:
     """Whether a scored call saves what its tool asks for, whatever else its run asks for."""
     return call["loss_reduction"] is not None and call["loss_reduction"] >= call["keep_threshold"]
-
-
-def tool_progress(run: ShownRun, progress: Sequence[Any] | None, work: Sequence[Any]) -> list[ToolProgress]:
-    """How far each tool is.
-
-    It goes by the run's own micro-batches if the ledger was not counted (`progress` is None). A stage that
-    was never timed takes as long a token as it takes other tools of the run, or else as scoring, or as
-    sampling.
-    """
-    counted = {(row.tool, row.stage): row for row in progress or ()}
-    tools = []
-    for tool in run.tools:
-        stages, left = [], 0.0
-        is_timed = True
-        for row in (row for row in work if row.tool == tool.tool):
-            at = counted.get((row.tool, row.stage))
-            done, total = (at.done, at.total) if at else (row.documents, None)
-            tokens_done, tokens = (at.tokens_done, at.tokens) if at else (None, None)
-            stage = StageProgress(
-                stage=row.stage,
-                done=done,
-                total=total,
-                own=min(row.documents, done),
-                tokens_done=tokens_done,
-                tokens=tokens,
-            )
-            stages.append(stage)
-            seconds = seconds_a_unit(row, work)
-            if stage.stage == "filter" and stage.units_left:
-                is_timed = False  # how many texts the other stages get is not known yet
-            if stage.units_left is None or (stage.units_left and seconds is None):
-                is_timed = False
-            elif stage.units_left and seconds is not None:
-                left += stage.units_left * seconds
-        tools.append(ToolProgress(tool.tool, tuple(stages), left if is_timed else None))
-    return tools
-
-
-def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
-    """What a token takes a stage of a tool (the filter: a document), measured or, as `tool_progress` says, guessed."""
-    if row.seconds_a_unit is not None:
-        return float(row.seconds_a_unit)
-    if row.stage == "filter":
-        return None
-    timed = [other for other in work if other.seconds_a_unit is not None]
-    for stage in (row.stage, "score", "sample"):
-        if seconds := [other.seconds_a_unit for other in timed if other.stage == stage]:
-            return float(sum(seconds) / len(seconds))
-    return None
-
-
-def seconds_left(tools: Sequence[ToolProgress], work: Sequence[Any], at_work: Sequence[Any]) -> float | None:
-    """How long the run still takes at its pace: the work that is left, by the work that it did a second lately. None: not known.
-
-    Micro-batches at work count for the seconds that they have taken so far, of those that their tokens should
-    take. A tool with fewer processes at work than the run had lately takes as much longer: most runs end so.
-    """
-    ages = [row.age for row in work if row.age is not None] + [row.seconds for row in at_work]
-    recent = sum(row.recent_seconds for row in work) + sum(
-        min(row.seconds, RECENT_SECONDS) for row in at_work
-    )
-    if not ages or recent <= 0 or any(tool.seconds_left is None for tool in tools):
-        return None
-    expected = {(row.tool, row.stage): seconds_a_unit(row, work) or 0.0 for row in work}
-    left = {tool.tool: tool.seconds_left or 0.0 for tool in tools}
-    processes = Counter(row.tool for row in at_work)
-    for row in at_work:
-        left[row.tool] -= min(row.seconds, row.units * expected.get((row.tool, row.stage), 0.0))
-    pace = recent / min(max(*ages, 1.0), RECENT_SECONDS)
-    return float(
-        max(sum(left.values()) / pace, *(left[tool] / count for tool, count in processes.items()), 0.0)
-    )
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

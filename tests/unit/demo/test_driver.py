@@ -25,7 +25,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.local.demo import driver
 from toolformer_ops.local.demo.driver import watch
-from toolformer_ops.local.demo.progress import Snapshot
+from toolformer_ops.runs.progress import Progress
 
 
 def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskState] = ()) -> Any:
@@ -46,25 +46,25 @@ def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskSta
 
 
 def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look() -> None:
-    shown: list[Snapshot] = []
+    shown: list[Progress] = []
     slept: list[float] = []
-    looks = iter([Snapshot((), 1), Snapshot((), 2), Snapshot((), 3)])
+    looks = iter([Progress(counts="1 call"), Progress(counts="2 calls"), Progress(counts="3 calls")])
     clock = iter((0.0, 0.1, 10.0, 15.0, 40.0)).__next__  # looks of 0.1 s and 5 s, and the last
     airflow = scripted_airflow(["queued", "running", "failed"])
     assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=slept.append, clock=clock) == "failed"
-    assert [snapshot.calls for snapshot in shown] == [1, 2, 3]
-    assert {snapshot.running for snapshot in shown} == {("QA.annotate [0]",)}
+    assert [progress.counts for progress in shown] == ["1 call", "2 calls", "3 calls"]
+    assert {progress.phase for progress in shown} == {"running: QA.annotate [0]"}
     assert slept == [3.0, 20.0]
 
 
 def test_a_training_shows_its_newest_step() -> None:
-    shown: list[Snapshot] = []
+    shown: list[Progress] = []
     airflow = scripted_airflow(["running", "running", "success"])
     airflow.tasks.side_effect = lambda *_: [TaskState("finetune", -1, "running", 1, "")]
     log = ["x INFO step 1 of 12: loss 3.6, 6 min left", "uploading"]
     airflow.log_tail.side_effect = [AirflowError("there is no log yet"), log, log]
     watch(airflow, "d", "r", None, shown.append, sleep=lambda _: None)
-    assert [snapshot.footer for snapshot in shown[:2]] == [
+    assert [progress.phase for progress in shown[:2]] == [
         "running: finetune (before the first step)",
         "running: finetune (step 1 of 12: loss 3.6, 6 min left)",
     ]
@@ -102,7 +102,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Console:
     monkeypatch.setattr(
         driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri="s3://r")]
     )
-    monkeypatch.setattr(driver, "read_progress", lambda *_: Snapshot((), 1))
+    monkeypatch.setattr(driver, "read_progress", lambda *_: Progress())
     monkeypatch.setattr(driver, "best_call", lambda *_: None)
     monkeypatch.setattr(driver, "SECONDS_BETWEEN_LOOKS", 0.0)
     return Console(file=io.StringIO(), width=200)

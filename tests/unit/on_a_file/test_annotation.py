@@ -19,8 +19,8 @@ from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
-from toolformer_ops.on_a_file.annotate.annotation_progress import shown
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
+from toolformer_ops.runs.shown_progress import panel, shown
 from toolformer_ops.tools.registry import get_tool
 
 SPEC = get_tool("Calculator").spec
@@ -112,14 +112,14 @@ def test_each_text_that_gave_nothing_has_a_reason(tmp_path: Path, loaded: Loaded
     work = annotation(corpus_of(tmp_path, {"text": SUM}, {"text": NO_SUM}))
     with PartialFile.beside(None) as partial:
         assert list(work.rows(partial)) == []
-    counted = work.progress.tools["Calculator"]
+    counted = work.counts.tools["Calculator"]
     assert (dict(counted.filtered_out), dict(counted.nothing)) == (
         {"fewer_than_three_numbers": 1},
         {"division_by_zero": 1},
     )
     console = Console(width=120)
     with console.capture() as summary:
-        console.print(work.progress.summary())
+        console.print(work.counts.summary())
     assert "Calculator, not asked: 1 fewer than three numbers" in summary.get()
     assert "Calculator, nothing kept: 1 division by zero" in summary.get()
 
@@ -132,19 +132,17 @@ def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with PartialFile.beside(None) as partial:
         assert list(work.rows(partial)) == []
-    assert dict(work.progress.tools["Calculator"].nothing) == {"repeats_document_text": 1}
+    assert dict(work.counts.tools["Calculator"].nothing) == {"repeats_document_text": 1}
 
 
 def test_a_pipe_gets_lines_about_the_progress(
     tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotation_progress.SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr("toolformer_ops.runs.shown_progress.SECONDS_BETWEEN_LINES", 0.01)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
-    with (tmp_path / "lines").open("w") as file, shown(work.progress, Console(file=file)):
+    with (tmp_path / "lines").open("w") as file, shown(work.counts.progress, Console(file=file)):
         time.sleep(0.2)
-    assert (
-        "starting: 0 of 0 texts, 0 samples, 0 calls scored, 0 save enough" in (tmp_path / "lines").read_text()
-    )
+    assert "starting, 0 calls scored, 0 save enough" in (tmp_path / "lines").read_text()
 
 
 def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loaded) -> None:
@@ -152,11 +150,11 @@ def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loa
     with PartialFile.beside(None) as partial:
         list(work.rows(partial))
     console = Console(width=200, force_terminal=True, color_system=None)
-    with console.capture() as panel:
-        console.print(work.progress.panel())
+    with console.capture() as captured:
+        console.print(panel(work.counts.progress(), 1.0))
     assert (
         "newest, saves 1.00 nats: kept, 0.5 are needed: There were 2 cats and 3 dogs, a total of "
-        "[Calculator(2 + 3) -> 5] 5 animals." in panel.get()
+        "[Calculator(2 + 3) -> 5] 5 animals." in captured.get()
     )
 
 

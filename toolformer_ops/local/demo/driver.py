@@ -26,12 +26,13 @@ from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.mountains import MOUNTAINS, write_mountains
-from toolformer_ops.local.demo.progress import Snapshot, progress_display, read_progress
 from toolformer_ops.local.demo.report import best_call, print_next_query, print_report, say
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
+from toolformer_ops.runs.progress import Progress, read_progress
+from toolformer_ops.runs.shown_progress import shown
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import DEFAULT_TOOLS, forget_tools, get_tool
@@ -50,6 +51,8 @@ SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every
 three seconds."""
+SECONDS_BETWEEN_LINES = 20.0
+"""Where no terminal shows the progress, its lines are so far apart."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
@@ -246,7 +249,13 @@ def _watch(
 
     first_call: Text | None = None
 
-    def look() -> Snapshot:
+    newest = Progress()
+
+    def show(progress: Progress) -> None:
+        nonlocal newest
+        newest = progress
+
+    def look() -> Progress:
         nonlocal first_call
         with database.transaction(engine) as connection:
             if first_call is None and (first_call := best_call(connection, run_id)) is not None:
@@ -254,7 +263,7 @@ def _watch(
             return read_progress(connection, run_id)
 
     try:
-        with progress_display(console) as show:
+        with shown(lambda: newest, console, SECONDS_BETWEEN_LINES):
             state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, show)
         if state == "success":
             if dag_id != ANNOTATE:
@@ -295,12 +304,12 @@ def watch(
     airflow: AirflowClient,
     dag_id: str,
     run_id: str,
-    look: Callable[[], Snapshot] | None,
-    show: Callable[[Snapshot], None],
+    look: Callable[[], Progress] | None,
+    show: Callable[[Progress], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Show the run's progress until it ends; returns the state it ended in.
+    """Give the run's progress to `show` until it ends; returns the state it ended in.
 
     `look` gives the progress in Postgres; None for a DAG that has none.
     """
@@ -321,9 +330,9 @@ def watch(
     while True:
         began = clock()
         state = airflow.run_state(dag_id, run_id)
-        snapshot = look() if look is not None else Snapshot((), None)
-        running = tuple(map(at_work, airflow.tasks(dag_id, run_id, "running")))
-        show(replace(snapshot, running=running))
+        progress = look() if look is not None else Progress()
+        running = ", ".join(map(at_work, airflow.tasks(dag_id, run_id, "running")))
+        show(replace(progress, phase=f"running: {running}" if running else progress.phase))
         if state in ENDED_STATES:
             return state
         looking = clock() - began

@@ -6,7 +6,7 @@
 3. If placebos are wanted, the calls of all texts are their pool, so that rows are final only then
    (`pooled_placebos.py`). Without, the rows of each text are final at once.
 
-How far this is, is in `AnnotationProgress` (`annotation_progress.py`), which is shown while it changes.
+How far this is, `annotation_counts.py` counts.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from typing import Any
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
-from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress
+from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
 from toolformer_ops.on_a_file.annotate.annotator import (
     AnnotatedParagraph,
     Annotator,
@@ -117,7 +117,7 @@ class Annotation:
     choices: RunChoices
     documents: Documents
     annotators: Sequence[Annotator]
-    progress: AnnotationProgress
+    counts: AnnotationCounts
 
     def __post_init__(self) -> None:
         self._recipe_ids: dict[str, str] = {}
@@ -145,9 +145,9 @@ class Annotation:
             Annotator(settings=settings, tool=get_tool(name), choices=choices, models=models)
             for name in choices.tools
         ]
-        progress = AnnotationProgress.of(choices.tools)
+        counts = AnnotationCounts.of(choices.tools)
         return cls(
-            settings=settings, choices=choices, documents=documents, annotators=annotators, progress=progress
+            settings=settings, choices=choices, documents=documents, annotators=annotators, counts=counts
         )
 
     def rows(self, partial: PartialFile) -> Iterator[Row]:
@@ -164,7 +164,7 @@ class Annotation:
             self._judge_by_placebos(texts, partial)
             for text in texts:
                 yield from text.rows
-        self.progress.ended()
+        self.counts.ended()
 
     def count_texts(self) -> None:
         """Ask the filters about all documents, and count what they say, so that it is known how much there is to do.
@@ -173,19 +173,19 @@ class Annotation:
         """
         for annotator in self.annotators:
             annotator.tool.version(self.settings, "")
-        self.progress.begins("reading the texts")
+        self.counts.begins("reading the texts")
         for _, document in self.documents():
-            self.progress.texts += 1
+            self.counts.texts += 1
             for annotator in self.annotators:
                 decisions = self._decisions(annotator, document)
-                self.progress.filtered(annotator.tool.spec.name, decisions)
+                self.counts.filtered(annotator.tool.spec.name, decisions)
 
     def texts(self, partial: PartialFile) -> Iterator[AnnotatedText]:
         """What each tool finds in each text that it is asked about, in order.
 
         None is annotated before its turn comes.
         """
-        self.progress.begins("loading the model")
+        self.counts.begins("loading the model")
         documents = self._documents_to_annotate()
         together = 1
         while batch := self._batch(documents, together):
@@ -258,10 +258,10 @@ class Annotation:
                 failed = Counter({FailedCall(*call): calls for *call, calls in line["failed_calls"]})
                 text = _text_of(item, tool, Counter(line["counts"]), failed, rows)
                 texts[item.document.document_id] = text
-                self.progress.finished(text, is_new=False)
+                self.counts.finished(text, is_new=False)
         # 2. The others, together.
         new = [item for item in items if item.document.document_id not in texts]
-        self.progress.begins(f"annotating with {tool}")
+        self.counts.begins(f"annotating with {tool}")
         paragraphs = itertools.chain.from_iterable(item.paragraphs[tool] for item in new)
         annotated = annotator.annotate(list(paragraphs))
         for item in new:
@@ -276,7 +276,7 @@ class Annotation:
                 _key(annotator, recipe_id, item.document),
                 {"counts": counts, "failed_calls": [(*call, n) for call, n in failed.items()], "rows": rows},
             )
-            self.progress.finished(text, is_new=True)
+            self.counts.finished(text, is_new=True)
             texts[item.document.document_id] = text
         return texts
 
@@ -312,7 +312,7 @@ class Annotation:
                     document = text.document
                     with_calls.append(TextOfCalls(str(document.document_id), document.text, scored))
             if with_calls:
-                self.progress.begins(f"scoring placebos of {tool}", len(with_calls))
+                self.counts.begins(f"scoring placebos of {tool}", len(with_calls))
                 rate = judge_by_placebos(
                     annotator.models.model,
                     self.choices,
@@ -322,10 +322,10 @@ class Annotation:
                     with_calls,
                     _batches(with_calls),
                     partial,
-                    self.progress.scored_placebos,
+                    self.counts.scored_placebos,
                 )
-                self.progress.tools[tool].rate = str(rate)
-            self.progress.judged(tool, own)
+                self.counts.tools[tool].rate = str(rate)
+            self.counts.judged(tool, own)
 
 
 def annotate_file(

@@ -22,7 +22,7 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_te
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotation import PLACEBO_TEXTS, Row
-from toolformer_ops.on_a_file.annotate.annotation_progress import AnnotationProgress, ToolProgress
+from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
 from toolformer_ops.on_a_file.annotate.annotator import models_of, scored_fields, with_verdict
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge_by_placebos
@@ -69,7 +69,7 @@ class Judging:
         """`values` are a run's parameters; raises `UsageError` if they are none."""
         self.settings = settings
         self.choices = RunChoices.parse({**values, "corpus": str(path), "model": model_name})
-        self.progress = AnnotationProgress(noun="calls")
+        self.counts = AnnotationCounts(noun="calls")
         self.refused: Counter[str] = Counter()
         self.likely_text: str | None = None
         """The field that holds the calls of the first record without a text under its name."""
@@ -83,14 +83,14 @@ class Judging:
 
         Raises as `find_files`, and as the model and the tools do.
         """
-        self.progress.begins("reading the calls")
+        self.counts.begins("reading the calls")
         for item in self._proposals():
-            self.progress.texts += 1
+            self.counts.texts += 1
             if isinstance(item, ProposedCall):
-                self.progress.tools.setdefault(item.call.tool, ToolProgress()).items += 1
+                self.counts.tools.setdefault(item.call.tool, ToolCounts()).items += 1
             else:
                 self.likely_text = self.likely_text or item.likely_text
-        self.progress.begins("loading the model")
+        self.counts.begins("loading the model")
         scored = self._scored(partial)
         if not self.choices.wants_placebos:
             yield from scored
@@ -98,7 +98,7 @@ class Judging:
             rows = list(scored)
             self._judge_by_placebos(rows, partial)
             yield from (_without_text(row) for row in rows)
-        self.progress.ended()
+        self.counts.ended()
 
     def _scored(self, partial: PartialFile) -> Iterator[Row]:
         """The rows before placebos; with placebos each has its `text`, too."""
@@ -112,13 +112,13 @@ class Judging:
                     rows[number] = self._refusal(item.record_id, item.reason)
                     continue
                 starts = self._model().tokenize(item.document.text).starts
-                self.progress.begins("judging")
+                self.counts.begins("judging")
                 try:
                     placed.append(
                         _PlacedProposal(number, item, token_at(starts, item.document.text, item.at))
                     )
                 except UsageError:
-                    self.progress.tools[item.call.tool].items -= 1
+                    self.counts.tools[item.call.tool].items -= 1
                     rows[number] = self._refusal(item.record_id, "place_not_at_a_token")
             # 2. The others, unless an earlier try has finished them.
             unfinished: dict[str, list[_PlacedProposal]] = defaultdict(list)
@@ -136,7 +136,7 @@ class Judging:
             texts = {call.number: call.proposal.document.text for call in placed}
             for number, row in sorted(rows.items()):
                 if number in texts:
-                    self.progress.judged_call(row)
+                    self.counts.judged_call(row)
                 yield (
                     {**row, "text": texts[number]} if number in texts and self.choices.wants_placebos else row
                 )
@@ -242,14 +242,14 @@ class Judging:
 
     def _judge_by_placebos(self, rows: Sequence[Row], partial: PartialFile) -> None:
         """Score placebos of the calls of each tool; what the keep rule then keeps is in the rows."""
-        for name, progress in self.progress.tools.items():
+        for name, counts in self.counts.tools.items():
             own = [row for row in rows if row.get("tool") == name]
             scored = [
                 row for row in own if row["result"] is not None and row["reason"] in (None, "pruned_below")
             ]
             texts = [TextOfCalls(row["call_id"], row["text"], [row]) for row in scored]
             if texts:
-                self.progress.begins(f"scoring placebos of {name}", len(texts))
+                self.counts.begins(f"scoring placebos of {name}", len(texts))
                 rate = judge_by_placebos(
                     self._model,
                     self.choices,
@@ -259,10 +259,10 @@ class Judging:
                     texts,
                     [texts[first : first + PLACEBO_TEXTS] for first in range(0, len(texts), PLACEBO_TEXTS)],
                     partial,
-                    self.progress.scored_placebos,
+                    self.counts.scored_placebos,
                 )
-                progress.rate = str(rate)
-            self.progress.judge_again(name, own)
+                counts.rate = str(rate)
+            self.counts.judge_again(name, own)
 
 
 def _without_text(row: Row) -> Row:

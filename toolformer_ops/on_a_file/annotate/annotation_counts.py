@@ -1,44 +1,33 @@
-"""How far an annotation in one process is, shown while it works and summed up at its end.
+"""What an annotation in one process counts: how far it is while it works, and what came of it at its end.
 
-On a terminal a panel that changes in its place: a line a tool, what is done now, tokens a second, the time
-left, the newest call that saves enough. In a notebook a line that changes in its place; elsewhere a line
-every few seconds.
+`runs/shown_progress.py` shows it meanwhile.
 """
 
-import contextlib
-import functools
-import logging
-import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from toolformer_ops.language_model.throughput import WORK, NetworkWork
 from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
-from toolformer_ops.runs.durations import duration
+from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.tools.base import FilterDecision
 
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText
 
-SECONDS_BETWEEN_LINES = 5.0
-SECONDS_IN_A_NOTEBOOK = 1.0
-"""Between two lines of which the second takes the place of the first."""
 MOST_REASONS = 4
 """So many reasons are named, the most frequent ones; the others are counted."""
 
 
 @dataclass
-class ToolProgress:
+class ToolCounts:
     """What one tool has done so far."""
 
     items: int = 0
@@ -82,10 +71,10 @@ class ToolProgress:
 
 
 @dataclass
-class AnnotationProgress:
-    """How far an annotation is; changed by it, and read by what shows it."""
+class AnnotationCounts:
+    """What an annotation has counted so far; changed by it, and read by what shows it."""
 
-    tools: dict[str, ToolProgress] = field(default_factory=dict)
+    tools: dict[str, ToolCounts] = field(default_factory=dict)
     texts: int = 0
     """Documents that were read."""
     phase: str = "starting"
@@ -105,9 +94,9 @@ class AnnotationProgress:
         self._placebos_since = self._began
 
     @classmethod
-    def of(cls, tools: Sequence[str]) -> "AnnotationProgress":
-        """The progress of these tools before anything is done."""
-        return cls({tool: ToolProgress() for tool in tools})
+    def of(cls, tools: Sequence[str]) -> "AnnotationCounts":
+        """The counts of these tools before anything is done."""
+        return cls({tool: ToolCounts() for tool in tools})
 
     # What the annotation tells it
 
@@ -143,11 +132,11 @@ class AnnotationProgress:
 
     def judged(self, tool: str, texts: Sequence["AnnotatedText"]) -> None:
         """What is kept of a tool's texts is decided by placebos, too."""
-        progress = self.tools[tool]
-        progress.kept = progress.kept_texts = 0
-        progress.nothing.clear()
+        counts = self.tools[tool]
+        counts.kept = counts.kept_texts = 0
+        counts.nothing.clear()
         for text in texts:
-            progress.count_kept(text)
+            counts.count_kept(text)
 
     def judged_call(self, row: dict[str, Any]) -> None:
         """A call that others proposed is judged, but for placebos."""
@@ -216,67 +205,30 @@ class AnnotationProgress:
             return None
         return (self.clock() - self._annotating_since) / self._new * left
 
-    @property
-    def line(self) -> str:
-        """In one line: what is done now, and how much of it."""
-        tools = self.tools.values()
-        items = sum(tool.items for tool in tools)
-        if self.phase.startswith("reading"):
-            return f"{self.phase}: {self.texts:,}"
-        what = self.noun if len(self.tools) == 1 or self.noun != "texts" else "pairs of a text and a tool"
-        parts = [f"{self.phase}: {self.done:,} of {items:,} {what}"]
+    def progress(self) -> Progress:
+        """How far it is now."""
+        phase = self.phase
+        if phase.startswith("reading"):
+            phase += f": {self.texts:,}"
         if self.placebo_texts[1]:
-            parts = [f"{self.phase}: {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"]
-        if self.noun == "texts":
-            parts.append(f"{sum(tool.samples for tool in tools):,} samples")
-        parts.append(f"{sum(tool.scored for tool in tools):,} calls scored")
-        parts.append(f"{sum(tool.kept for tool in tools):,} {self.kept_word}")
-        return ", ".join([*parts, *self._speed()])
-
-    @property
-    def kept_word(self) -> str:
-        """What calls are that save enough: kept once nothing else has to be known of them."""
-        return "kept" if self.phase == "done" else "save enough"
-
-    def _speed(self) -> list[str]:
-        words: list[str] = []
-        if (speed := self.tokens_per_second) is not None:
-            words.append(f"{speed:,.0f} tokens/s")
-        if (left := self.seconds_left) is not None:
-            words.append(f"about {duration(left)} left")
-        return words
-
-    def panel(self) -> Group:
-        """As a terminal shows it while it changes."""
-        table = Table("tool", box=None, padding=(0, 2, 0, 0), header_style="dim")
-        self._fill(
-            table,
-            {
-                f"{self.noun} asked" if self.noun == "texts" else self.noun: lambda tool: tool.items,
-                "done": lambda tool: tool.done,
-                **({"samples": lambda tool: tool.samples} if self.noun == "texts" else {}),
-                "scored": lambda tool: tool.scored,
-                self.kept_word: lambda tool: tool.kept,
-            },
+            phase += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
+        counts = list(self.tools.values())
+        kept_word = "kept" if self.phase == "done" else "save enough"
+        scored, kept = sum(tool.scored for tool in counts), sum(tool.kept for tool in counts)
+        newest = None
+        if self.newest is not None:
+            newest = Text.assemble((f"{verdict(self.newest)}: ", "dim"), call_in_its_text(self.newest))
+        return Progress(
+            tools=tuple(
+                ToolProgress(name, (StageProgress(self.noun, tool.done, tool.items),))
+                for name, tool in self.tools.items()
+            ),
+            phase=phase,
+            counts=f"{scored:,} calls scored, {kept:,} {kept_word}",
+            tokens_per_second=self.tokens_per_second,
+            seconds_left=self.seconds_left,
+            newest=newest,
         )
-        what = self.line if self.phase.startswith("reading") else self.phase
-        if self.placebo_texts[1]:
-            what += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
-        now = Text(", ".join([f"{_clock(self.seconds)} {what}", *self._speed()]), style="dim")
-        if self.newest is None:
-            return Group(table, now)
-        return Group(
-            table,
-            now,
-            Text.assemble((f"newest, {verdict(self.newest)}: ", "dim"), call_in_its_text(self.newest)),
-        )
-
-    def _fill(self, table: Table, columns: "Mapping[str, Callable[[ToolProgress], int]]") -> None:
-        """Add the columns, and a row a tool."""
-        for column in columns:
-            table.add_column(column, justify="right")
-        for name, tool in self.tools.items():
-            table.add_row(name, *(f"{count(tool):,}" for count in columns.values()))
 
     @property
     def _nothing(self) -> str:
@@ -286,20 +238,15 @@ class AnnotationProgress:
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
-        text_columns: Mapping[str, Callable[[ToolProgress], int]] = {
-            "texts asked": lambda tool: tool.items,
-            "samples": lambda tool: tool.samples,
-            "scored": lambda tool: tool.scored,
-            "kept calls": lambda tool: tool.kept,
-            "in texts": lambda tool: tool.kept_texts,
-        }
-        call_columns: Mapping[str, Callable[[ToolProgress], int]] = {
-            "calls": lambda tool: tool.items,
-            "with a result": lambda tool: tool.calls,
-            "scored": lambda tool: tool.scored,
-            "kept": lambda tool: tool.kept,
-        }
-        self._fill(table, text_columns if self.noun == "texts" else call_columns)
+        is_of_texts = self.noun == "texts"
+        text_columns = ("texts asked", "samples", "scored", "kept calls", "in texts")
+        for column in text_columns if is_of_texts else ("calls", "with a result", "scored", "kept"):
+            table.add_column(column, justify="right")
+        for name, tool in self.tools.items():
+            counts = [tool.items, tool.calls, tool.scored, tool.kept]
+            if is_of_texts:
+                counts = [tool.items, tool.samples, tool.scored, tool.kept, tool.kept_texts]
+            table.add_row(name, *map("{:,}".format, counts))
         lines = []
         for name, tool in self.tools.items():
             if tool.rate is not None:
@@ -325,70 +272,3 @@ def most_frequent(counts: Counter[str]) -> str:
     if others := counts.total() - sum(count for _, count in counts.most_common(MOST_REASONS)):
         words.append(f"{others:,} for other reasons")
     return "; ".join(words)
-
-
-@contextlib.contextmanager
-def shown(progress: AnnotationProgress, console: Console) -> Iterator[None]:
-    """Show the progress while the block runs: a panel on a terminal, else a line every few seconds if something has changed."""
-    if console.is_terminal:
-        live = Live(
-            get_renderable=progress.panel,
-            console=console,
-            refresh_per_second=4,
-            transient=True,
-            redirect_stdout=sys.stdout.isatty(),
-        )
-        with live, _logs_above():
-            yield
-        return
-    write, seconds = _line_writer(console)
-    ended = threading.Event()
-
-    def write_lines() -> None:
-        last = ""
-        while not ended.wait(seconds):
-            if (line := progress.line) != last:
-                last = line
-                write(f"{_clock(progress.seconds)} {line}")
-
-    writer = threading.Thread(target=write_lines, daemon=True, name="progress")
-    writer.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        writer.join()
-    if console.is_jupyter:
-        write(f"{_clock(progress.seconds)} {progress.line}")
-
-
-def _line_writer(console: Console) -> tuple[Callable[[str], None], float]:
-    """What shows a line, and the seconds between two lines; in a notebook a line replaces the one before."""
-    if not console.is_jupyter:
-        write = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
-        return write, SECONDS_BETWEEN_LINES
-    from IPython.display import display
-
-    shown_line = display({"text/plain": "0:00"}, raw=True, display_id=True)
-    return lambda line: shown_line.update({"text/plain": line}, raw=True), SECONDS_IN_A_NOTEBOOK
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-
-
-@contextlib.contextmanager
-def _logs_above() -> Iterator[None]:
-    """Within the block, lines of the log go above the panel, which has taken the place of stderr."""
-    handlers = [
-        handler
-        for handler in logging.getLogger().handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.__stderr__
-    ]
-    for handler in handlers:
-        handler.setStream(sys.stderr)
-    try:
-        yield
-    finally:
-        for handler in handlers:
-            handler.setStream(sys.__stderr__)
