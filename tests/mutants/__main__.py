@@ -128,7 +128,6 @@ TESTS = {
         "tests/unit/language_model/test_sampling.py",
         "tests/unit/language_model/test_positions.py",
     ),
-    "language_model/verification.py": ("tests/unit/language_model/test_verification.py",),
     "runs/rounding.py": ("tests/integration/test_rounding.py",),
     "runs/placebo_pools.py": (
         "tests/unit/annotation/test_placebo.py",

@@ -13,12 +13,13 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.storage.corpora.addresses import (
+    PRESETS,
     CorpusAddress,
+    FieldNames,
     corpus_id_of,
     corpus_uri_of,
     normal_uri,
 )
-from toolformer_ops.storage.corpora.fields import PRESETS, FieldNames
 from toolformer_ops.storage.corpora.files import CorpusFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import read_file

@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from toolformer_ops.storage.corpora.record_dates import NOT_UNDERSTOOD, OUT_OF_RANGE, STANDS_FOR_NONE, day_of
+from toolformer_ops.storage.corpora.record_rules import NOT_UNDERSTOOD, OUT_OF_RANGE, STANDS_FOR_NONE, day_of
 
 TODAY = datetime.date(2026, 11, 26)
 JANUARY_30 = datetime.date(2023, 1, 30)

@@ -35,7 +35,7 @@ from studies.wikipedia import plain_texts, searched_records
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import NoResultError, UsageError
-from toolformer_ops.language_model.call_starts import ReadCallStart
+from toolformer_ops.language_model.context import ReadCallStart
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.tokenization import TokenizedText

@@ -26,7 +26,7 @@ from toolformer_ops.storage.history import history
 from toolformer_ops.storage.machine.temporary_folders import temporary_folder
 from toolformer_ops.storage.objects.publication import Manifest
 from toolformer_ops.storage.postgres import database, partitions, queries
-from toolformer_ops.storage.postgres.call_results import take_results
+from toolformer_ops.storage.postgres.in_use import take_results
 
 logger = logging.getLogger(__name__)
 

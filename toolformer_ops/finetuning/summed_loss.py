@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from toolformer_ops.finetuning.batches import probe_tolerance
 from toolformer_ops.finetuning.sequences import NOT_SCORED
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
-from toolformer_ops.language_model.models.projection import logits_of
+from toolformer_ops.language_model.causal_model import logits_of
 
 PROBE_TOKENS = 23
 

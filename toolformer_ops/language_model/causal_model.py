@@ -23,10 +23,25 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.attention_parts import AttentionPart, PartedAttention
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes, device_kind
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.models.projection import logits_of
 from toolformer_ops.language_model.models.sharing import cannot_share, constant_positions
 from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
 from toolformer_ops.language_model.throughput import WORK, pass_operations
+
+
+def logits_of(config: Any, projected: Tensor) -> Tensor:
+    """Logits from the output projection, both (..., vocabulary).
+
+    They have the softcap of Gemma 2 and the scale of Granite or Cohere. `config` is the network's or that of
+    its text part.
+    """
+    config = config.get_text_config(decoder=True)
+    softcap = getattr(config, "final_logit_softcapping", None)
+    logits = softcap * torch.tanh(projected / softcap) if softcap else projected
+    divisor = getattr(config, "logits_scaling", None)  # Granite
+    factor = getattr(config, "logit_scale", None)  # Cohere
+    scale = 1.0 / float(divisor) if divisor else float(factor or 1.0)
+    return logits if scale == 1.0 else logits * scale
+
 
 logger = logging.getLogger(__name__)
 

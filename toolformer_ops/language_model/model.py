@@ -21,18 +21,17 @@ import torch
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import decode_loop, perplexity, scoring
-from toolformer_ops.language_model.call_starts import ReadCallStart, call_starts
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.context import ContextBuilder, best_positions
+from toolformer_ops.language_model.context import ContextBuilder, ReadCallStart, best_positions, call_starts
 from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
+from toolformer_ops.language_model.scoring import Rung, Texts, verified_losses
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
-from toolformer_ops.language_model.verification import Rung, Texts, verified_losses
 from toolformer_ops.records import FLOAT32, TF32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
 
 logger = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ class LanguageModel:
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
         `keep_threshold` (`within_rounding`). If it verifies (`verifies`), it computes these again in TF32 or
-        float32 (`verification.py`), and those without finite losses. Then the kept calls are those of float32
+        float32 (`scoring.py`), and those without finite losses. Then the kept calls are those of float32
         at both thresholds; with `keep` at `keep_threshold` alone; with `all` at every threshold from
         `prune_below` on, since every call that may reach it is computed again. The calls of all texts are
         computed together. All losses of a call are nan if it is so long that the model's window has no room
@@ -253,7 +252,7 @@ class LanguageModel:
         )
 
     def _rungs(self, verify: VerifyInFloat32) -> list[Rung]:
-        """The number formats in which losses are computed, one after the other (`verification.py`)."""
+        """The number formats in which losses are computed, one after the other (`scoring.py`)."""
         own = Rung(self.number_format, self.rounding_nats)
         if not self.verifies(verify):
             return [own]
@@ -413,7 +412,7 @@ class LanguageModel:
 
     @torch.inference_mode()
     def call_starts(self, texts: Sequence[str]) -> list[list[ReadCallStart]]:
-        """Where the model would begin a call as it reads each text without a prompt (`call_starts.py`), in the text's order."""
+        """Where the model would begin a call as it reads each text without a prompt (`context.py`), in the text's order."""
         return call_starts(self._model, self._tokenization, [self.tokenize(text) for text in texts])
 
     @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 A network in bfloat16 or float16 decides near a threshold by rounding, and so does TF32. So calls whose loss
 reduction is nearer to a threshold than the margin of the format are computed again in a more exact one
-(`language_model/verification.py`). The margin is `ROOM` times the largest difference
+(`language_model/scoring.py`). The margin is `ROOM` times the largest difference
 over a few hundred calls, in texts that every installation has: the examples in the prompts of the tools, with
 the word that follows as the result, which makes large reductions, and with another one.
 

@@ -34,8 +34,8 @@ from toolformer_ops.errors import DeviceMemoryError, ToolformerError, UsageError
 from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.storage.history import history
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.storage.postgres.call_results import take_results
 from toolformer_ops.storage.postgres.database import TableRow
+from toolformer_ops.storage.postgres.in_use import take_results
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.storage.postgres.call_results import keep_results
 from toolformer_ops.storage.postgres.database import TableRow
+from toolformer_ops.storage.postgres.in_use import keep_results
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 
 MOST_DOCUMENTS = 128

@@ -33,14 +33,14 @@ from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage.corpora.addresses import corpus_id_of, corpus_uri_of
-from toolformer_ops.storage.corpora.forgotten_texts import (
+from toolformer_ops.storage.objects.publication import ObjectStore
+from toolformer_ops.storage.postgres import database, partitions, queries
+from toolformer_ops.storage.postgres.in_use import (
+    keep_results,
     keep_texts,
     require_unforgotten,
     require_whole_texts,
 )
-from toolformer_ops.storage.objects.publication import ObjectStore
-from toolformer_ops.storage.postgres import database, partitions, queries
-from toolformer_ops.storage.postgres.call_results import keep_results
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool, tools_on_device
 

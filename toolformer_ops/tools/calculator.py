@@ -28,13 +28,13 @@ from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, FilterRule, Tool, ToolOutput, ToolSpec
 from toolformer_ops.tools.computations import judge_computations
-from toolformer_ops.tools.number_words import said_numbers
 from toolformer_ops.tools.written_numbers import (
     COMMA,
     POINT,
     NumberWriting,
     is_read_in_two_ways,
     read_as_in,
+    said_numbers,
     with_plain_digits,
     writing_of,
     writing_of_sum,

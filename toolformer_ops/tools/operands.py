@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from toolformer_ops.tools.number_words import said_number_places
-from toolformer_ops.tools.written_numbers import POINT, with_plain_digits, writing_of
+from toolformer_ops.tools.written_numbers import POINT, said_number_places, with_plain_digits, writing_of
 
 Kind = Literal["plain", "money", "percent", "year"]
 FIRST_PLAIN_YEAR = 1900

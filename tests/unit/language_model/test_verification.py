@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.language_model.verification import Rung, verified_losses
+from toolformer_ops.language_model.scoring import Rung, verified_losses
 from toolformer_ops.records import CallLosses
 
 MARGINS = {"bfloat16": 0.25, "tf32": 0.05, "float32": 0.0}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolformer_ops.tools.number_words import said_numbers
+from toolformer_ops.tools.written_numbers import said_numbers
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,10 @@ from toolformer_ops.call_syntax import Call, WovenCall, holds_call_markup, parse
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.corpora.addresses import normal_uri
-from toolformer_ops.storage.corpora.fields import field_in
+from toolformer_ops.storage.corpora.addresses import field_in, normal_uri
 from toolformer_ops.storage.corpora.files import PARQUETS, CorpusFile, OpenedFile, find_files
 from toolformer_ops.storage.corpora.parquet import parquet_values
-from toolformer_ops.storage.corpora.record_dates import day_of
+from toolformer_ops.storage.corpora.record_rules import day_of
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
 

@@ -32,8 +32,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import NO_MODEL, RunChoices
 from toolformer_ops.runs.models import require_endpoint
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.storage.corpora.addresses import CorpusAddress
-from toolformer_ops.storage.corpora.fields import UNMAPPED, FieldNames, likely_fields
+from toolformer_ops.storage.corpora.addresses import UNMAPPED, CorpusAddress, FieldNames, likely_fields
 from toolformer_ops.storage.corpora.files import OpenedFile, find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import field_names, read_records

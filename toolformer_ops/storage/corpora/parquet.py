@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any
 
 from toolformer_ops.errors import ExpandsTooFarError
-from toolformer_ops.storage.corpora.fields import FieldNames, fields_there
+from toolformer_ops.storage.corpora.addresses import FieldNames, fields_there
 from toolformer_ops.storage.corpora.files import OpenedFile, quoted
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, no_text, record_of, rejection
 

@@ -20,15 +20,15 @@ from sqlalchemy import Connection, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, InfrastructureError
 from toolformer_ops.records import variant_id_of
-from toolformer_ops.storage.corpora.fields import FieldNames
+from toolformer_ops.storage.corpora.addresses import FieldNames
 from toolformer_ops.storage.corpora.files import PARQUETS, CorpusFile, OpenedFile
-from toolformer_ops.storage.corpora.forgotten_texts import keep_texts
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import read_records
 from toolformer_ops.storage.corpora.text_sketches import sketch_of
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.copy_format import copy_text
+from toolformer_ops.storage.postgres.in_use import keep_texts
 
 logger = logging.getLogger(__name__)
 

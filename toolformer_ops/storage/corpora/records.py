@@ -1,8 +1,8 @@
 """Read the records of a corpus file: the document that each describes, or the reason why it is refused.
 
 A record is a JSON object, or a row of a Parquet file, with "text" and optionally "url", "date" (as
-`storage/corpora/record_dates.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole
-number); other fields are ignored. A corpus may name these fields otherwise (`storage/corpora/fields.py`).
+`storage/corpora/record_rules.py` reads it; in Parquet also a date or time), "title" and "id" (text or a whole
+number); other fields are ignored. A corpus may name these fields otherwise (`storage/corpora/addresses.py`).
 
 `record_rules.py` says what of a record is taken, `corpora/parquet.py` reads rows of Parquet.
 """
@@ -18,15 +18,14 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from toolformer_ops.storage.corpora.fields import (
+from toolformer_ops.storage.corpora.addresses import (
     UNMAPPED,
     FieldNames,
     shared_fields,
 )
 from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile, quoted
 from toolformer_ops.storage.corpora.parquet import parquet_records
-from toolformer_ops.storage.corpora.record_dates import day_of
-from toolformer_ops.storage.corpora.record_rules import Record, Rejection, record_of, rejection
+from toolformer_ops.storage.corpora.record_rules import Record, Rejection, day_of, record_of, rejection
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
 FIRST_LINES = 20

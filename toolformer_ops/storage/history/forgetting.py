@@ -24,12 +24,11 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.corpora.addresses import corpus_id_of
-from toolformer_ops.storage.corpora.forgotten_texts import take_texts
 from toolformer_ops.storage.history import history
 from toolformer_ops.storage.machine.temporary_folders import left_in, remove_left
 from toolformer_ops.storage.objects.publication import CHECKPOINTS, ObjectStore
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.storage.postgres.call_results import take_results
+from toolformer_ops.storage.postgres.in_use import take_results, take_texts
 
 logger = logging.getLogger(__name__)
 

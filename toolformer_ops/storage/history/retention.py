@@ -22,7 +22,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.history import history
 from toolformer_ops.storage.history.files import OF_STAGE
 from toolformer_ops.storage.postgres import database, partitions, queries
-from toolformer_ops.storage.postgres.call_results import take_results
+from toolformer_ops.storage.postgres.in_use import take_results
 
 logger = logging.getLogger(__name__)
 

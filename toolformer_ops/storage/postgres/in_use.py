@@ -1,7 +1,10 @@
-"""Keep what begins to use a text apart from `forget`, which marks and deletes texts.
+"""Keep what begins to use a text or a result apart from what deletes it.
 
-A lock of transactions keeps them apart: ingestions and registrations of runs share it, forgetting has it
-alone. Reads `forgotten_documents`; owns no table.
+Two locks of transactions do so. That of texts: ingestions and registrations of runs share it, `forget` has it
+alone. That of results: a result serves all documents that ask the same, so that it may be deleted (`forget`,
+`retention`, `retry-failed`, a repair) just when another run takes it for the answer; executions and
+registrations share it, a deletion has it alone and looks then who asks for the results. Reads
+`forgotten_documents`; owns no table.
 """
 
 from sqlalchemy import Connection
@@ -56,3 +59,16 @@ def require_unforgotten(connection: Connection, release_id: str) -> None:
             f"--release: expected a release without forgotten texts, found {forgotten.texts} in {release_id}. "
             f"`toolformer-ops forget --release {release_id}` deletes it; the next run makes one without them."
         )
+
+
+_RESULTS_LOCK = "call results"
+
+
+def keep_results(connection: Connection) -> None:
+    """Wait until no result is being deleted; none is until the transaction ends."""
+    database.execute(connection, queries.locks.shared_name, name=_RESULTS_LOCK)
+
+
+def take_results(connection: Connection) -> None:
+    """Wait until no transaction keeps the results; none does until this one ends."""
+    database.execute(connection, queries.locks.name, name=_RESULTS_LOCK)
