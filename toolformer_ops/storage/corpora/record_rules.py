@@ -7,7 +7,8 @@ its picture.
 The rules hold for every format: `corpora/records.py` reads JSON Lines, `corpora/parquet.py` Parquet.
 
 A date is read as the day that it says, without a change of time zone. Its forms are ISO 8601 (`2023-01-30`,
-with a time, `2021-W37-3`), the same with slashes (`2023/01/30`), RFC 2822 (`Mon, 30 Jan 2023 10:00:00 GMT`), `20230130`, `30.01.2023`, `January 30, 2023`, `30 January 2023`, and
+with a time, `2021-W37-3`), the same with slashes (`2023/01/30`), RFC 2822 (`Mon, 30 Jan 2023 10:00:00 GMT`),
+`20230130`, `30.01.2023`, `January 30, 2023`, `30 January 2023`, and
 seconds, milli- or microseconds since 1970 (ten, thirteen or sixteen digits, in UTC); each also as MongoDB
 exports it (`{"$date": ...}`).
 
