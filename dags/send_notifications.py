@@ -1,29 +1,27 @@
 """Tell people of the nights that have ended, by mail and webhooks, as the schedule files say, and end runs that have halted.
 
-**How to trigger.** It starts by itself: at the end of each run of a schedule, and every ten minutes if there
-is a schedule, else every hour, for what was not told then. By hand it does the same. A run whose DAG was
-deleted or paused, which Airflow does not continue, it ends (docs/nightly.md).
+**How to trigger.** It starts by itself: at the end of each run of a schedule, and every hour, for what
+was not told then. By hand it does the same. A run whose DAG was deleted or paused, which Airflow does not
+continue, it ends (docs/nightly.md).
 
 **What it costs.** About a CPU second; no GPU.
 
 **When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and
-why. Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is sent within ten minutes, for
-three days.
+why. Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is sent within an hour, for three
+days.
 """
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, DEFAULT_ARGS, TIME_LIMITS
 from toolformer_ops.airflow_tasks.nights.notifying import SEND, SendNotifications
-from toolformer_ops.airflow_tasks.nights.timetables import sending_timetable
-from toolformer_ops.config import load_settings
 
 with DAG(
     SEND,
     description="Mails and webhooks about the nights that have ended",
     doc_md=__doc__,
     # Most ends of runs start it at once (`airflow_tasks/run_ends/stopped_runs.py`).
-    schedule=sending_timetable(load_settings()),
+    schedule=CronTriggerTimetable("0 * * * *", timezone="UTC"),
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=1,

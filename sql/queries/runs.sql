@@ -79,11 +79,11 @@ where schedule = :schedule and run_id <> :run_id and state = 'running'
 order by started_at
 
 -- name: running_of_dags
--- The runs that DAG runs opened, that have not ended, and for which nothing was committed since.
-select run_id, dag_id, dag_run_after
+-- The runs that DAG runs opened and that have not ended, with the time of the last commit.
+select run_id, dag_id, dag_run_after,
+       greatest(started_at, (select max(committed_at) from micro_batches done where done.run_id = run.run_id)) as quiet_since
 from annotation_runs run
 where state = 'running' and dag_id <> ''
-  and greatest(started_at, (select max(committed_at) from micro_batches done where done.run_id = run.run_id)) <= :quiet_since
 order by started_at
 
 -- name: insert_tool

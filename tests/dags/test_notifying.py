@@ -82,6 +82,9 @@ class Airflow:
         self._ask()
         return list(self.halted)
 
+    def find_run(self, dag_id: str, run_id: str) -> RunState | None:
+        return next((run for run in self.ended if (run.dag_id, run.run_id) == (dag_id, run_id)), None)
+
     def dag(self, dag_id: str) -> DagState:
         return DagState(is_paused=False, is_stale=True)
 

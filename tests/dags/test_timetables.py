@@ -1,11 +1,6 @@
 """When our own DAGs start by the clock, and which cron expressions are taken."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from airflow.sdk import DAG
 
 from toolformer_ops.airflow_tasks.nights.cron import require_cron
 from toolformer_ops.airflow_tasks.nights.timetables import weekly_timetable
@@ -57,13 +52,3 @@ def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(
         ConfigurationError, match="TOOLFORMER_AUDIT_SCHEDULE: expected a day that some month has"
     ):
         weekly_timetable(load_settings(), "audit_schedule")
-
-
-@pytest.mark.parametrize(("files", "expression"), [(["posts.toml"], "*/10 * * * *"), ([], "0 * * * *")])
-def test_halted_runs_are_looked_for_also_when_the_last_schedule_is_gone(
-    parse: Callable[..., dict[str, DAG]], tmp_path: Path, files: list[str], expression: str
-) -> None:
-    for name in files:
-        (tmp_path / name).touch()
-    timetable: Any = parse(schedules_dir=str(tmp_path))["send_notifications"].timetable
-    assert timetable.expression == expression

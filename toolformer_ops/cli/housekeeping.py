@@ -328,7 +328,7 @@ def doctor(
 
 def _findings_of_runs(settings: Settings, *, end: bool) -> "Iterator[Finding]":
     from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
-    from toolformer_ops.airflow_tasks.run_ends.halted_runs import findings_of_runs
+    from toolformer_ops.airflow_tasks.run_ends.reconciling import findings_of_runs
 
     with AirflowClient.of(settings, patience_seconds=5.0) as airflow:
         yield from findings_of_runs(settings, airflow, end=end)

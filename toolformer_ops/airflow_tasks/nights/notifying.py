@@ -26,12 +26,11 @@ from sqlalchemy import Connection, Engine, Row
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.airflow_tasks.bundles.dag_tools import from_json
 from toolformer_ops.airflow_tasks.nights.schedules import Notification, load_schedule
-from toolformer_ops.airflow_tasks.run_ends.halted_runs import close_lost_runs, end_halted_runs
-from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, annotation_run_id, dag_run_of
+from toolformer_ops.airflow_tasks.run_ends.reconciling import reconcile
+from toolformer_ops.airflow_tasks.run_ids import NIGHTLY, dag_run_of
 from toolformer_ops.airflow_tasks.run_notes import CREDENTIALS, NOTE_CHARACTERS, airflow_client, shortened
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import AirflowError, ConfigurationError, ToolformerError
-from toolformer_ops.runs.owners import DagRun
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +77,10 @@ class SendNotifications(BaseOperator):
         since = datetime.datetime.now(datetime.UTC) - TOLD_WITHIN
         engine = database.connect(settings)
         with airflow_client(settings) as airflow:
-            close_ended_runs(settings, airflow, since)
-            end_what_airflow_does_not_continue(settings, airflow)
+            try:
+                reconcile(settings, airflow)
+            except AirflowError as error:
+                self.log.warning("runs that are left open are not looked for: %s %s", error, CREDENTIALS)
             due = database.fetch_all(engine, queries.notifications.due, prefix=NIGHTLY, since=since)
             problems = []
             for run in due:
@@ -96,37 +97,10 @@ def start_sending(run_id: str) -> None:
     """Start the DAG that tells people, since this run has ended.
 
     Raises:
-        AirflowError: Airflow does not take it. The DAG starts by itself within ten minutes.
+        AirflowError: Airflow does not take it. The DAG starts by itself within an hour.
     """
     with airflow_client(load_settings()) as airflow:
         airflow.trigger(SEND, f"{run_id}.{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}", {})
-
-
-def close_ended_runs(settings: Settings, airflow: AirflowClient, since: datetime.datetime) -> None:
-    """Close the runs of schedules that are over in Airflow and that are still open, since Postgres was away then for example."""
-    from toolformer_ops.stages.run_setup import close_run
-
-    try:
-        ended = airflow.ended_runs(NIGHTLY, since)
-    except AirflowError as error:
-        logger.warning("runs that nobody has closed are not looked for: %s %s", error, CREDENTIALS)
-        return
-    for run in ended:
-        name = annotation_run_id(run.dag_id, run.run_id)
-        owner = DagRun(run.dag_id, run.run_after)
-        try:
-            close_run(settings, name, is_failure=run.state == "failed", dag_run=owner)
-        except ToolformerError as error:
-            logger.warning("run %s of %s could not be closed: %s", run.run_id, run.dag_id, error)
-
-
-def end_what_airflow_does_not_continue(settings: Settings, airflow: AirflowClient) -> None:
-    """End the runs that Airflow does not continue, since their DAG is deleted or paused, or they are deleted themselves."""
-    try:
-        end_halted_runs(settings, airflow)
-        close_lost_runs(settings, airflow)
-    except ToolformerError as error:
-        logger.warning("runs that Airflow does not continue are not looked for: %s %s", error, CREDENTIALS)
 
 
 def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[Any]) -> list[str]:

@@ -1,5 +1,5 @@
 """What closes an annotation run, of a schedule or started by hand, whatever ended it.
 
 `run_outcome.py` is its last task. If Airflow starts no further task, `stopped_runs.py` closes it as Airflow
-ends it. `halted_runs.py` looks for the rest: those that Airflow itself forgot.
+ends it. `reconciling.py` ends what both missed, and what Airflow itself forgot.
 """

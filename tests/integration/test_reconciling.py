@@ -1,4 +1,4 @@
-"""Runs that Airflow does not continue are found, ended and told of; those that it continues are left alone."""
+"""Runs that are left open are found, ended and told of; those that Airflow continues are left alone."""
 
 import datetime as dt
 import json
@@ -13,12 +13,11 @@ import pytest
 from tests.fake_language_model import FakeLanguageModel, UseModel
 from tests.run_sql import run_sql
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, DagState, RunState, TaskState
-from toolformer_ops.airflow_tasks.run_ends.halted_runs import (
+from toolformer_ops.airflow_tasks.run_ends.reconciling import (
     RUN_DELETED,
-    close_lost_runs,
-    end_halted_runs,
     findings_of_runs,
-    halted_runs,
+    reconcile,
+    runs_left_open,
 )
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError
@@ -69,6 +68,9 @@ class FakeAirflow:
         if self.is_away:
             raise AirflowError("Airflow refused GET: 401.")
         return [self.run] if self.run and self.run.state in ("queued", "running") else []
+
+    def ended_runs(self, prefix: str, since: dt.datetime) -> list[RunState]:
+        return []
 
     def find_run(self, dag_id: str, run_id: str) -> RunState | None:
         assert (dag_id, run_id) == (DAG_ID, "night-1")
@@ -126,8 +128,8 @@ class RefusingAirflow(FakeAirflow):
 
 def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings: Settings) -> None:
     airflow = RefusingAirflow(DELETED)
-    ended = end_halted_runs(settings, airflow.client)
-    assert [halted.run.dag_id for halted in ended] == [DAG_ID]
+    ended = reconcile(settings, airflow.client)
+    assert [left.owner.dag_id for left in ended] == [DAG_ID]
     assert [end[0] for end in airflow.ended] == [DAG_ID]
 
 
@@ -151,17 +153,17 @@ def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings: Sett
     ],
 )
 def test_a_run_has_halted_if_airflow_does_not_look_at_it_while_no_task_works(
-    dag: DagState, run: RunState, tasks: list[TaskState], has_halted: bool
+    settings: Settings, dag: DagState, run: RunState, tasks: list[TaskState], has_halted: bool
 ) -> None:
-    assert bool(halted_runs(FakeAirflow(dag, run, tasks).client)) == has_halted
+    assert bool(runs_left_open(settings, FakeAirflow(dag, run, tasks).client)) == has_halted
 
 
 @pytest.mark.parametrize(
     ("dag", "looked_at", "last_end", "is_ended"),
     [
-        (DELETED, 11, 11, True),
-        (DELETED, 9, 11, False),  # the file may come back: an editor saves it, a mistake is corrected
-        (DELETED, 11, 9, False),
+        (DELETED, 61, 61, True),
+        (DELETED, 59, 61, False),  # the file may come back: a mistake is corrected
+        (DELETED, 61, 59, False),
         (PAUSED, 61, 61, True),
         (PAUSED, 59, 61, False),
     ],
@@ -171,17 +173,17 @@ def test_a_run_is_ended_once_it_has_halted_for_so_many_minutes(
 ) -> None:
     tasks = [task("success", minutes_ago(last_end)), task("scheduled")]
     airflow = FakeAirflow(dag, run_of(looked_at=looked_at), tasks)
-    end_halted_runs(settings, airflow.client)
+    reconcile(settings, airflow.client)
     assert bool(airflow.ended) == is_ended
 
 
-@pytest.mark.parametrize(("last_parsed", "is_ended"), [(11, True), (9, False)])
+@pytest.mark.parametrize(("last_parsed", "is_ended"), [(61, True), (59, False)])
 def test_a_queued_run_has_halted_since_its_dag_was_there(
     settings: Settings, last_parsed: float, is_ended: bool
 ) -> None:
     dag = DagState(is_paused=False, is_stale=True, last_parsed_at=minutes_ago(last_parsed))
     airflow = FakeAirflow(dag, RunState(DAG_ID, "night-1", "queued", minutes_ago(180)))
-    end_halted_runs(settings, airflow.client)
+    reconcile(settings, airflow.client)
     assert bool(airflow.ended) == is_ended
 
 
@@ -197,7 +199,7 @@ def test_a_halted_run_is_failed_with_its_cause(
 ) -> None:
     airflow = FakeAirflow(dag)
     start(airflow)
-    end_halted_runs(settings, airflow.client)
+    reconcile(settings, airflow.client)
     [(dag_id, dag_run_id, state, note)] = airflow.ended
     assert (dag_id, dag_run_id, state) == (DAG_ID, "night-1", "failed")
     assert note.startswith(words)
@@ -206,7 +208,7 @@ def test_a_halted_run_is_failed_with_its_cause(
 
 def test_a_halted_run_that_never_started_is_recorded(settings: Settings) -> None:
     airflow = FakeAirflow(DELETED)
-    end_halted_runs(settings, airflow.client)
+    reconcile(settings, airflow.client)
     [(run_id, problem)] = run_sql(settings, "select run_id, problem from runs_not_started")
     assert run_id == RUN_ID
     assert problem.startswith("Its DAG nightly_posts is gone")
@@ -216,7 +218,7 @@ def test_a_halted_run_whose_tasks_have_all_ended_well_is_a_success(settings: Set
     airflow = FakeAirflow(
         DELETED, run_tasks=[task("success", minutes_ago(60)), task("skipped", minutes_ago(60))]
     )
-    end_halted_runs(settings, airflow.client)
+    reconcile(settings, airflow.client)
     assert airflow.ended == [(DAG_ID, "night-1", "success", "")]
     assert run_sql(settings, "select run_id from runs_not_started") == []
 
@@ -228,7 +230,7 @@ def test_a_run_whose_dag_run_was_deleted_is_closed(settings: Settings, start: St
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = None
-    assert close_lost_runs(settings, airflow.client, at_once=True) == [RUN_ID]
+    reconcile(settings, airflow.client, at_once=True)
     assert states(settings) == [(RUN_ID, "failed", RUN_DELETED)]
 
 
@@ -236,7 +238,7 @@ def test_a_run_whose_id_another_dag_run_has_by_now_is_closed(settings: Settings,
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = RunState(DAG_ID, "night-1", "running", NOW)
-    close_lost_runs(settings, airflow.client, at_once=True)
+    reconcile(settings, airflow.client, at_once=True)
     assert states(settings) == [(RUN_ID, "failed", RUN_DELETED)]
 
 
@@ -244,14 +246,14 @@ def test_a_run_that_is_over_in_airflow_is_closed(settings: Settings, start: Star
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = run_of("failed")
-    close_lost_runs(settings, airflow.client, at_once=True)
+    reconcile(settings, airflow.client)
     assert states(settings) == [(RUN_ID, "failed", ENDED)]
 
 
 def test_a_run_that_airflow_continues_is_not_closed(settings: Settings, start: Start) -> None:
     airflow = FakeAirflow(LIVE)
     start(airflow)
-    assert close_lost_runs(settings, airflow.client, at_once=True) == []
+    reconcile(settings, airflow.client, at_once=True)
     assert states(settings) == [(RUN_ID, "running", None)]
 
 
@@ -261,9 +263,9 @@ def test_a_run_that_this_airflow_does_not_know_is_left_alone_for_an_hour(
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = None
-    assert close_lost_runs(settings, airflow.client) == []
+    assert reconcile(settings, airflow.client) == []
     run_sql(settings, "update annotation_runs set started_at = now() - interval '61 minutes'")
-    assert close_lost_runs(settings, airflow.client) == [RUN_ID]
+    assert [left.run_id for left in reconcile(settings, airflow.client)] == [RUN_ID]
 
 
 # What the doctor says
@@ -276,7 +278,7 @@ def said(settings: Settings, airflow: FakeAirflow, *, end: bool = False) -> list
 def test_the_doctor_names_a_halted_run_with_the_command_that_ends_it(settings: Settings) -> None:
     airflow = FakeAirflow(DELETED)
     [line] = said(settings, airflow)
-    assert line.startswith("missing run night-1 of nightly_posts: halted since ")
+    assert line.startswith(f"missing run {RUN_ID}: is left open since ")
     assert line.endswith("`toolformer-ops doctor --end-halted` ends it.")
     assert airflow.ended == []
 
@@ -284,9 +286,7 @@ def test_the_doctor_names_a_halted_run_with_the_command_that_ends_it(settings: S
 def test_the_doctor_ends_a_halted_run_at_once_if_told(settings: Settings) -> None:
     airflow = FakeAirflow(PAUSED, run_of(looked_at=1))
     [ended, rest] = said(settings, airflow, end=True)
-    assert ended.startswith(
-        "ok      run night-1 of nightly_posts: was ended. Its DAG nightly_posts is paused."
-    )
+    assert ended.startswith(f"ok      run {RUN_ID}: was ended. Its DAG nightly_posts is paused.")
     assert rest == "ok      runs: Airflow continues each that is open"
 
 
