@@ -26,7 +26,7 @@ STAMP := $(VENV)/.installed
 WORKSHOP := $(VENV)/.installed-for-work
 LOCK_TOOLS := .venv-tools
 
-.PHONY: help demo run test coverage test-slow test-compose faults mutants lint study study-gpu evidence bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
+.PHONY: help demo run test test-quick coverage test-slow test-compose faults mutants lint study study-gpu evidence bench bench-gpu bench-database lock sbom site audit-dependencies install up down status logs sql clean
 
 help: ## Show this list.
 	@printf 'Toolformer as a system, on one machine:\n\n'
@@ -43,11 +43,14 @@ run: $(STAMP) ## Annotate your own text: make run CORPUS=docs.jsonl TOOLS="Calcu
 	@$(OPS) run $${TOOLS:+--tools="$$TOOLS"} $${LIMIT:+--limit="$$LIMIT"} \
 	  $${THRESHOLDS:+--thresholds="$$THRESHOLDS"} $${PARAMETERS:+--parameters="$$PARAMETERS"} -- "$$CORPUS"
 
-# Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Four workers
-# keep two cores busy: the one with the system tests waits most of the time.
-PYTEST = pytest -n "$${WORKERS:-4}" --dist loadscope --no-loadscope-reorder
+# Each worker takes one group of tests after the other, the slowest group first (tests/conftest.py makes the groups). Three workers
+# keep two cores busy: the one with the system tests waits most of the time, and each of them imports what all tests import.
+PYTEST = pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
 test: $(WORKSHOP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
 	@$(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
+
+test-quick: $(WORKSHOP) ## Run the tests that find most mistakes a second, after each save: the quickest of each module of the core, in 90 seconds.
+	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not slow' $$($(BIN)/python -m tests.mutants --quick)
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage/data
 coverage: $(WORKSHOP) ## Run them and count the lines that they reach, in stages and services, too; prints the files that miss most.

@@ -4,7 +4,7 @@ Every test that asks gets a database and a bucket of its own: the database is a 
 (tens of milliseconds in memory), so no test sees another's rows. The caller's variables, state folder and
 home are hidden before a test file is imported (`tests/callers_machine.py`).
 
-`make test` and `make test-slow` run four workers of pytest-xdist, each with servers of its own; one of them
+`make test` and `make test-slow` run three workers of pytest-xdist, each with servers of its own; one of them
 begins with Airflow. What may share a worker is decided below; pytest alone (`pytest tests/unit/test_losses.py
 -x`) runs everything in one process.
 """

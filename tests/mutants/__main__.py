@@ -159,9 +159,13 @@ Mutant = tuple[str, str, str]
 def main() -> int:
     """Mutate and test; returns the exit status."""
     parser = argparse.ArgumentParser(prog="make mutants", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("cosmic_ray", type=Path, help="its folder of programs")
+    parser.add_argument("cosmic_ray", type=Path, nargs="?", help="its folder of programs")
+    parser.add_argument("--quick", action="store_true", help="print the quickest tests of each module")
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of {', '.join(TESTS)}; all by default")
     options = parser.parse_args()
+    if options.quick:
+        _say("\n".join(dict.fromkeys(files[0] for files in TESTS.values())))
+        return 0
     if unknown := sorted(set(options.modules) - set(TESTS)):
         parser.error(f"expected modules of {', '.join(TESTS)}, found {', '.join(unknown)}")
     listed = tomllib.loads(_EQUIVALENT.read_text())

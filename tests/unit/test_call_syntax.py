@@ -195,7 +195,7 @@ placed_calls = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=1500)
+@settings(derandomize=True, deadline=None, max_examples=500)
 @example("[QA(x ", [(6, "QA", "y", "z")])  # the call's end may not end what the text began
 @example("[QA(x)", [(6, "QA", "y", ") -> z")])
 @example("[", [(1, "QA", "y", "z"), (0, "MT", "", "")])

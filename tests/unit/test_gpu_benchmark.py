@@ -2,8 +2,6 @@
 
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,15 +55,18 @@ def reasons(session: Session) -> dict[str, str]:
     return {row["what"]: row["why"] for row in session.sections.get(LEFT_OUT, [])}
 
 
+@pytest.mark.slow
 def test_every_part_gives_a_table(on_a_cpu: Session) -> None:
     expected = [MACHINE, CORRECTNESS, PEAK, ANNOTATION, VERIFICATION, WITH_VERIFICATION, FINETUNING]
     assert list(on_a_cpu.sections) == expected
 
 
+@pytest.mark.slow
 def test_a_cpu_has_no_problem(on_a_cpu: Session) -> None:
     assert on_a_cpu.problems == []
 
 
+@pytest.mark.slow
 def test_the_engine_has_a_row_beside_the_plain_way(on_a_cpu: Session) -> None:
     plain, engine = on_a_cpu.sections[ANNOTATION]
     assert (plain["way"], engine["way"]) == ("plain", "engine")
@@ -74,31 +75,37 @@ def test_the_engine_has_a_row_beside_the_plain_way(on_a_cpu: Session) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_training_has_a_row_for_each_size_of_a_pass(on_a_cpu: Session) -> None:
     assert [row["a pass"] for row in on_a_cpu.sections[FINETUNING]] == ["2048 tokens", "2 sequences"]
 
 
+@pytest.mark.slow
 def test_the_tables_are_written(on_a_cpu: Session) -> None:
     written = (on_a_cpu.folder / "gpu.md").read_text(encoding="utf-8")
     assert f"## {VERIFICATION}" in written
     assert "| llama | float32 |" in written
 
 
+@pytest.mark.slow
 def test_the_twin_gives_what_the_cpu_gives(on_the_twin: Session) -> None:
     # transformers' Trainer takes no stand-in for a device.
     assert [problem for problem in on_the_twin.problems if not problem.startswith("finetuning")] == []
 
 
+@pytest.mark.slow
 def test_the_twin_goes_the_way_of_the_kernel(on_the_twin: Session) -> None:
     rows = on_the_twin.sections[CORRECTNESS]
     ways = {row["format"]: row["attention"] for row in rows if row["architecture"] == "llama"}
     assert ways["bfloat16"] == ways["float16"] == "kernel"
 
 
+@pytest.mark.slow
 def test_a_refused_kernel_is_named_with_its_reason(on_the_twin: Session) -> None:
     assert reasons(on_the_twin)["gemma2 in bfloat16: the kernel of variable lengths"] == "capped scores"
 
 
+@pytest.mark.slow
 def test_the_rungs_on_a_gpu_have_tf32_between(on_the_twin: Session) -> None:
     rungs = [row["format"] for row in on_the_twin.sections[VERIFICATION]]
     assert rungs == ["float32", "TF32", "bfloat16", "float16"]
@@ -279,15 +286,6 @@ def test_the_stand_in_hands_the_window_on(
     assert {name: value for name, value in kwargs.items() if name.startswith("window")} == sides
     assert returned == (out, "log-sum-exp")
     assert bool((out == 3.0).all())
-
-
-def test_nothing_of_a_service_is_imported() -> None:
-    services = ("airflow", "psycopg2", "boto3", "sqlalchemy", "great_expectations")
-    script = (
-        f"import sys, benchmarks.gpu.__main__; print([name for name in {services} if name in sys.modules])"
-    )
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert finished.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(

@@ -27,13 +27,14 @@ def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.Mo
     assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
 
 
-def test_neither_models_nor_the_method_import_more_than_they_need(
-    tiny_model_dir: str,
-) -> None:
+def test_no_room_imports_more_than_it_needs(tiny_model_dir: str) -> None:
+    # The method, a model, and the measurement of a GPU.
     program = (
         "import importlib, pkgutil, sys; import toolformer_ops.annotation as room; "
         "[importlib.import_module(f'{room.__name__}.{found.name}') for found in pkgutil.iter_modules(room.__path__)]; "
         "assert not {'sqlalchemy', 'psycopg2', 'boto3', 'torch', 'airflow'} & set(sys.modules); "
+        "import benchmarks.gpu.__main__; "
+        "assert not {'sqlalchemy', 'psycopg2', 'boto3', 'airflow', 'great_expectations'} & set(sys.modules); "
         "from toolformer_ops.language_model.models.loading import load_weights; "
         "load_weights(sys.argv[1], None, 'float32', 'cpu', 1); "
         "assert 'scipy.optimize' not in sys.modules"

@@ -13,7 +13,14 @@ has two norms more; it caps its scores, for which there is no kernel.
 """
 
 
-@pytest.mark.parametrize(("architecture", "compiles"), LARGEST)
+@pytest.mark.parametrize(
+    ("architecture", "compiles"),
+    [
+        ("llama", True),
+        pytest.param("llama", False, marks=pytest.mark.slow),
+        pytest.param("gemma2", True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_step_is_few_launches_with_one_read_for_any_number_of_texts(
     architecture: str, compiles: bool
 ) -> None:

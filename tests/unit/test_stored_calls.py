@@ -1,5 +1,6 @@
 """Seeds whose calls are in the repository are trained without being annotated again."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,16 +18,25 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.registry import get_tool
 
+pytestmark = pytest.mark.slow
 CALLS = ANSWERS / "calculator-calls.jsonl.bz2"
 PLAN = StudyPlan(
     arms=("paper", "foretold", "any_call", "paper_nearest", "right_call"), model="SmolLM2-135M-Instruct"
 )
 """With the numbers by which the repository's seeds were annotated."""
 
+read_once = functools.cache(read_answers)
+"""The repository's calls take a second to read."""
+
+
+@pytest.fixture(autouse=True)
+def _read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("studies.stored_calls.read_answers", read_once)
+
 
 def lines_of_seed(file: Path, seed: int) -> list[dict[str, Any]]:
     """The lines of raw answers of one seed."""
-    return [line for line in read_answers(file) if line.get("seed") == seed]
+    return [line for line in read_once(file) if line.get("seed") == seed]
 
 
 def placed(folder: Path) -> Path:

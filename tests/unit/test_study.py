@@ -385,6 +385,7 @@ def comparable(answers: Path) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.slow
 def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -786,6 +787,7 @@ def page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page: str) -> None:
     assert page == page_of(ANSWERS), "run `make evidence`"
 

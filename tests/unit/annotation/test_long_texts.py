@@ -1,4 +1,4 @@
-"""A text of 50 kB in pieces beside the same text as a whole: a scripted model, the real Calculator."""
+"""A text of 12 kB in pieces beside the same text as a whole: a scripted model, the real Calculator."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ CALCULATOR = get_tool("Calculator")
 PARAGRAPH = (
     "Shop {0} had 2 boys and 3 girls at work, a total of 5 people. " + "Nothing else is said of it. " * 20
 )
-DOCUMENT = Document.of("\n\n".join(PARAGRAPH.format(number).strip() for number in range(100, 182)))
+DOCUMENT = Document.of("\n\n".join(PARAGRAPH.format(number).strip() for number in range(100, 120)))
 CHOICES = ToolSamplingChoices(
     max_positions=1000, samples_per_position=1, sampling_threshold=0.0, max_call_tokens=40, prune_below=0.0
 )
@@ -71,13 +71,9 @@ def pieces() -> dict[Place, ScoredCall]:
     return scored(PIECES)
 
 
-def test_the_text_has_fifty_kilobytes() -> None:
-    assert len(DOCUMENT.text) > 50_000
-
-
 def test_the_text_is_in_many_pieces() -> None:
     decisions = filter_document(CALCULATOR, DOCUMENT, PIECES)
-    assert len(decisions) > 100
+    assert len(decisions) > 20
 
 
 def test_a_call_in_a_piece_has_the_losses_that_it_has_in_the_whole_text(
@@ -91,7 +87,7 @@ def test_pieces_keep_the_calls_that_the_whole_text_keeps(
 ) -> None:
     kept_in_whole = {place for place, call in whole.items() if call.is_kept(0.5)}
     assert {place for place, call in pieces.items() if call.is_kept(0.5)} == kept_in_whole
-    assert len(kept_in_whole) == 82  # before the 5 of each paragraph
+    assert len(kept_in_whole) == 20  # before the 5 of each paragraph
 
 
 def test_pieces_without_a_sum_are_not_sampled(pieces: dict[Place, ScoredCall]) -> None:

@@ -244,6 +244,7 @@ def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path: Path) ->
 
 
 TEXTS = 40
+SCRIPT = [f"Calculator({number} + 1)" for number in range(2, 6)]
 HANGING_MODEL = """
 import os, time
 from tests.fake_language_model import FakeLanguageModel
@@ -256,7 +257,7 @@ class Hanging(FakeLanguageModel):
             time.sleep(120)
 
 import toolformer_ops.on_a_file.annotate.annotator as annotator
-annotator.load_scoring_model = lambda *_: Hanging(tuple(f"Calculator({n} + 1)" for n in range(2, 6)))
+annotator.load_scoring_model = lambda *_: Hanging(tuple(os.environ["SCRIPT"].split("|")))
 main()
 """
 """The command line with a model that stops to answer after so many texts."""
@@ -267,7 +268,7 @@ main()
     ("killed_in", "hangs_after", "lines"), [("annotation", 20, 4), ("placebos", 136, TEXTS + 2)]
 )
 def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
-    tmp_path: Path, killed_in: str, hangs_after: int, lines: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str, hangs_after: int, lines: int
 ) -> None:
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, TEXTS + 2)]
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
@@ -276,7 +277,7 @@ def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
     program = [sys.executable, "-c", HANGING_MODEL, *words]
     # 1. Killed as soon as the partial file has so many lines; half a line is put behind them.
     killed, partial = tmp_path / "killed.jsonl", tmp_path / "killed.jsonl.partial"
-    hanging = {**os.environ, "HANGS_AFTER": str(hangs_after)}
+    hanging = {**os.environ, "HANGS_AFTER": str(hangs_after), "SCRIPT": "|".join(SCRIPT)}
     with subprocess.Popen([*program, "--out", str(killed)], cwd=REPOSITORY, env=hanging) as process:
         while not (partial.exists() and partial.read_bytes().count(b"\n") >= lines):
             assert process.poll() is None
@@ -287,9 +288,10 @@ def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
     assert (b'["placebos"' in partial.read_bytes()) == (killed_in == "placebos")
     with partial.open("ab") as file:
         file.write(b'{"key": ["te')
-    # 2. Continued; and a run that was left alone.
+    # 2. Continued in this process, beside a run that was left alone.
     left_alone = tmp_path / "left_alone.jsonl"
     for out in (killed, left_alone):
-        subprocess.run([*program, "--out", str(out)], cwd=REPOSITORY, check=True)
+        Loaded(monkeypatch, *SCRIPT)
+        CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
     assert killed.read_bytes() == left_alone.read_bytes()
     assert len(left_alone.read_bytes().splitlines()) > TEXTS
