@@ -18,8 +18,8 @@ from sqlalchemy import text as sql_text
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError, lacking_package
-from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
-from toolformer_ops.on_a_file.annotate.annotator import choices_of, distinct_documents
+from toolformer_ops.on_a_file.annotate.annotation import Annotation
+from toolformer_ops.on_a_file.annotate.annotator import choices_of
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
@@ -147,15 +147,12 @@ def annotate(
     if thresholds:
         values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
     names = typed_tools([tools] if isinstance(tools, str) else tools)
-    corpus = str(texts) if isinstance(texts, Path) else LIST_NAME
-    choices = choices_of(settings, corpus, names, _model_name(model), values)
     if isinstance(texts, Path):
-        address, most = choices.corpus_address, limit or choices.document_limit
-        documents: Documents = functools.partial(distinct_documents, settings, address, most)
+        annotation = Annotation.of_corpus(settings, texts, names, _model_name(model), limit, values)
     else:
+        choices = choices_of(settings, LIST_NAME, names, _model_name(model), values)
         listed = list(_documents(texts))[:limit]
-        documents = functools.partial(iter, listed)
-    annotation = Annotation.of(settings, choices, documents)
+        annotation = Annotation.of(settings, choices, functools.partial(iter, listed))
     with shown(annotation.counts.progress, Console(stderr=True)):
         rows = list(annotation.rows(PartialFile(None, {})))
     return Calls(rows)

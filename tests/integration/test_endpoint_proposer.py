@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.annotated_files import annotate_file
 from tests.openai_server import (
     MODEL,
     OpenAIServer,
@@ -31,7 +32,6 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.local.ports import choose_ports
-from toolformer_ops.on_a_file.annotate.annotation import annotate_file
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
@@ -290,7 +290,7 @@ def test_a_file_is_annotated_without_a_second_question(factory: Factory, server:
 
     def lines() -> list[tuple[object, ...]]:
         values = {"proposer": factory.proposer} | KEEPS_ALL | NUMBERS
-        calls = annotate_file(factory.settings, factory.corpus, [TOOL], str(factory.model), None, values)
+        calls = annotate_file(factory.settings, factory.corpus, TOOL, str(factory.model), values)
         return [(call["position_token"], call["call"], round(call["loss_with_result"], 4)) for call in calls]
 
     first = lines()

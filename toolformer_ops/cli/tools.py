@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolformer_ops.cli.options import FieldOption, model_name, with_fields
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.new_tool.first_version import NewTool
-
-TEXTS = 10
-"""On how many texts a new tool is tried."""
 
 app = typer.Typer()
 
@@ -73,15 +69,6 @@ _AllowWrites = Annotated[
     bool, typer.Option("--allow-writes", help="Even if the server marks the tool as not read-only.")
 ]
 _Replace = Annotated[bool, typer.Option("--replace", help="Write the files of this name anew.")]
-_Texts = Annotated[
-    str | None, typer.Option(help=f"Corpus whose first {TEXTS} texts the new tool is tried on.")
-]
-_TryModel = Annotated[
-    str, typer.Option(help="For --texts; demo: the demo's model; empty: the setting default_model.")
-]
-_TryParameters = Annotated[
-    str, typer.Option(help="For --texts: run parameters as JSON, over the default preset's.")
-]
 
 
 @app.command("new-tool")
@@ -101,19 +88,13 @@ def new_tool(
     header: _Headers = None,
     allow_writes: _AllowWrites = False,
     replace: _Replace = False,
-    texts: _Texts = None,
-    field: FieldOption = None,
-    model: _TryModel = "",
-    parameters: _TryParameters = "{}",
 ) -> None:
-    """Write a tool file and its prompt from a database, a function or a server and your examples, and try it.
+    """Write a tool file and its prompt from a database, a function or a server and your examples.
 
-    Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt --texts docs.jsonl
+    Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt
     """
     from toolformer_ops.on_a_file.new_tool import first_version
-    from toolformer_ops.runs.choices import typed_values
 
-    # 1. The file and its prompt.
     sources = {
         "--sql": sql,
         "--connection": connection,
@@ -149,19 +130,8 @@ def new_tool(
         written = first_version.write_server_tools(settings, server, choices, examples, replaces=replace)
     for new in written:
         _show_new_tool(new)
-    # 2. What a model does with it.
-    for new in written:
-        chosen = new.tool.spec.name
-        if texts is None or not (model or settings.default_model):
-            typer.echo(
-                f"to try it on {TEXTS} texts: toolformer-ops annotate TEXTS --tool {chosen} --limit {TEXTS} "
-                "--all",
-                err=True,
-            )
-            continue
-        values = with_fields(typed_values(parameters), field)
-        for line in first_version.try_tool(settings, chosen, texts, model_name(model), TEXTS, values):
-            typer.echo(line)
+    tools = ",".join(new.tool.spec.name for new in written)
+    typer.echo(f"to try it: toolformer-ops preview TEXTS --tools {tools}", err=True)
 
 
 def _file_and_function(python: str) -> tuple[Path, str]:

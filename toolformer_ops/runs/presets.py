@@ -10,8 +10,7 @@ from typing import Any, Literal
 Preset = Literal["paper", "small_model", "only_look", "preview"]
 
 ON_ONE_MACHINE: Preset = "small_model"
-"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `check`,
-`new-tool`."""
+"""The preset of the commands that people type, unless they name another: `run`, `annotate`, `check`."""
 
 _ANNOTATION_BY_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
     {

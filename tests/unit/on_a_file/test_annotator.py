@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.annotated_files import annotate_file
 from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotate.annotation import annotate_file
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, filter_lines
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.records import content_uuid
@@ -33,7 +33,7 @@ def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"text": SUM}) + "\n")
     numbers = {"max_positions": 9, "samples_per_position": 1} | values
-    found = annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers)
+    found = annotate_file(Settings(), corpus, "Calculator", "fake", numbers)
     return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
 
 
@@ -77,7 +77,7 @@ def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_p
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
         list(filter_lines(Settings(), "Calculator", corpus, FilterChoices()))
     with pytest.raises(CorpusError, match="usable record"):
-        list(annotate_file(Settings(), corpus, ["Calculator"], "fake", None, {}))
+        list(annotate_file(Settings(), corpus, "Calculator", "fake", {}))
 
 
 BOXES = range(2, 10)
@@ -92,7 +92,7 @@ def annotated_boxes(
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in boxes]
     corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     numbers = {"max_positions": 2, "samples_per_position": 12} | values
-    return annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers)
+    return annotate_file(Settings(), corpus, "Calculator", "fake", numbers)
 
 
 def test_the_calls_of_a_file_are_the_pool_of_its_placebos(

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from tests.annotated_files import annotate_file
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotation import annotate_file
 from toolformer_ops.on_a_file.annotate.annotator import LOSSES
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.judge.judging import Judging
@@ -62,7 +62,7 @@ def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path: Path) -> None:
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text(json.dumps({"text": SUM}) + "\n")
     numbers = WITHOUT_PLACEBOS | {"max_positions": 9, "samples_per_position": 1, "scoring_context_tokens": 16}
-    annotated = list(annotate_file(Settings(), corpus, ["Calculator"], "fake", None, numbers))
+    annotated = list(annotate_file(Settings(), corpus, "Calculator", "fake", numbers))
     proposed = [
         {"text": SUM, "at": row["position_char"], "call": row["call"], "result": row["result"]}
         for row in annotated

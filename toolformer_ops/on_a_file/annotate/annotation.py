@@ -328,26 +328,6 @@ class Annotation:
             self.counts.judged(tool, own)
 
 
-def annotate_file(
-    settings: Settings,
-    corpus: Path | str,
-    tools: Sequence[str],
-    model_name: str,
-    limit: int | None,
-    values: dict[str, Any],
-) -> Iterator[Row]:
-    """Every call with a result of a file's documents, with its losses and whether it is kept.
-
-    Nothing is kept on disk.
-
-    Raises:
-        CorpusError: nothing is at the path, or no line of it is a usable record.
-        UsageError: as `choices_of`.
-    """
-    annotation = Annotation.of_corpus(settings, corpus, tools, model_name, limit, values)
-    yield from annotation.rows(PartialFile(None, {}))
-
-
 PLACEBO_TEXTS = 16
 """Texts whose placebos are scored together: a kill loses those of so many."""
 

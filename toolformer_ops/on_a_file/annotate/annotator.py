@@ -7,7 +7,6 @@ line was a usable record.
 
 import datetime
 import functools
-import itertools
 import logging
 import time
 import uuid
@@ -23,7 +22,7 @@ from toolformer_ops.annotation.candidates import (
     annotation_prompt,
     sample_paragraphs,
 )
-from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
+from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.annotation.placebo import JudgedCall
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import parse_call
@@ -206,8 +205,6 @@ class AnnotatedParagraph:
     """One for each of them."""
     counts: Counter[str]
     """The counts that stages write into the ledger."""
-    answers: Counter[str]
-    """How many of its distinct inputs have a result (`with_result`), and how many have none, by reason."""
     without_result: Counter[FailedCall]
     """Its calls that get no result: the tool gave none, or what it gave is passed over."""
     seconds: dict[str, float]
@@ -225,28 +222,6 @@ class Annotator:
 
     def __post_init__(self) -> None:
         self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
-
-    @classmethod
-    def of(
-        cls, settings: Settings, corpus: Path | str, tool_name: str, model_name: str, values: dict[str, Any]
-    ) -> "Annotator":
-        """Return the annotator of a tool on a corpus, with a run's parameters.
-
-        Raises:
-            UsageError: the keep threshold is below `prune_below`.
-        """
-        choices = choices_of(settings, corpus, (tool_name,), model_name, values)
-        return cls(
-            settings=settings, tool=get_tool(tool_name), choices=choices, models=models_of(settings, choices)
-        )
-
-    def documents(self, limit: int | None) -> Iterator[list[Paragraph]]:
-        """The paragraphs that the filter keeps, of each of the first documents of the corpus."""
-        read = read_corpus(self.settings, self.choices.corpus_address)
-        documents = (record.document() for _, record in read if isinstance(record, Record))
-        for document in itertools.islice(documents, limit):
-            decisions = filter_document(self.tool, document, self.choices, chains=self.choices.chains)
-            yield kept_paragraphs(document, decisions)
 
     @functools.cached_property
     def runner(self) -> ToolRunner:
@@ -300,12 +275,11 @@ class Annotator:
             for candidate, output in zip(sampled.candidates, outputs, strict=True)
         ]
         document = sampled.paragraph.document
-        output_of_input = dict(zip(inputs, outputs, strict=True))
         return _ExecutedParagraph(
             sampled=sampled,
             text=ExecutedText(document.text, calls, own_text_of(self.tool, document)),
             messages=[output.message for output in outputs],
-            answers=Counter(output.reason or "with_result" for output in output_of_input.values()),
+            inputs=len(set(inputs)),
             seconds=seconds,
         )
 
@@ -325,8 +299,7 @@ class Annotator:
             text=sampled.paragraph.document.text,
             calls=[judged_call(sampled.paragraph, *call) for call in with_result],
             lines=[call_line(sampled.paragraph, *call, self._keep_threshold) for call in with_result],
-            counts=Counter({**sampled.counts, "inputs": executed.answers.total()}),
-            answers=executed.answers,
+            counts=Counter({**sampled.counts, "inputs": executed.inputs}),
             without_result=without_result,
             seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},
         )
@@ -340,8 +313,8 @@ class _ExecutedParagraph:
     text: ExecutedText
     messages: Sequence[str]
     """What the tool said of each call that it gave no result."""
-    answers: Counter[str]
-    """How many of the distinct inputs have a result (`with_result`), and how many have none, by reason."""
+    inputs: int
+    """How many distinct ones the tool was asked."""
     seconds: float
     """How long the tool took."""
 

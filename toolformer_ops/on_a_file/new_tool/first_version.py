@@ -5,8 +5,6 @@
 2. The calls in the examples are checked as far as the file tells, and run. If one has no result, or of a
    database another than its text says, nothing is written.
 3. File and prompt are written (`tool_file_texts.py`); another tool's are replaced only on request.
-4. The method is tried on a few texts, without services: how many calls a model writes, what they get, which
-   are kept.
 
 Does not choose a filter: every text is asked, until a person writes one.
 """
@@ -14,11 +12,9 @@ Does not choose a filter: every text is asked, until a person writes one.
 import contextlib
 import itertools
 import json
-import math
 import re
 import shlex
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +25,7 @@ from pydantic import ValidationError
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, file_problem
-from toolformer_ops.on_a_file.annotate.annotator import Annotator
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, why_no_result
+from toolformer_ops.on_a_file.annotate.shown_calls import why_no_result
 from toolformer_ops.on_a_file.new_tool.examples import Example, ExampleCall, read_examples
 from toolformer_ops.on_a_file.new_tool.result_proposal import proposed_result
 from toolformer_ops.on_a_file.new_tool.tool_file_texts import (
@@ -44,7 +39,6 @@ from toolformer_ops.on_a_file.new_tool.tool_file_texts import (
     without_markup,
 )
 from toolformer_ops.runs.models import load_model
-from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
 from toolformer_ops.tools.databases.database_tool import (
@@ -69,7 +63,6 @@ ROWS_STAY = (
     "the prompt shows a row of each table to a model of this machine. A proposer behind an endpoint gets "
     "names of tables and columns and your examples, and no row."
 )
-SHOWN_CALLS = 10
 
 
 @dataclass(frozen=True)
@@ -485,43 +478,3 @@ def run_examples(
             f"{len(calls)} otherwise:\n  {lines}\nNothing was written: mend these calls or texts, or leave them out."
         )
     return answers
-
-
-def try_tool(
-    settings: Settings, name: str, corpus: Path | str, model_name: str, texts: int, values: dict[str, Any]
-) -> Iterator[str]:
-    """The whole method but placebos on the first `texts` documents of a corpus, in this process, as lines to print.
-
-    They say how many texts the filter kept, what was sampled and answered, which calls have no result and
-    why, and which calls save most, as JSON.
-
-    Raises:
-        CorpusError, UsageError: as `annotate_file`.
-    """
-    annotator = Annotator.of(settings, corpus, name, model_name, values)
-    read, texts_asked = 0, 0
-    sampled, answers = Counter[str](), Counter[str]()
-    failed = Counter[FailedCall]()
-    calls: list[dict[str, Any]] = []
-    for paragraphs in annotator.documents(texts):
-        read, texts_asked = read + 1, texts_asked + bool(paragraphs)
-        for annotated in annotator.annotate(paragraphs):
-            sampled += annotated.counts
-            answers += annotated.answers
-            failed += annotated.without_result
-            calls += annotated.lines
-    yield f"{read} texts, {texts_asked} asked"
-    yield f"sampled: {_most_common(sampled)}"
-    yield f"answers: {_most_common(answers)}"
-    for without, count in failed.most_common(SHOWN_CALLS):
-        yield f"no result, {count} times: [{visible(without.call)}], {without.why}"
-    yield f"calls with a result: {len(calls)}, kept: {sum(call['kept'] for call in calls)}"
-    calls.sort(key=lambda call: math.inf if call["loss_reduction"] is None else -call["loss_reduction"])
-    for call in calls[:SHOWN_CALLS]:
-        shown = ("kept", "before", "call", "result", "after", "loss_reduction")
-        yield json_to_show({key: call[key] for key in shown})
-
-
-def _most_common(counts: Counter[str]) -> str:
-    """Such as `kept 3, dropped 1`; `none` if nothing was counted."""
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common() if count) or "none"
