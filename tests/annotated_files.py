@@ -7,11 +7,13 @@ from typing import Any
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotate.annotation import Annotation, Row
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.runs.choices import RunChoices
 
 
 def annotate_file(
     settings: Settings, corpus: Path | str, tool: str, model: str, values: dict[str, Any]
 ) -> Iterator[Row]:
     """Every call with a result of a file's documents."""
-    annotation = Annotation.of_corpus(settings, corpus, [tool], model, None, values)
+    choices = RunChoices.parse({**values, "tools": [tool], "corpus": str(corpus), "model": model})
+    annotation = Annotation.of(settings, choices)
     yield from annotation.rows(PartialFile(None, {}))

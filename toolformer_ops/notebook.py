@@ -18,12 +18,12 @@ from sqlalchemy import text as sql_text
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError, lacking_package
-from toolformer_ops.on_a_file.annotate.annotation import Annotation
-from toolformer_ops.on_a_file.annotate.annotator import choices_of
+from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
 from toolformer_ops.records import Document
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.runs.shown_progress import shown
 from toolformer_ops.shown_text import beside_threshold
@@ -147,12 +147,15 @@ def annotate(
     if thresholds:
         values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
     names = typed_tools([tools] if isinstance(tools, str) else tools)
-    if isinstance(texts, Path):
-        annotation = Annotation.of_corpus(settings, texts, names, _model_name(model), limit, values)
-    else:
-        choices = choices_of(settings, LIST_NAME, names, _model_name(model), values)
-        listed = list(_documents(texts))[:limit]
-        annotation = Annotation.of(settings, choices, functools.partial(iter, listed))
+    if limit:
+        values["document_limit"] = limit
+    corpus = str(texts) if isinstance(texts, Path) else LIST_NAME
+    choices = RunChoices.parse({"tools": names, **values, "corpus": corpus, "model": _model_name(model)})
+    choices.kept_from()
+    documents: Documents | None = None
+    if not isinstance(texts, Path):
+        documents = functools.partial(iter, list(_documents(texts))[:limit])
+    annotation = Annotation.of(settings, choices, documents)
     with shown(annotation.counts.progress, Console(stderr=True)):
         rows = list(annotation.rows(PartialFile(None, {})))
     return Calls(rows)

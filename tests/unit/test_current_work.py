@@ -10,7 +10,6 @@ from toolformer_ops.run_page.current_work import (
     what_it_does,
     why_no_time_left,
     with_own_counts,
-    with_own_work,
 )
 
 
@@ -104,23 +103,6 @@ def test_the_time_left_waits_for_the_filter() -> None:
 def test_the_time_left_of_a_run_that_stands_still_is_not_known() -> None:
     words = "not known: nothing was stored lately"
     assert why_no_time_left([tool("MT", 30.0, filter=3, sample=2)], is_counted=True) == words
-
-
-def test_progress_has_what_the_run_stored_since_it_was_counted() -> None:
-    counted = [
-        SimpleNamespace(tool="QA", stage="sample", done=100, total=120, tokens_done=5_000, tokens=6_000)
-    ]
-    [stage] = with_own_work(
-        counted, [work(documents=10, tokens=500)], [work(documents=17, tokens=850)]
-    )  # 7 texts of 350 tokens came
-    assert (stage.done, stage.total, stage.tokens_done) == (107, 120, 5_350)
-
-
-def test_progress_never_exceeds_its_total() -> None:
-    """Filtering went on meanwhile, so that there are more texts to sample than were counted."""
-    counted = [SimpleNamespace(tool="QA", stage="sample", done=118, total=120, tokens_done=None, tokens=None)]
-    [stage] = with_own_work(counted, [work(documents=10)], [work(documents=17)])
-    assert (stage.done, stage.total) == (125, 125)
 
 
 def test_the_funnel_has_what_the_run_counted_since_then() -> None:

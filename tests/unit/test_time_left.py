@@ -19,7 +19,13 @@ def work(
     age: float | None = None,
 ) -> Any:
     return SimpleNamespace(
-        tool=tool, stage=stage, documents=29, seconds_a_unit=seconds_a_unit, recent_seconds=recent, age=age
+        tool=tool,
+        stage=stage,
+        documents=29,
+        tokens=SHORT,
+        seconds_a_unit=seconds_a_unit,
+        recent_seconds=recent,
+        age=age,
     )
 
 
@@ -85,3 +91,20 @@ def test_the_time_left_is_not_known_while_texts_are_filtered() -> None:
         for stage in ("sample", "score")
     ]
     assert left(rows, [filtering, *nothing]) is None
+
+
+def test_progress_has_what_the_run_stored_since_it_was_counted() -> None:
+    counted = SimpleNamespace(tool="QA", stage="sample", done=100, total=120, tokens_done=5_000, tokens=6_000)
+    before, now = work("sample", 0.02), work("sample", 0.02)
+    now.documents, now.tokens = before.documents + 7, before.tokens + 350
+    [tool] = tools_of_run([counted], [now], [before])
+    assert tool.stages == (StageProgress("sample", 107, 120, 36, 5_350, 6_000),)
+
+
+def test_progress_never_exceeds_its_total() -> None:
+    """Filtering went on meanwhile, so that there are more texts to sample than were counted."""
+    counted = SimpleNamespace(tool="QA", stage="sample", done=118, total=120, tokens_done=None, tokens=None)
+    before, now = work("sample", 0.02), work("sample", 0.02)
+    now.documents += 7
+    [tool] = tools_of_run([counted], [now], [before])
+    assert (tool.stages[0].done, tool.stages[0].total) == (125, 125)

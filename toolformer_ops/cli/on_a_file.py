@@ -33,7 +33,6 @@ from toolformer_ops.cli.options import (
     model_name,
     print_observations,
     run_choices,
-    with_fields,
 )
 
 app = typer.Typer()
@@ -362,25 +361,20 @@ def annotate(
 
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --out calls.jsonl
     """
-    from toolformer_ops.runs.choices import typed_values
-    from toolformer_ops.tools.registry import typed_tools
-
     # 1. What is asked for, said before anything that takes long is imported.
     settings = load_settings()
-    values = with_fields(typed_values(parameters), field)
-    names = typed_tools(tools or ())
-    if not names:
+    if not tools:
         raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
-    name = model_name(model)
+    choices = run_choices(corpus, tools, model, limit, parameters, field)
     typer.echo(
-        f"annotating {corpus} with {', '.join(names)}; {Path(name).name} on {settings.device} in "
-        f"{settings.dtype}",
+        f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
+        f"{settings.device} in {settings.dtype}",
         err=True,
     )
     from toolformer_ops.on_a_file.annotate.annotation import Annotation
 
     # 2. The work, and what came of it.
-    annotation = Annotation.of_corpus(settings, corpus, names, name, limit or None, values)
+    annotation = Annotation.of(settings, choices)
     _print_rows(annotation, annotation.counts, out, as_json=as_json, only_kept=not all_calls)
 
 

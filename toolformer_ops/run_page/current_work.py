@@ -32,19 +32,6 @@ ASKED_FOR = {"before_finetuning": "finetunes on it", "before_publishing": "publi
 """By the choice `approve`, what a person is asked for a yes to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CountedStage:
-    """How far a stage of a tool is."""
-
-    tool: str
-    stage: str
-    done: int
-    """Documents, as the next."""
-    total: int | None
-    tokens_done: int | None
-    tokens: int | None
-
-
 @dataclass(frozen=True)
 class CountedReason:
     """What a stage of a tool counted under a reason."""
@@ -117,36 +104,6 @@ def why_no_time_left(tools: Sequence[Any], *, is_counted: bool) -> str:
             if tool.seconds_left is None and not stage.done:
                 return f"known once {tool.tool} has {DONE[stage.stage]} a text"
     return "not known: nothing was stored lately"
-
-
-def with_own_work(
-    progress: Sequence[Any], work_then: Sequence[Any], work_now: Sequence[Any]
-) -> list[CountedStage]:
-    """How far each stage is, as it was counted and with what the run itself has stored since then.
-
-    `progress` are rows of `page.progress`; the others those of `page.work`, when that was counted and now.
-    """
-    then = {(row.tool, row.stage): row for row in work_then}
-    now = {(row.tool, row.stage): row for row in work_now}
-    stages = []
-    for row in progress:
-        place = row.tool, row.stage
-        documents = tokens = 0
-        if place in then and place in now:
-            documents = now[place].documents - then[place].documents
-            tokens = now[place].tokens - then[place].tokens
-        done = row.done + documents
-        stages.append(
-            CountedStage(
-                tool=row.tool,
-                stage=row.stage,
-                done=done,
-                total=None if row.total is None else max(row.total, done),
-                tokens_done=None if row.tokens_done is None else row.tokens_done + tokens,
-                tokens=row.tokens,
-            )
-        )
-    return stages
 
 
 def with_own_counts(

@@ -21,7 +21,6 @@ from toolformer_ops.run_page.current_work import (
     what_it_does,
     why_no_time_left,
     with_own_counts,
-    with_own_work,
 )
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
@@ -89,14 +88,13 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         # 2. What the run did itself, and what it made.
         is_running = run.state == RUNNING
         work = own_work(connection, run.run_id)
-        counted_stages, rows = numbers.get("progress"), numbers.get("funnel")
+        rows = numbers.get("funnel")
         if rows is None:
             rows = fetch_all(connection, queries.page.own_counts, **ours)
         elif is_running and "own_work" in numbers:
             own_counts = fetch_all(connection, queries.page.own_counts, **ours)
-            counted_stages = with_own_work(numbers["progress"], numbers["own_work"], work)
             rows = with_own_counts(rows, numbers["own_counts"], own_counts)
-        tools = tools_of_run(counted_stages, work)
+        tools = tools_of_run(numbers.get("progress"), work, numbers.get("own_work"))
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         answers = fetch_all(connection, queries.summary.approvals, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)

@@ -127,29 +127,38 @@ def own_work(connection: Connection, run_id: str) -> list[Any]:
     return fetch_all(connection, queries.page.work, run_id=run_id, recent_seconds=RECENT_SECONDS)
 
 
-def tools_of_run(counted: Sequence[Any] | None, work: Sequence[Any]) -> tuple[ToolProgress, ...]:
+def tools_of_run(
+    counted: Sequence[Any] | None, work: Sequence[Any], work_then: Sequence[Any] | None = None
+) -> tuple[ToolProgress, ...]:
     """How far each tool of a run is.
 
-    It goes by the run's own micro-batches (`work`) if the ledger was not `counted`. A stage that was never
-    timed takes as long a token as it takes other tools of the run, or else as scoring, or as sampling.
+    It goes by the run's own micro-batches (`work`) if the ledger was not `counted`, and adds what they did
+    since it was (`work_then`). A stage that was never timed takes as long a token as it takes other tools of
+    the run, or else as scoring, or as sampling.
     """
     counts = {(row.tool, row.stage): row for row in counted or ()}
+    then = {(row.tool, row.stage): row for row in work_then or ()}
     tools = []
     for tool in dict.fromkeys(row.tool for row in work):
         stages, left = [], 0.0
         is_timed = True
         for row in (row for row in work if row.tool == tool):
             at = counts.get((row.tool, row.stage))
-            done, total = (at.done, at.total) if at else (row.documents, None)
-            tokens_done, tokens = (at.tokens_done, at.tokens) if at else (None, None)
-            stage = StageProgress(
-                stage=row.stage,
-                done=done,
-                total=total,
-                own=min(row.documents, done),
-                tokens_done=tokens_done,
-                tokens=tokens,
-            )
+            stage = StageProgress(row.stage, row.documents, None, own=row.documents)
+            if at is not None:
+                done, tokens_done = at.done, at.tokens_done
+                if (before := then.get((row.tool, row.stage))) is not None:
+                    done += row.documents - before.documents
+                    if tokens_done is not None:
+                        tokens_done += row.tokens - before.tokens
+                stage = StageProgress(
+                    stage=row.stage,
+                    done=done,
+                    total=max(at.total, done),
+                    own=min(row.documents, done),
+                    tokens_done=tokens_done,
+                    tokens=at.tokens,
+                )
             stages.append(stage)
             seconds = seconds_a_unit(row, work)
             if stage.stage == "filter" and stage.units_left:

@@ -20,6 +20,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.shown_progress import panel, shown
 from toolformer_ops.tools.registry import get_tool
 
@@ -55,7 +56,8 @@ def corpus_of(folder: Path, *records: dict[str, Any]) -> Path:
 
 def annotation(corpus: Path, *tools: str, **values: Any) -> Annotation:
     numbers = {"max_positions": 9, "samples_per_position": 1, "placebos": 0, "placebo_sample": 0} | values
-    return Annotation.of_corpus(Settings(), corpus, tools or ("Calculator",), "fake", None, numbers)
+    choices = {**numbers, "tools": tools or ("Calculator",), "corpus": str(corpus), "model": "fake"}
+    return Annotation.of(Settings(), RunChoices.parse(choices))
 
 
 def rows(corpus: Path, out: Path | None = None, **values: Any) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@
 How far this is, `annotation_counts.py` counts.
 """
 
+import functools
 import itertools
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
@@ -25,7 +25,6 @@ from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
 from toolformer_ops.on_a_file.annotate.annotator import (
     AnnotatedParagraph,
     Annotator,
-    choices_of,
     distinct_documents,
     models_of,
     with_verdict,
@@ -35,7 +34,7 @@ from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, variant_id_of
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.models import proposer_identity
+from toolformer_ops.runs.models import proposer_identity, with_sample_end
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
@@ -123,23 +122,11 @@ class Annotation:
         self._recipe_ids: dict[str, str] = {}
 
     @classmethod
-    def of_corpus(
-        cls,
-        settings: Settings,
-        corpus: Path | str,
-        tools: Sequence[str],
-        model_name: str,
-        limit: int | None,
-        values: dict[str, Any],
-    ) -> "Annotation":
-        """Annotate a corpus' first documents, each text once; raises `UsageError` as `choices_of`."""
-        choices = choices_of(settings, corpus, tools, model_name, values)
-        most = limit or choices.document_limit
-        return cls.of(settings, choices, lambda: distinct_documents(settings, choices.corpus_address, most))
-
-    @classmethod
-    def of(cls, settings: Settings, choices: RunChoices, documents: Documents) -> "Annotation":
-        """Annotate documents by the tools and the model of a run's parameters."""
+    def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
+        """Annotate documents by the tools and the model of a run's parameters; by default those of its corpus."""
+        choices = with_sample_end(settings, choices)
+        corpus, limit = choices.corpus_address, choices.document_limit
+        documents = documents or functools.partial(distinct_documents, settings, corpus, limit)
         models = models_of(settings, choices)
         annotators = [
             Annotator(settings=settings, tool=get_tool(name), choices=choices, models=models)
@@ -320,21 +307,11 @@ class Annotation:
                     self.recipe_id(annotator),
                     self.choices.keep_threshold(annotator.tool.spec),
                     with_calls,
-                    _batches(with_calls),
                     partial,
                     self.counts.scored_placebos,
                 )
                 self.counts.tools[tool].rate = str(rate)
             self.counts.judged(tool, own)
-
-
-PLACEBO_TEXTS = 16
-"""Texts whose placebos are scored together: a kill loses those of so many."""
-
-
-def _batches(texts: Sequence[TextOfCalls]) -> Iterator[Sequence[TextOfCalls]]:
-    for first in range(0, len(texts), PLACEBO_TEXTS):
-        yield texts[first : first + PLACEBO_TEXTS]
 
 
 def _text_of(

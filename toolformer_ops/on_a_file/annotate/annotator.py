@@ -37,7 +37,6 @@ from toolformer_ops.runs.models import (
     endpoint_beside,
     load_model,
     load_scoring_model,
-    with_sample_end,
 )
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
@@ -155,20 +154,6 @@ def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> It
             yield name, document
             if len(seen) == limit:
                 return
-
-
-def choices_of(
-    settings: Settings, corpus: Path | str, tools: Sequence[str], model_name: str, values: dict[str, Any]
-) -> RunChoices:
-    """A run's parameters for these tools on a corpus.
-
-    Raises:
-        UsageError: a keep threshold is below `prune_below`.
-    """
-    names = tuple(get_tool(name).spec.name for name in tools)
-    choices = RunChoices.parse({"tools": names, **values, "corpus": str(corpus), "model": model_name})
-    choices.kept_from()
-    return with_sample_end(settings, choices)
 
 
 @dataclass(frozen=True)

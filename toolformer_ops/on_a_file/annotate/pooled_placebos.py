@@ -6,7 +6,7 @@ import hashlib
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ from toolformer_ops.runs.recipes import placebo_recipe
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
+TEXTS_TOGETHER = 16
+"""Texts whose placebos are scored together: a kill loses those of so many."""
 NO_OTHER_RESULT = "no_other_result"
 BELOW_TAU_INFORMATION = "below_tau_information"
 """Why a call that saves enough is not kept (`runs/reasons.py`)."""
@@ -57,15 +59,14 @@ def judge_by_placebos(
     scoring_recipe_id: str,
     keep_threshold: float,
     texts: Sequence[TextOfCalls],
-    batches: Iterable[Sequence[TextOfCalls]],
     partial: PartialFile,
     report: Callable[[int], None],
 ) -> Rate:
     """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
 
     Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them;
-    `kept` then follows the run's whole keep rule. `batches` are the same texts, as they are computed
-    together. `report` is told how many texts a batch had.
+    `kept` then follows the run's whole keep rule. `report` is told
+    how many more texts are done.
     """
     # 1. The pool, and the recipe that names it.
     results = []
@@ -80,7 +81,8 @@ def judge_by_placebos(
     scoring = PlaceboScoring(load_model, choices, PlaceboDraw(pool), recipe.recipe_id, partial)
     tau = choices.least_information
     with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
-    for batch in batches:
+    for first in range(0, len(texts), TEXTS_TOGETHER):
+        batch = texts[first : first + TEXTS_TOGETHER]
         for text, losses in zip(batch, scoring.losses(batch), strict=True):
             with_placebos += zip(text.calls, losses, strict=True)
             for line, placebos in zip(text.lines, losses, strict=True):

@@ -21,7 +21,7 @@ from typing import Any
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotation import PLACEBO_TEXTS, Row
+from toolformer_ops.on_a_file.annotate.annotation import Row
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
 from toolformer_ops.on_a_file.annotate.annotator import models_of, scored_fields, with_verdict
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
@@ -257,7 +257,6 @@ class Judging:
                     self._recipe_id(name),
                     self._keep_threshold(name),
                     texts,
-                    [texts[first : first + PLACEBO_TEXTS] for first in range(0, len(texts), PLACEBO_TEXTS)],
                     partial,
                     self.counts.scored_placebos,
                 )
