@@ -28,6 +28,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.corpora.local_paths import refusal
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
+from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS
 
 logger = logging.getLogger(__name__)
 
@@ -186,5 +187,5 @@ def with_wiki_index(settings: Settings, folder: Path, plans: Sequence[StudyPlan]
     records = folder / "kilt.jsonl"
     if not records.exists():
         write_searched_records(records)
-    build(lambda: records.open("rb"), records.as_uri(), folder / "wiki_index", settings.search_threads)
+    build(lambda: records.open("rb"), records.as_uri(), folder / "wiki_index", SEARCH_THREADS)
     return settings.model_copy(update={"wiki_index": str(folder / "wiki_index")})

@@ -78,11 +78,6 @@ class Settings(BaseSettings):
         description="Longest wait of a statement for a lock that another process has. Half of it: how long a process may say "
         "nothing within a transaction that others wait for, before its session is ended.",
     )
-    migration_lock_seconds: float = Field(
-        default=5.0,
-        gt=0,
-        description="Longest wait of a migration for a lock; who asks for the table waits behind it.",
-    )
     migration_statement_seconds: float = Field(
         default=600.0, ge=0, description="Longest statement of a migration; 0: no limit."
     )
@@ -147,16 +142,12 @@ class Settings(BaseSettings):
     history_memory_gib: float = Field(
         default=4.0, gt=0, description="Most memory that one question about the history may take, GiB."
     )
-    history_threads: int = Field(
-        default=2, ge=1, le=256, description="CPU threads of one question about the history."
-    )
 
     wiki_index: str = Field(
         default="",
         description="BM25 index of WikiSearch and QA: a folder, or s3:// of a published one; empty means `wiki_index` in the state "
         "folder, and for pods the newest published one.",
     )
-    search_threads: int = Field(default=2, ge=1, le=128, description="Lucene threads of one search process.")
     qa_reader: Literal["best_sentence", "span", "causal", "sequence_to_sequence"] = Field(
         default="best_sentence",
         description="How the QA tool reads an answer out of the retrieved passages: a whole sentence, without a model; the "
@@ -164,18 +155,12 @@ class Settings(BaseSettings):
     )
     qa_reader_model: str | None = Field(
         default=None,
-        description="Checkpoint of a QA reader that is a model; empty: span and causal ask the run's.",
+        description="Checkpoint of a QA reader that is a model, as a folder, id@revision or s3://. Empty: the run's model.",
     )
-    qa_reader_revision: str | None = Field(
-        default=None, description="Commit of that checkpoint if it is a hub id."
-    )
-    translator: Literal["prompted_lm", "nllb"] = Field(
-        default="prompted_lm",
-        description="How the MT tool translates: the run's language model, prompted, or NLLB.",
-    )
-    translator_model: str | None = Field(default=None, description="NLLB checkpoint: a path, or a hub id.")
-    translator_revision: str | None = Field(
-        default=None, description="Commit of the translator if it is a hub id."
+    translator_model: str | None = Field(
+        default=None,
+        description="NLLB checkpoint with which the MT tool translates: a folder, id@revision or s3://; empty: the run's language "
+        "model, prompted.",
     )
     tools_dir: Path | None = Field(
         default=None,
@@ -195,19 +180,6 @@ class Settings(BaseSettings):
         ge=1,
         le=4096,
         description="Most documents of a micro-batch, however short they are.",
-    )
-    shard_seconds: float = Field(
-        default=60.0, ge=10.0, description="Work that one mapped task should hold, at least."
-    )
-    start_up_seconds: float = Field(
-        default=10.0,
-        ge=0,
-        description="Guess of a mapped task's start with loading its model, until that is measured: at most 5 % of its work.",
-    )
-    seconds_per_document: float = Field(
-        default=2.0,
-        gt=0,
-        description="Guess of sampling time a text, used until the ledger holds measured times.",
     )
     outage_seconds: float = Field(
         default=600.0,
@@ -231,16 +203,6 @@ class Settings(BaseSettings):
         description="Let rejected_documents.detail quote the beginning of a refused line, which all readers of the database see.",
     )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
-    max_unpacked_gib: float = Field(
-        default=256.0,
-        gt=0,
-        description="Most that one packed file (gzip, Zstandard, Parquet) may hold unpacked, GiB.",
-    )
-    max_unpacked_ratio: float = Field(
-        default=200.0,
-        ge=1,
-        description="Most that one packed file may hold unpacked, as a multiple of its packed size.",
-    )
 
     evaluation_data: str = Field(
         default="",
@@ -300,7 +262,6 @@ class Settings(BaseSettings):
         ge=1,
         description="Retention: age from which rows of Airflow's tables and logs of its tasks go.",
     )
-    default_corpus: str = Field(default="", description="Corpus URI that the trigger form starts with.")
     default_model: str = Field(default="", description="Language model that the trigger form starts with.")
     default_preset: Literal["paper", "small_model", "only_look"] = Field(
         default="paper",

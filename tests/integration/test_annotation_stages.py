@@ -38,6 +38,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.run_tools import Shard
+from toolformer_ops.stages import planning
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork, execute_stage
 from toolformer_ops.stages.filtering import FilterWork, filter_stage
@@ -279,11 +280,12 @@ def test_shards_follow_the_work() -> None:
 
 
 def test_shards_follow_the_start_of_the_newest_processes_that_load_the_model(
-    settings: Settings, corpus: Path, use_model: UseModel
+    settings: Settings, corpus: Path, use_model: UseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator")
-    chosen = settings.model_copy(update={"seconds_per_document": 60.0, "start_up_seconds": 0.0})
+    monkeypatch.setattr(planning, "SECONDS_PER_DOCUMENT", 60.0)
+    monkeypatch.setattr(planning, "START_UP_SECONDS", 0.0)
     began = (
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, rows_written, start_up_seconds) "
         "select 'r', 'Calculator', :stage, 'of-another-tool', 1, 1, unnest(cast(:seconds as real[]))"
@@ -295,7 +297,7 @@ def test_shards_follow_the_start_of_the_newest_processes_that_load_the_model(
         ("score", [20.0] * 20, 1),  # 20 * 20 s, and the older three do not count
     ):
         run_sql(settings, began, stage=stage, seconds=seconds)
-        assert len(plan_shards(chosen, "r", "Calculator")) == shards
+        assert len(plan_shards(settings, "r", "Calculator")) == shards
 
 
 TWICE = "In 1990 it sold 2 pens. In 1991 it sold 4 pens."

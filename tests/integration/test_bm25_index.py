@@ -12,6 +12,7 @@ import zstandard
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, CorruptObjectError, RejectedInputError, ToolError, UsageError
+from toolformer_ops.stages import index_building
 from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage.objects import artifacts
 from toolformer_ops.storage.objects.publication import ObjectStore
@@ -51,7 +52,9 @@ def kilt_lines(articles: dict[str, list[str]]) -> bytes:
 
 
 def settings_for(folder: Path) -> Settings:
-    return Settings(wiki_index=str(folder), search_threads=2)
+    return Settings(
+        wiki_index=str(folder),
+    )
 
 
 def headings(answer: SearchAnswer) -> list[str]:
@@ -161,7 +164,8 @@ def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch
     answers = []
     for threads, batch in ((1, 2000), (4, 3)):
         monkeypatch.setattr(index_build, "BATCH_PASSAGES", batch)
-        settings = settings_for(tmp_path / f"index{threads}").model_copy(update={"search_threads": threads})
+        monkeypatch.setattr(index_building, "SEARCH_THREADS", threads)
+        settings = settings_for(tmp_path / f"index{threads}")
         build(tmp_path, twins, settings)
         answers.append(Bm25Index(settings.index_dir, threads).search(["same words", "twin"], 7))
     assert answers[0] == answers[1]

@@ -327,7 +327,7 @@ def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
         ("a.jsonl", ONE + b'{"text": "tw', "corrupt_json", "breaks off: Unterminated string"),
         ("a.jsonl.gz", gzip.compress(ONE)[:-4], "unreadable_file", "breaks off: after 1 lines"),
         ("a.jsonl.zst", zstandard.compress(ONE + (b" " * 99 + b"\n") * 50_000), "expands_too_far",
-         "holds too much: after 1 lines: .*TOOLFORMER_MAX_UNPACKED_RATIO"),
+         "holds too much: after 1 lines: .*times the packed size"),
     ],
     ids=["half a record", "packed", "blank lines"],
 )  # fmt: skip

@@ -5,6 +5,7 @@ import pytest
 from tests.annotated_runs import AnnotatedRun, recipe_id
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
+from toolformer_ops.stages import planning
 from toolformer_ops.stages.planning import filter_shard_count, plan_shards, tools_to_do
 
 TOOLS = {"Calculator": 0.5, "QA": 1.0}
@@ -85,6 +86,12 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
     assert filter_shard_count([10**6] * 5, 60.0) == 64
 
 
+@pytest.fixture
+def starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time is planned for the start of a process."""
+    monkeypatch.setattr(planning, "START_UP_SECONDS", 0.0)
+
+
 def shards_of_twenty_texts(settings: Settings, measured_by: str) -> int:
     """Into how many shards 20 unscored texts are split, after 10 s a text were measured in another recipe of a model."""
     run = AnnotatedRun(settings, {"Calculator": 0.5})
@@ -103,17 +110,19 @@ def shards_of_twenty_texts(settings: Settings, measured_by: str) -> int:
         "values ('run-1', :tool, 'sample', 'of-another-prompt', 20, 200, 20, 200)",
         tool=measured_by,
     )
-    return len(plan_shards(settings.model_copy(update={"start_up_seconds": 0.0}), "run-1", "Calculator"))
+    return len(plan_shards(settings, "run-1", "Calculator"))
 
 
+@pytest.mark.usefixtures("starts_at_once")
 def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_with_its_model(
     settings: Settings,
 ) -> None:
     assert shards_of_twenty_texts(settings, measured_by="Calculator") == 3  # 200 s, 60 s a shard or more
 
 
+@pytest.mark.usefixtures("starts_at_once")
 def test_times_of_another_tool_plan_nothing(settings: Settings) -> None:
-    assert shards_of_twenty_texts(settings, measured_by="QA") == 1  # 40 s by the setting
+    assert shards_of_twenty_texts(settings, measured_by="QA") == 1  # 40 s by the guess of 2 s a text
 
 
 def test_filters_are_planned_by_what_documents_besides_starts_took_lately(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from tests.system.conftest import ANNOTATE, SAMPLING, put_lines, rows, run_stage
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowNotReadyError
-from toolformer_ops.local.state_folder import StatePaths, write_environment
+from toolformer_ops.local.state_folder import StatePaths
 from toolformer_ops.local.supervision import Supervisor
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -78,7 +78,6 @@ def end_shard(settings: Settings, stage: str, by: signal.Signals) -> int:
 
 @pytest.fixture(scope="module")
 def killed_run(services: Settings, airflow: AirflowClient, model: str) -> KilledRun:
-    write_environment(services.state_dir / "environment", {"seconds_per_document": "0.01"})
     run_stages_as(services, airflow, "local")
     texts = (
         f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left."

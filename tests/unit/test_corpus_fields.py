@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.storage.corpora.addresses import (
     PRESETS,
@@ -43,7 +42,7 @@ def _parquet(fields: dict[str, Any]) -> tuple[str, bytes]:
 
 def _read(kind: Kind, fields: dict[str, Any], *items: str) -> Record | Rejection:
     name, content = kind(fields)
-    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    limits = UnpackingLimits()
     file = CorpusFile(name, lambda: io.BytesIO(content))
     records = [record for _, record in read_file(file, 1000, limits, FieldNames.of(items))]
     assert records == records[:1] * 2
@@ -113,7 +112,7 @@ def test_keys_of_json_that_are_no_names_are_not_said() -> None:
 
 def test_keys_of_json_that_one_record_alone_has_are_not_said() -> None:
     content = b'{"Smith": 1, "url": "u"}\n{"Jones": 2, "url": "v"}\n{"Miller": 3, "url": "w"}\n'
-    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    limits = UnpackingLimits()
     refusals = [record for _, record in read_file(CorpusFile("a", lambda: io.BytesIO(content)), 99, limits)]
     assert len(refusals) == 3
     for refusal in refusals:

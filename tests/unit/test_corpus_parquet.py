@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from toolformer_ops.config import Settings
 from toolformer_ops.storage.corpora.files import CorpusFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import read_file, read_record
@@ -26,7 +25,7 @@ def _packed(**columns: Any) -> bytes:
 
 
 def _read(content: bytes, max_record_bytes: int = 1000) -> list[tuple[int, Record | Rejection]]:
-    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    limits = UnpackingLimits()
     return list(
         read_file(CorpusFile("file:///a.parquet", lambda: io.BytesIO(content)), max_record_bytes, limits)
     )

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from toolformer_ops.config import Settings
 from toolformer_ops.records import document_id_of
 from toolformer_ops.storage.corpora.files import CorpusFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, escape_control_characters
@@ -145,7 +144,7 @@ def test_a_title_or_address_that_is_no_string_is_left_out_with_a_reason() -> Non
 
 def _read_lines(*lines: bytes) -> list[tuple[int, Record | Rejection]]:
     content = b"\n".join(lines) + b"\n"
-    limits = UnpackingLimits.of(Settings(_env_file=None))  # type: ignore[call-arg]
+    limits = UnpackingLimits()
     return list(read_file(CorpusFile("file:///a.jsonl", lambda: io.BytesIO(content)), 1000, limits))
 
 

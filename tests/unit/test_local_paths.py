@@ -215,7 +215,7 @@ def _run(**choices: str) -> dict[str, object]:
 
 
 def content_sha256(settings: Settings, file: CorpusFile) -> str:
-    with OpenedFile(file, UnpackingLimits.of(settings)) as opened:
+    with OpenedFile(file, UnpackingLimits()) as opened:
         return opened.sha256()
 
 

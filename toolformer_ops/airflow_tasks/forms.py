@@ -90,13 +90,12 @@ def annotation_form(
     preset names starts empty, and says what it holds then.
 
     Args:
-        settings: the corpus, the preset and the model that the form starts with.
+        settings: the preset and the model that the form starts with.
         tools: those that may be chosen.
         filled_in: the choices of a schedule; its form starts with these, and has also the others that its
         file sets.
     """
     defaults: dict[str, Any] = {
-        "corpus": settings.default_corpus,
         "preset": settings.default_preset,
         "model": settings.default_model,
     }
@@ -140,7 +139,7 @@ def corpus_form(settings: Settings) -> dict[str, Param]:
         description="Take a file that breaks off, holds too much, or lost more than half of its records, as it is.",
     )
     return {
-        "corpus": _param("corpus", settings.default_corpus),
+        "corpus": _param("corpus"),
         "fields": _param("fields"),
         "accept_shrink": accept_shrink,
     }

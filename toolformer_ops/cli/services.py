@@ -232,7 +232,6 @@ def migrate_command() -> None:
     engine = database.connect(settings)
     applied = schema.migrate(
         engine,
-        lock_seconds=settings.migration_lock_seconds,
         statement_seconds=settings.migration_statement_seconds,
     )
     engine.dispose()

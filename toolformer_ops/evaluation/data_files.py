@@ -208,7 +208,7 @@ class DataFolder:
         try:
             with self._store.open_uri(uri) if on_s3 else open_local(Path(uri).resolve()) as stored:
                 packed = stored.read()
-            content = unpacked(io.BytesIO(packed), uri, UnpackingLimits.of(self._settings)).read()
+            content = unpacked(io.BytesIO(packed), uri, UnpackingLimits()).read()
         except (OSError, CorpusError) as error:
             raise EvaluationDataError(f"expected to read {uri}, found: {error}") from error
         return DataFile(name, uri, content, hashlib.sha256(packed).hexdigest())

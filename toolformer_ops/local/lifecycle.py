@@ -334,7 +334,6 @@ def _migrate(settings: Settings) -> None:
     try:
         schema.migrate(
             engine,
-            lock_seconds=settings.migration_lock_seconds,
             statement_seconds=settings.migration_statement_seconds,
         )
     except BlockedMigrationError as error:

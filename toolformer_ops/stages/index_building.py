@@ -21,6 +21,7 @@ from toolformer_ops.storage.objects import artifacts
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.tools.retrieval.index_build import IndexReport, build, source_fingerprint
 from toolformer_ops.tools.retrieval.index_manifest import MANIFEST, IndexManifest
+from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS
 from toolformer_ops.tools.retrieval.wiki_index import PREFIX, SHOWN
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
                         f"expected a file with KILT records at {path}, found: {error.strerror or error}."
                     ) from error
             stack.enter_context(packed)
-            yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits.of(settings)))
+            yield stack.enter_context(unpacked(packed, source_uri, UnpackingLimits()))
 
     if publish:
         artifacts.require_registry(settings)
@@ -71,7 +72,7 @@ def build_index(settings: Settings, source_uri: str, *, publish: bool = False) -
         and find_published(settings, source_fingerprint(open_source), source_uri)
     ):
         return None
-    report = build(open_source, source_uri, folder, settings.search_threads)
+    report = build(open_source, source_uri, folder, SEARCH_THREADS)
     if publish:
         publish_index(settings, folder, report.manifest)
     return report

@@ -2,9 +2,9 @@
 
 Looks at what the ledger holds and writes nothing. The number follows the work: the tokens of the documents
 that are not yet scored, times the seconds that a token took lately: under the same recipes, else in the same
-tool with the same model, else a setting, seconds a document. A shard holds `shard_seconds` of it, or more
-where starting a process would take more than a twentieth of that, by what the newest processes took (a
-setting, until then); there are at most 64 shards, and no more than documents.
+tool with the same model, else `SECONDS_PER_DOCUMENT`. A shard holds `SHARD_SECONDS` of it, or more
+where starting a process would take more than a twentieth of that, by what the newest processes took
+(`START_UP_SECONDS`, until then); there are at most 64 shards, and no more than documents.
 """
 
 import logging
@@ -26,6 +26,12 @@ from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
 
+SHARD_SECONDS = 60.0
+"""Work that one mapped task holds, at least."""
+START_UP_SECONDS = 10.0
+"""Guess of a task's start with loading its model, used until it is measured."""
+SECONDS_PER_DOCUMENT = 2.0
+"""Guess of sampling time a text, used until the ledger holds measured times."""
 START_UP_SHARE = 0.05
 """The most that starting a shard's process and loading its model may take, as a share of the shard's work."""
 FILTER_SECONDS_PER_DOCUMENT = 0.001
@@ -57,7 +63,7 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             **run.ids,
             members=members_beyond_finished(connection, run, run.scoring_recipe_id),
         )
-        start_up = _start_up_seconds(connection, settings.start_up_seconds, run.model_identity)
+        start_up = _start_up_seconds(connection, START_UP_SECONDS, run.model_identity)
         measured = work.seconds_per_token
         if measured is None:  # nothing was done under its recipes yet
             [model_seconds] = database.fetch_all(
@@ -67,8 +73,8 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
                 model_identity=run.model_identity,
             )
             measured = model_seconds.seconds_per_token
-    seconds = work.documents * settings.seconds_per_document if measured is None else work.tokens * measured
-    count = shard_count(work.documents, seconds, max(settings.shard_seconds, start_up / START_UP_SHARE))
+    seconds = work.documents * SECONDS_PER_DOCUMENT if measured is None else work.tokens * measured
+    count = shard_count(work.documents, seconds, max(SHARD_SECONDS, start_up / START_UP_SHARE))
     logger.info(
         "plan: %d documents of %s, %d tokens, in %d shards", work.documents, run.tool, work.tokens, count
     )
@@ -102,7 +108,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
             documents = max(documents, unfiltered)
         start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)
-    shards = filter_shard_count(filtering, settings.shard_seconds, start_up)
+    shards = filter_shard_count(filtering, SHARD_SECONDS, start_up)
     logger.info("%d of %d tools have work: %s", len(tools), len(asked_for), ", ".join(tools) or "none")
     logger.info(
         "%d documents to filter, %.0f s of all tools together, in %d shards",

@@ -77,9 +77,9 @@ class MachineTranslation(Tool):
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Load the translator.
 
-        A ToolError says that the NLLB checkpoint is not set, not there, or does not fit.
+        A ToolError says that the NLLB checkpoint is not there, or does not fit.
         """
-        if settings.translator == "nllb":
+        if settings.translator_model:
             return TranslationRunner(NllbTranslator(settings))
         return TranslationRunner(PromptedTranslator(load_model()))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import DeviceMemoryError, ModelError
+from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.tools.base import TEXT_SLOT, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
 from toolformer_ops.tools.retrieval.bm25_index import FoundPassage
@@ -156,14 +157,14 @@ class SequenceToSequenceReader:
 
     passages = PASSAGES
 
-    def __init__(self, path_or_hub_id: str, revision: str | None, settings: Settings) -> None:
+    def __init__(self, checkpoint: str, settings: Settings) -> None:
         """Load a checkpoint, in float32, on the settings' device.
 
         Raises:
             ToolError: there is none, or it is not an encoder-decoder in safetensors.
         """
         self._model, self._tokenizer = load_checkpoint(
-            "TOOLFORMER_QA_READER_MODEL", path_or_hub_id, revision, settings, "float32"
+            "TOOLFORMER_QA_READER_MODEL", *split_revision(checkpoint), settings, "float32"
         )
         self._prompt = load_prompt(PROMPT)
         limits = [
@@ -226,8 +227,7 @@ def load_causal_model(settings: Settings, load_model: "Callable[[], LanguageMode
     from toolformer_ops.language_model import LanguageModel
 
     return LanguageModel.load(
-        settings.qa_reader_model,
-        settings.qa_reader_revision,
+        *split_revision(settings.qa_reader_model),
         settings.dtype,
         settings.device,
         settings.threads,

@@ -18,7 +18,7 @@ from toolformer_ops.tools import model_readers
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
 from toolformer_ops.tools.calendar import MONTHS
 from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage
-from toolformer_ops.tools.retrieval.java_runtime import java_thread
+from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS, java_thread
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end, split_sentences
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
@@ -46,8 +46,9 @@ class QuestionAnswering(Tool):
             identity = model_identity
             if settings.qa_reader == "sequence_to_sequence" or settings.qa_reader_model is not None:
                 from toolformer_ops.language_model.models.identity import model_identity as identity_of
+                from toolformer_ops.language_model.models.identity import split_revision
 
-                identity = identity_of(_checkpoint(settings), settings.qa_reader_revision, settings=settings)
+                identity = identity_of(*split_revision(_checkpoint(settings)), settings=settings)
             prompt = content_uuid(load_prompt(model_readers.PROMPT)).hex[:16]
             numbers = f"passages={model_readers.PASSAGES}, tokens={model_readers.ANSWER_TOKENS}"
             if settings.qa_reader == "span":
@@ -57,7 +58,7 @@ class QuestionAnswering(Tool):
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Open the index, and load the reader's model if it has one."""
-        index = Bm25Index(index_folder(settings), settings.search_threads)
+        index = Bm25Index(index_folder(settings), SEARCH_THREADS)
         sentences = BestSentenceReader(index)
         reader: Reader = sentences
         if settings.qa_reader == "span":
@@ -66,8 +67,7 @@ class QuestionAnswering(Tool):
         elif settings.qa_reader == "causal":
             reader = model_readers.CausalReader(model_readers.load_causal_model(settings, load_model))
         elif settings.qa_reader == "sequence_to_sequence":
-            checkpoint, revision = _checkpoint(settings), settings.qa_reader_revision
-            reader = model_readers.SequenceToSequenceReader(checkpoint, revision, settings)
+            reader = model_readers.SequenceToSequenceReader(_checkpoint(settings), settings)
         return QuestionAnsweringRunner(index, reader)
 
 

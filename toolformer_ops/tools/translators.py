@@ -65,10 +65,12 @@ class NllbTranslator:
         """Load the checkpoint that `translator_model` names, on `device`.
 
         Raises:
-            ToolError: none is set, it is not there, or is no sequence-to-sequence checkpoint with safetensors
+            ToolError: it is not there, or is no sequence-to-sequence checkpoint with safetensors
             and NLLB's tokenizer.
         """
-        name, revision = required_checkpoint(settings)
+        from toolformer_ops.language_model.models.identity import split_revision
+
+        name, revision = split_revision(settings.translator_model or "")
         self._model, self._tokenizer = load_checkpoint(
             "TOOLFORMER_TRANSLATOR_MODEL", name, revision, settings, settings.dtype
         )
@@ -118,32 +120,18 @@ class NllbTranslator:
         return [outputs[index] for index in range(len(texts))]
 
 
-def required_checkpoint(settings: Settings) -> tuple[str, str | None]:
-    """Name and revision of the NLLB checkpoint.
-
-    Raises:
-        ToolError: none is set.
-    """
-    if not settings.translator_model:
-        raise ToolError(
-            "TOOLFORMER_TRANSLATOR_MODEL: expected an NLLB checkpoint, since TOOLFORMER_TRANSLATOR is nllb, "
-            "found none. Set it to a folder with safetensors or to a hub id, with "
-            "TOOLFORMER_TRANSLATOR_REVISION, or choose prompted_lm."
-        )
-    return settings.translator_model, settings.translator_revision
-
-
 def translator_identity(settings: Settings, model_identity: str) -> str:
     """Names the weights and numbers that decide a translation.
 
     Raises:
         ToolError: the checkpoint is not there.
     """
-    if settings.translator == "prompted_lm":
+    if not settings.translator_model:
         return f"prompted_lm {model_identity} {settings.dtype} tokens={MAX_NEW_TOKENS}"
     from toolformer_ops.language_model.models.identity import model_identity as identity_of
+    from toolformer_ops.language_model.models.identity import split_revision
 
-    name, revision = required_checkpoint(settings)
+    name, revision = split_revision(settings.translator_model)
     try:
         checkpoint = identity_of(name, revision, settings=settings)
     except ModelError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from toolformer_ops.config import Settings
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
 from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index
+from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
@@ -43,7 +44,7 @@ class WikiSearch(Tool):
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> ToolRunner:
         """Start Java and open the index (about 1 s)."""
-        return WikiSearchRunner(Bm25Index(index_folder(settings), settings.search_threads))
+        return WikiSearchRunner(Bm25Index(index_folder(settings), SEARCH_THREADS))
 
 
 class WikiSearchRunner:

@@ -62,7 +62,7 @@ def test_an_input_is_only_after_if_its_words_stand_there_alone() -> None:
 def test_each_phrase_has_the_models_line_or_a_reason() -> None:
     model: Any = Mock()
     model.generate_texts.return_value = [" nuclear safety", " ", " turtle"]
-    runner = TOOL.open(Settings(translator="prompted_lm"), lambda: model)
+    runner = TOOL.open(Settings(), lambda: model)
     outcomes = {
         "sûreté nucléaire": "nuclear safety",
         "": "empty_input",
@@ -128,8 +128,8 @@ def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def nllb_settings(folder: Path | None) -> Settings:
-    return Settings(translator="nllb", hub_offline=True, translator_model=str(folder) if folder else None)
+def nllb_settings(folder: Path) -> Settings:
+    return Settings(hub_offline=True, translator_model=str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytes
 
 
 def test_the_version_names_the_translator_with_its_model(nllb_dir: Path) -> None:
-    own = Settings(translator="prompted_lm")
+    own = Settings()
     assert "prompted_lm smol@1" in TOOL.version(own, "smol@1")
     assert TOOL.version(own, "smol@1") != TOOL.version(own, "smol@2")
     version = TOOL.version(nllb_settings(nllb_dir), "smol@1")
@@ -174,9 +174,8 @@ def test_the_version_names_the_translator_with_its_model(nllb_dir: Path) -> None
 
 
 def test_a_missing_translator_is_named_with_its_setting(tmp_path: Path) -> None:
-    for folder in (None, tmp_path):
-        with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
-            TOOL.open(nllb_settings(folder), pytest.fail)
+    with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
+        TOOL.open(nllb_settings(tmp_path), pytest.fail)
     with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
         TOOL.version(nllb_settings(tmp_path), "smol@1")
 

@@ -50,7 +50,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def t5_reader(tiny_t5: Path) -> SequenceToSequenceReader:
-    return SequenceToSequenceReader(str(tiny_t5), None, Settings())
+    return SequenceToSequenceReader(str(tiny_t5), Settings())
 
 
 def generator(window: int = 10_000) -> Any:
@@ -98,7 +98,7 @@ def test_an_encoder_decoder_reads_the_same_wherever_it_is_from_in_any_company(
     together = t5_reader.read(QUESTIONS, PASSAGES)
     assert all(together)
     address = publish_model(s3_settings, str(tiny_t5)).address
-    assert SequenceToSequenceReader(address, None, s3_settings).read(QUESTIONS, PASSAGES) == together
+    assert SequenceToSequenceReader(address, s3_settings).read(QUESTIONS, PASSAGES) == together
     monkeypatch.setattr(model_readers, "BATCH_QUESTIONS", 1)
     assert t5_reader.read(QUESTIONS[::-1], PASSAGES[::-1]) == together[::-1]
 
@@ -130,7 +130,7 @@ def test_what_is_no_encoder_decoder_in_safetensors_is_refused_before_its_code_ru
         (code, "contains custom code"),
     ):
         with pytest.raises(ToolError, match=said):
-            SequenceToSequenceReader(str(folder), None, Settings())
+            SequenceToSequenceReader(str(folder), Settings())
     assert not (tmp_path / "was_run").exists()
 
 

@@ -64,7 +64,6 @@ FOR_TEMPLATES = (
     f"{ENV_PREFIX}MICRO_BATCH_DOCUMENTS",
     f"{ENV_PREFIX}MICRO_BATCH_TOKENS",
     MODEL_PARALLEL,
-    f"{ENV_PREFIX}SEARCH_THREADS",
     f"{ENV_PREFIX}THREADS",
 )
 """Variables of settings that a template may give a value: those that decide neither rows nor where they are

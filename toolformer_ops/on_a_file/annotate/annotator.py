@@ -91,7 +91,7 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
     first: Rejection | None = None
     ignored: Counter[str] = Counter()
     records = 0
-    limits = UnpackingLimits.of(settings)
+    limits = UnpackingLimits()
     for file in find_files(settings, address.files):
         for line, record in read_file(file, settings.max_line_bytes, limits, address.names):
             name = f"{Path(file.uri).name}:{line}"

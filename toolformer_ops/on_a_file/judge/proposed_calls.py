@@ -108,7 +108,7 @@ def read_proposals(
 
     Raises as `find_files`, and a `UsageError` if the data set is in a format that is not read.
     """
-    limits = UnpackingLimits.of(settings)
+    limits = UnpackingLimits()
     for file in _files_of_calls(settings, str(path)):
         with OpenedFile(file, limits) as opened:
             for number, value in _values(opened, settings.max_line_bytes, names):

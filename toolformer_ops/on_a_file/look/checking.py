@@ -152,7 +152,7 @@ class CorpusLook:
 def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) -> None:
     """Read the first records; raises `CorpusError` or `UsageError` if there is no file that may be read."""
     address = CorpusAddress.parse(choices.corpus_address).normal()
-    limits = UnpackingLimits.of(settings)
+    limits = UnpackingLimits()
     files = find_files(settings, address.files)
     look.names = address.names
     look.fields = field_names(files[0], settings.max_line_bytes, limits)

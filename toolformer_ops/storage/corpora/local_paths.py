@@ -76,7 +76,7 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
     else:
         roots = _default_roots(state)
     addresses = (
-        settings.default_corpus, settings.default_model, settings.qa_reader_model, settings.translator_model,
+        settings.default_model, settings.qa_reader_model, settings.translator_model,
         settings.evaluation_data,
     )  # fmt: skip
     named = [Path(address).resolve() for address in addresses if address and address.startswith("/")]

@@ -270,7 +270,7 @@ class Reading:
             return True
         if file.size != (before.size_bytes if before.size_bytes is not None else file.size):
             return False
-        with OpenedFile(file, UnpackingLimits.of(self.settings)) as opened:
+        with OpenedFile(file, UnpackingLimits()) as opened:
             if opened.sha256() != before.content_sha256:
                 return False
         self.restamped.append(file)
@@ -305,7 +305,7 @@ class Reading:
             return file.stored_lines.is_known(line, line_hash)
 
         progress.at(file.number, file.file)
-        with OpenedFile(file.file, UnpackingLimits.of(self.settings)) as opened:
+        with OpenedFile(file.file, UnpackingLimits()) as opened:
             if opened.is_parquet:
                 file.stored_lines = HeldLines()
             else:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
     BrokenConnectionError,
     CorpusError,
@@ -50,26 +49,21 @@ class UnpackingLimits:
     9 kB of Zstandard can be 300 MB of line ends, whose reading takes minutes.
     """
 
-    unpacked_bytes: float
-    ratio: float
+    unpacked_bytes: float = 256 * 2**30
+    ratio: float = 200.0
     """Unpacked bytes for each packed byte that was read."""
-
-    @classmethod
-    def of(cls, settings: Settings) -> "UnpackingLimits":
-        """Those of a deployment."""
-        return cls(settings.max_unpacked_gib * 2**30, settings.max_unpacked_ratio)
 
     def check(self, name: str, packed_bytes: int, unpacked_bytes: int) -> None:
         """Raise `ExpandsTooFarError` if a file of which so many bytes were read holds too much."""
         if unpacked_bytes > self.unpacked_bytes:
-            limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked (TOOLFORMER_MAX_UNPACKED_GIB)"
+            limit = f"at most {self.unpacked_bytes / 2**30:g} GiB unpacked"
         elif unpacked_bytes > max(self.ratio * packed_bytes, RATIO_FROM_BYTES):
-            limit = f"at most {self.ratio:g} times the packed size (TOOLFORMER_MAX_UNPACKED_RATIO)"
+            limit = f"at most {self.ratio:g} times the packed size"
         else:
             return
         raise ExpandsTooFarError(
             f"{name}: expected {limit}, found {unpacked_bytes:,} bytes in {packed_bytes:,} packed ones. "
-            "Raise the limit if the file is what you meant."
+            "Unpack it before, if the file is what you meant."
         )
 
 

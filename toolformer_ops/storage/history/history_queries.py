@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 GIB = 2**30
+HISTORY_THREADS = 2
+"""CPU threads of one question."""
 MANIFESTS_TRIED = 5
 """Manifests in a row that may be replaced while a query fetches their files."""
 EXAMPLES = (
@@ -173,7 +175,7 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
     connection = _duckdb().connect(
         config={
             "memory_limit": f"{settings.history_memory_gib}GiB",
-            "threads": settings.history_threads,
+            "threads": HISTORY_THREADS,
             "temp_directory": "",
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,

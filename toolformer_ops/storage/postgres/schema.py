@@ -66,9 +66,7 @@ def migrate(
                 raise
             if tries == LOCK_TRIES:
                 raise DatabaseLockedError(
-                    f"{error} Nothing was changed. `select pg_terminate_backend(PROCESS)` ends a session; "
-                    f"TOOLFORMER_MIGRATION_LOCK_SECONDS (now {lock_seconds:g}) makes a migration wait "
-                    "longer, and others behind it."
+                    f"{error} Nothing was changed. `select pg_terminate_backend(PROCESS)` ends a session."
                 ) from error
             logger.warning("%s Trying again in %g s", error, lock_seconds)
             time.sleep(lock_seconds)

@@ -39,6 +39,10 @@ def java_class(name: str) -> Any:
     return autoclass(name)
 
 
+SEARCH_THREADS = 2
+"""Threads of Lucene in one process."""
+
+
 def start_java(processors: int = 1) -> None:
     """Start Java if it does not run yet, with at most `processors` threads in each of its pools.
 
