@@ -57,6 +57,9 @@ insert into placebo_losses
     select :placebo_recipe_id, document_id, call_id, number, 0, number = 1, 2.75, loss_without_call - 2.75,
            2.75 - loss_with_result, 0
     from call_losses cross join generate_series(1, 2) number where scoring_recipe_id = :scoring_recipe_id;
+insert into call_information (placebo_recipe_id, document_id, call_id, placebo_reduction, information, placebos)
+    select placebo_recipe_id, document_id, call_id, avg(reduction), avg(information), count(*)
+    from placebo_losses where placebo_recipe_id = :placebo_recipe_id group by 1, 2, 3;
 update run_tools set placebo_recipe_id = :placebo_recipe_id where scoring_recipe_id = :scoring_recipe_id;
 insert into lost_samples (sampling_recipe_id, document_id, sample_key, paragraph, position_char, reason, sample_text, sample_count)
     select sampling_recipe_id, document_id, call_id, 0, position_char, 'sample_without_end', 'Calculator(', 1

@@ -208,9 +208,10 @@ class AnnotatedRun:
         recipe = recipe_id("placebo", tool)
         with database.transaction(self.engine) as connection:
             register_pool(connection, self.run_id, tool, self.corpus_id, recipe, recipe_id("score", tool))
-        row = {"placebo_recipe_id": recipe, "call_id": call_id, "number": 1}
-        row |= {"document_id": document.document_id, "is_sampled": False, "reason": "only_compared"}
-        self.write("placebo_losses", row | {"information": information})
+        key = {"placebo_recipe_id": recipe, "document_id": document.document_id, "call_id": call_id}
+        placebo = {"number": 1, "is_sampled": False, "reason": "only_compared"}
+        self.write("placebo_losses", key | placebo | {"information": information})
+        self.write("call_information", key | {"information": information, "placebos": 1})
 
     def complete(
         self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None

@@ -25,6 +25,14 @@ CANDIDATES = """sampling_recipe_id call_id document_id paragraph position_token 
     call_input call_text input_key effective_input sample_count input_only_after"""
 LOSSES = """scoring_recipe_id call_id document_id result_rank result reason
     loss_without_call loss_without_result loss_with_result"""
+RELEASED_CALLS_WERE_CHOSEN = """insert into release_choices (release_id, document_id, call_id)
+    select release_id, document_id, call_id from release_calls"""
+MEANS = """insert into call_information
+    select placebo_recipe_id, document_id, call_id, avg(reduction order by number), avg(information order by number), count(*)
+    from placebo_losses
+    where placebo_recipe_id = :recipe
+    group by placebo_recipe_id, document_id, call_id
+    on conflict do nothing"""
 PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled loss_with_result
     reduction_bound information placebo_information"""
 
@@ -268,6 +276,7 @@ class Nights:
             ("placebo_losses", PLACEBOS, placebos),
         ):
             database.copy_insert(connection, table, columns.split(), written)
+        connection.execute(text(MEANS), {"recipe": ids.get("placebo")})
         for stage, done in ledger.items():
             in_ledger = "select document_id from stage_ledger where recipe_id = :recipe and stage = :stage"
             known = {key for [key] in _all(connection, in_ledger, recipe=ids[stage], stage=stage)}
@@ -305,13 +314,15 @@ class Nights:
             for row in sorted(kept, key=lambda row: (-row.loss_reduction, row.call_id)):
                 best.setdefault((row.document_id, row.position_char), row)
             texts: dict[str, list[uuid.UUID]] = {}
-            chosen = []
+            chosen, choices = [], []
             for row in sorted(best.values(), key=lambda row: (row.document_id, row.position_char)):
                 of_tool = texts.setdefault(row.tool, [])
                 if row.document_id not in of_tool:
                     of_tool.append(row.document_id)
                 if max_examples is None or of_tool.index(row.document_id) < max_examples:
                     chosen.append(row)
+                else:
+                    choices.append((row.document_id, row.call_id, "above_max_examples"))
             if not chosen:
                 return None
             content = [str(row.call_id) + row.scoring_recipe_id for row in chosen]
@@ -326,6 +337,16 @@ class Nights:
             ]
             columns = ("release_id", "document_id", "call_id", "scoring_recipe_id", "tool")
             database.copy_insert(connection, "release_calls", columns, rows)
+            choices += [(row.document_id, row.call_id, None) for row in chosen]
+            choices += [
+                (row.document_id, row.call_id, "better_call_at_position")
+                for row in kept
+                if row is not best[row.document_id, row.position_char]
+            ]
+            columns = ("release_id", "document_id", "call_id", "left_out")
+            database.copy_insert(
+                connection, "release_choices", columns, [(release_id, *choice) for choice in choices]
+            )
             database.execute(
                 connection, queries.releases.set_of_run, run_id=run_id, release_id=release_id, left_out={}
             )

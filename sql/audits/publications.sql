@@ -92,6 +92,15 @@ from (
 ) release
 where not is_its_run or not is_its_definition
 
+-- name: released_calls_were_chosen
+-- fail: a choice for each call of a release
+-- release: lost release_choices
+-- remedy: Release its run again, which writes what is missing: `toolformer-ops stage release --run RUN`.
+select release_id || ' call ' || call_id as place, 'none' as found
+from release_calls
+left join release_choices chosen using (release_id, call_id)
+where release_id = any(cast(:release_ids as text[])) and (chosen.release_id is null or chosen.left_out is not null)
+
 -- name: releases_do_without_texts_that_they_leave_out
 -- fail: no call in a text that the release left out for the evaluation data in it
 -- release: changed release_calls

@@ -6,7 +6,7 @@ create function what_became_of_the_candidates(run text default '')
     language sql stable
 as $$
     select tool, outcome, reason, release_outcome, count(*) as calls, count(distinct document_uuid) as texts
-    from outcomes_of(run)
+    from candidates_of(run)
     group by tool, outcome, reason, release_outcome
     order by tool, calls desc, outcome, reason, release_outcome
 $$;

@@ -8,13 +8,18 @@ create function what_would_other_weights_keep(run text default '')
 as $$
     with scored as (
         select t.tool, t.keep_threshold, loss.loss_reduction, loss.token_log_probabilities as terms, array[0.2, 0.2, 0.2, 0.2, 0.2] as weights
-        from planned_recipes(planned_run(run)) own_recipes  -- constants, so that no other partition is read
-        cross join run_tools t
-        join call_losses loss
-            on loss.scoring_recipe_id = t.scoring_recipe_id and loss.scoring_recipe_id = any (own_recipes)
-           and loss.reason is null and loss.token_log_probabilities is not null
-        join run_tool_documents member
-            on member.run_id = t.run_id and member.tool = t.tool and member.variant_id = loss.document_id
+        from run_tools t
+        cross join lateral (
+            -- With a `with`, as in scored_calls, so that only the partition of the recipe is read.
+            with scored as (
+                select * from call_losses
+                where scoring_recipe_id = t.scoring_recipe_id and reason is null and token_log_probabilities is not null
+            )
+            select scored.*
+            from scored
+            join run_tool_documents member
+                on member.run_id = t.run_id and member.tool = t.tool and member.variant_id = scored.document_id
+        ) loss
         where t.run_id = run_or_newest(run)
     ),
     weighted as (

@@ -47,35 +47,18 @@ create or replace function counts_a_loss(reason text)
                           'without_placebos', 'placebos');
 comment on function counts_a_loss is 'Whether a count of stage_ledger or micro_batches says that something was lost, and why; else it counts what is there.';
 
-create or replace function mean_information(recipe text, document uuid, call uuid)
-    returns double precision
-    language sql stable parallel safe
-as $$
-    select avg(placebo.information)
-    from placebo_losses placebo
-    where placebo.placebo_recipe_id = recipe and placebo.document_id = document and placebo.call_id = call
-$$;
-comment on function mean_information is 'The mean information of a call over its placebos, nats; null without placebos.';
-
--- Postgres inlines it, so that nothing is asked of placebos if tau_information is null.
-create or replace function carries_information(recipe text, document uuid, call uuid, tau_information double precision)
-    returns boolean
-    language sql stable parallel safe
-    return tau_information is null or coalesce(mean_information(recipe, document, call) >= tau_information, false);
-comment on function carries_information is 'Whether the mean information of a call over its placebos is at least tau_information, nats; true if that is null, false for a call without placebos. The same as carries_information in annotation/placebo.py.';
-
 create or replace function run_keeps(
-    reason text, loss_reduction double precision, keep_threshold double precision,
-    placebo_recipe text, document uuid, call uuid, tau_information double precision)
+    reason text, loss_reduction double precision, keep_threshold double precision, information double precision,
+    tau_information double precision)
     returns boolean
-    language sql stable parallel safe
+    language sql immutable parallel safe
     return is_kept(reason, loss_reduction, keep_threshold)
-        and carries_information(placebo_recipe, document, call, tau_information);
-comment on function run_keeps is 'The keep rule of a run: is_kept, and a result that carries at least tau_information, nats, if the run asks for that.';
+        and (tau_information is null or coalesce(information >= tau_information, false));
+comment on function run_keeps is 'The keep rule of a run: is_kept, and a result whose information (call_information; null without placebos) is at least tau_information, nats, if the run asks for that.';
 
--- What happened to a candidate call before the release. `carries_information` says whether it has the information that its run asks for.
 create or replace function call_outcome(
-    is_scored boolean, not_scored_for text, loss_reduction double precision, keep_threshold double precision, carries_information boolean)
+    is_scored boolean, not_scored_for text, loss_reduction double precision, keep_threshold double precision,
+    information double precision, tau_information double precision)
     returns text
     language sql immutable parallel safe
     return case
@@ -84,7 +67,7 @@ create or replace function call_outcome(
         when not_scored_for = 'loss_not_finite' then 'not_finite'
         when not_scored_for is not null then 'no_result'
         when is_kept(null, loss_reduction, keep_threshold) is not true then 'below_threshold'
-        when not carries_information then 'below_tau_information'
+        when not run_keeps(null, loss_reduction, keep_threshold, information, tau_information) then 'below_tau_information'
         else 'kept'
     end;
 comment on function call_outcome is 'What happened to a candidate call before the release: candidates.outcome.';

@@ -8,7 +8,7 @@ comment on function named_run is 'The run of this name; for an empty name the on
 
 create or replace function run_or_newest(run text)
     returns text
-    language plpgsql stable parallel safe
+    language plpgsql stable parallel safe set search_path from current  -- a materialized view is made without one
 as $$
 declare
     found text;
@@ -32,48 +32,6 @@ begin
 end
 $$;
 comment on function run_or_newest is 'The run of this id; for an empty id the one that the session names (set toolformer.run), else the newest one that ended well, null if none has: a run that failed is named by its id. Refuses an id that no run has.';
-
--- What Postgres asks while it plans a question about one run, such as `select count(*) from candidates_of('night-1')`: the run's recipes are
--- constants in the plan then, so that no partition of another recipe is planned or locked. Postgres asks only what is declared immutable.
--- Rows of run_tools are not quite that: `is_planned_for` refuses a plan that was kept until the run had other recipes.
-create or replace function planned_run(run text)
-    returns text
-    language plpgsql immutable strict parallel safe set search_path from current  -- a materialized view is made without one
-as $$
-begin
-    return coalesce(run_or_newest(run), '');
-end
-$$;
-comment on function planned_run is 'The run that a question names, as run_or_newest has it: an empty text if there is none, null for all runs. For functions about one run, which ask it while Postgres plans.';
-
-create or replace function planned_recipes(run text)
-    returns text[]
-    language plpgsql immutable strict parallel safe set search_path from current
-as $$
-begin
-    return (
-        select array_agg(distinct stage.recipe_id)
-        from run_tools rt
-        cross join stages_of(rt) stage
-        where rt.run_id = run and stage.recipe_id is not null
-    );
-end
-$$;
-comment on function planned_recipes is 'The recipes of a run, whose partitions alone a question about it reads; null if it has none, or for all runs. For functions about one run, which ask it while Postgres plans.';
-
-create or replace function is_planned_for(run text, planned_run text, planned_recipes text[])
-    returns boolean
-    language plpgsql stable parallel safe set search_path from current
-as $$
-begin
-    if planned_run(run) is distinct from planned_run or planned_recipes(planned_run(run)) is distinct from planned_recipes then
-        raise exception 'run %: expected its recipes as they were when this statement was prepared, found others', planned_run(run)
-            using hint = 'Prepare the statement again, or say: discard plans.';
-    end if;
-    return true;
-end
-$$;
-comment on function is_planned_for is 'True if a run and its recipes are those that a question was planned with; refuses a plan that was kept from before.';
 
 create or replace function has_placebos(parameters jsonb, placebo_recipe_id text)
     returns boolean

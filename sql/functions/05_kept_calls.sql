@@ -89,43 +89,6 @@ create or replace function requires_following(parameters jsonb)
     return coalesce(cast(parameters ->> 'require_following' as boolean), false);
 comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose text lacks the result (lacks_result).';
 
--- Postgres inlines it, and plans its `with` separately, so that only the partitions of the tools' recipes are read.
-create or replace function better_kept_calls(
-    run text, lacking_tools text[], document uuid, variant uuid, place integer, reduction double precision, call uuid,
-    of_recipes text[] default null)
-    returns table (call_id uuid, call_text text, result text, loss_reduction double precision)
-    language sql stable
-as $$
-    select better.call_id, better.call_text, better.result, better.loss_reduction
-    from run_tools rival
-    join annotation_runs asking on asking.run_id = rival.run_id
-    cross join lateral (
-        -- `materialized`: otherwise Postgres, which takes few calls to be kept, reads all that are for each text.
-        with scored as materialized (
-            select loss.document_id, loss.call_id, loss.reason, loss.result, loss.loss_reduction
-            from call_losses loss
-            where loss.scoring_recipe_id = rival.scoring_recipe_id
-              and (of_recipes is null or loss.scoring_recipe_id = any (of_recipes))
-              and loss.document_id = case when rival.reads_record then variant else document end
-        )
-        select scored.call_id, other.call_text, scored.result, scored.loss_reduction
-        from scored
-        join candidate_calls other
-            on other.sampling_recipe_id = rival.sampling_recipe_id and other.document_id = scored.document_id
-           and other.call_id = scored.call_id
-        where other.position_char = place and not other.input_only_after
-          and (scored.loss_reduction > reduction or scored.loss_reduction = reduction and scored.call_id < call)
-          and run_keeps(scored.reason, scored.loss_reduction, rival.keep_threshold,
-              rival.placebo_recipe_id, scored.document_id, scored.call_id, rival.tau_information)
-          and (not requires_following(asking.parameters) or not exists (
-              select from documents held
-              where held.document_id = document and lacks_result(scored.result, substr(held.text, place + 1, 120))))
-          and (of_recipes is null or other.sampling_recipe_id = any (of_recipes))
-    ) better
-    where rival.run_id = run and not rival.tool = any (coalesce(lacking_tools, '{}'))
-$$;
-comment on function better_kept_calls is 'The calls that a run keeps and would rather release at a place of a text (document, and its variant for tools that read url and date) than this one: they save more, or as much and have a smaller id, and the text goes on with their results if the run requires that. Of all tools but those that the release lacks. choose_calls in sql/queries/choosing.sql takes the best in the same order. of_recipes: those of the run, if they are constants; then no other partition is locked.';
-
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)
     language plpgsql stable rows 1 set plan_cache_mode = force_custom_plan  -- in plpgsql a body may name a view that is made later
@@ -208,10 +171,12 @@ begin
         with best as (
             select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
             from call_losses loss
+            left join call_information placebo
+                on placebo.placebo_recipe_id = chosen.placebo_recipe_id and placebo.document_id = loss.document_id
+               and placebo.call_id = loss.call_id
             where loss.scoring_recipe_id = chosen.scoring_recipe_id
               and loss.reason is null
-              and run_keeps(null, loss.loss_reduction, chosen.keep_threshold,
-                  chosen.placebo_recipe_id, loss.document_id, loss.call_id, chosen.tau_information)
+              and run_keeps(null, loss.loss_reduction, chosen.keep_threshold, placebo.information, chosen.tau_information)
               -- A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
               and (
                   select true
@@ -243,20 +208,3 @@ begin
 end
 $$;
 comment on function best_kept_calls is 'So many kept calls of one tool in one run, those that save most first: the same as the first of the view kept_calls by loss_reduction and call_id.';
-
-create or replace function call_in_run(
-    run text, tool_name text, document uuid, variant uuid, place integer, text_of_call text)
-    returns table (
-        call_id text, result text, outcome text, reason text, release_outcome text, loss_reduction double precision, scoring_recipe_id text)
-    language plpgsql stable rows 1 set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
-as $$
-begin
-    return query
-        select call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction, call.scoring_recipe_id
-        from candidates_of(run) call
-        where call.tool = tool_name and call.document_uuid = document and call.variant_uuid = variant
-          and call.position_char = place and call.call_text = text_of_call
-        limit 1;
-end
-$$;
-comment on function call_in_run is 'What became of a call in a run: of the candidate call of a tool with this text at a place of a document, and of its variant for tools that read url and date; no row if the run has none.';

@@ -37,6 +37,7 @@ declare
     -- As constants, so that no partition of another recipe is read.
     sampling_recipe_ids text[] := array(select sampling_recipe_id from run_tools where run_id in (later_run, earlier_run));
     scoring_recipe_ids text[] := array(select scoring_recipe_id from run_tools where run_id in (later_run, earlier_run));
+    placebo_recipe_ids text[] := array(select placebo_recipe_id from run_tools where run_id in (later_run, earlier_run));
     same_corpus_id text := (
         select run.corpus_id
         from annotation_runs run
@@ -84,10 +85,13 @@ begin
         compared as (
             select *,
                    count(*) over (partition by document_id, tool, position_char, call_text, result) as with_same_result,
-                   -- The other release's result of the same call; a release holds at most one call at a place.
-                   coalesce(lag(result) over same_call, lead(result) over same_call) as other_result
+                   -- The other release's result of the same call, and its call at the place: a release holds at most one there.
+                   coalesce(lag(result) over same_call, lead(result) over same_call) as other_result,
+                   coalesce(lag(call_text) over same_place, lead(call_text) over same_place) as call_there,
+                   coalesce(lag(result) over same_place, lead(result) over same_place) as result_there
             from described
-            window same_call as (partition by document_id, tool, position_char, call_text order by is_added)
+            window same_call as (partition by document_id, tool, position_char, call_text order by is_added),
+                   same_place as (partition by document_id, position_char order by is_added)
         ),
         moved as (
             -- Rows of records that began or ended between the two versions.
@@ -126,33 +130,44 @@ begin
         ),
         judged as (
             select changed.*,
-                   other.run_id as compared_with, other_tool.keep_threshold as other_threshold, own_tool.keep_threshold as own_threshold,
-                   other.parameters ->> 'max_examples_per_tool' as max_examples, requires_following(other.parameters) as requires_following, other_release.lacking_tools,
-                   other_release.release_id as other_release_id, other_loss.loss_reduction as other_reduction,
-                   successor.record_id, sampling.detail as sampling_detail, scoring.detail as scoring_detail,
-                   other_loss.result as result_of_other, coalesce(member.variant_id, member.document_id) as other_variant_id,
-                   case
-                       when other.run_id is null then 'first_run'
-                       when member.document_id is null and successor.record_id is not null then 'text_changed'
-                       when member.document_id is null then case when changed.is_added then 'text_new' else 'text_removed' end
-                       when member.ordinal >= other.ordinal_limit then 'document_limit'
-                       when other_tool.tool is null or changed.tool = any (other_release.lacking_tools) then 'tool_lacking'
-                       when other_tool.reads_record and own_tool.reads_record
-                           and coalesce(member.variant_id, member.document_id) <> changed.variant_id then 'record_corrected'
-                       when changed.other_result is not null then 'result_changed'
-                       when sampling.reason is not null then sampling.reason
-                       -- From here on both runs work on the same candidate.
-                       when other_loss.call_id is null then 'tool_lacking'  -- the other run did not finish the tool
-                       when other_loss.result is distinct from changed.result then 'result_changed'
-                       when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
-                       else case call_outcome(
-                                other_loss.call_id is not null, other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold,
-                                carries_information(
-                                    other_tool.placebo_recipe_id, changed.variant_id, changed.call_id, other_tool.tau_information))
-                           when 'below_threshold' then 'threshold'
-                           when 'below_tau_information' then 'information'
-                       end
-                   end as reason
+                   other_tool.keep_threshold as other_threshold, own_tool.keep_threshold as own_threshold,
+                   other.parameters ->> 'max_examples_per_tool' as max_examples, successor.record_id,
+                   coalesce(sampling.detail, scoring.detail) as recipe_detail, other_loss.result as result_of_other,
+                   coalesce(
+                       case
+                           when other.run_id is null then 'first_run'
+                           when member.document_id is null and successor.record_id is not null then 'text_changed'
+                           when member.document_id is null then case when changed.is_added then 'text_new' else 'text_removed' end
+                           when member.ordinal >= other.ordinal_limit then 'document_limit'
+                           when other_tool.tool is null or changed.tool = any (other_release.lacking_tools) then 'tool_lacking'
+                           when other_tool.reads_record and own_tool.reads_record
+                               and coalesce(member.variant_id, member.document_id) <> changed.variant_id then 'record_corrected'
+                           when changed.other_result is not null then 'result_changed'
+                           when sampling.reason is not null then sampling.reason
+                           -- From here on both runs work on the same candidate.
+                           when other_loss.call_id is null then 'tool_lacking'  -- the other run did not finish the tool
+                           when other_loss.result is distinct from changed.result then 'result_changed'
+                           when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
+                           else case call_outcome(
+                                    other_loss.call_id is not null, other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold,
+                                    placebo.information, other_tool.tau_information)
+                               when 'below_threshold' then 'threshold'
+                               when 'below_tau_information' then 'information'
+                           end
+                       end,
+                       -- The other run keeps these, too.
+                       case
+                           when compares_kept and requires_following(other.parameters) and lacks_result(
+                               changed.result, (
+                                   select substr(held.text, changed.position_char + 1, 120)
+                                   from documents held
+                                   where held.document_id = changed.document_id)) then 'result_does_not_follow'
+                           when compares_kept and changed.call_there is not null then 'better_call_at_position'
+                           when made.release_id is null and not compares_kept then 'no_release'
+                           when choice.left_out is not null then choice.left_out
+                           when other.parameters ->> 'max_examples_per_tool' is not null then 'above_max_examples'
+                           else 'other'
+                       end) as reason
             from compared changed
             join annotation_runs own on own.run_id = changed.own_run_id
             join run_tools own_tool on own_tool.run_id = changed.own_run_id and own_tool.tool = changed.tool
@@ -180,51 +195,27 @@ begin
                 on other_loss.scoring_recipe_id = other_tool.scoring_recipe_id and other_loss.document_id = changed.variant_id
                and other_loss.call_id = changed.call_id
                and other_loss.scoring_recipe_id = any (scoring_recipe_ids)  -- reads no other partition
+            left join call_information placebo
+                on placebo.placebo_recipe_id = other_tool.placebo_recipe_id and placebo.document_id = changed.variant_id
+               and placebo.call_id = changed.call_id
+               and placebo.placebo_recipe_id = any (placebo_recipe_ids)
+            left join release_choices choice
+                on choice.release_id = made.release_id and choice.document_id = changed.document_id and choice.call_id = changed.call_id
             where changed.call_text is null or changed.with_same_result = 1  -- rows that were dropped have no facts
-        ),
-        explained as (
-            select judged.*, rival.call_text as rival_text, rival.result as rival_result,
-                   coalesce(
-                       judged.reason,
-                       case
-                           when judged.other_release_id is null and not compares_kept then 'no_release'
-                           when judged.requires_following and exists (
-                               select from documents held
-                               where held.document_id = judged.document_id
-                                 and lacks_result(judged.result, substr(held.text, judged.position_char + 1, 120))
-                           ) then 'result_does_not_follow'
-                           when rival.call_id is not null then 'better_call_at_position'
-                           when exists (
-                               select from run_overlaps shared
-                               where shared.run_id = judged.compared_with and shared.document_id = judged.document_id and shared.is_left_out
-                           ) then 'holds_evaluation_data'
-                           when judged.max_examples is not null then 'above_max_examples'
-                           else 'other'
-                       end) as final_reason
-            from judged
-            -- The other run keeps these, too: it released a better call at the place, or had examples enough. One look for each such call.
-            left join lateral (
-                select *
-                from better_kept_calls(
-                    judged.compared_with, judged.lacking_tools, judged.document_id, judged.other_variant_id, judged.position_char,
-                    judged.other_reduction, judged.call_id, sampling_recipe_ids || scoring_recipe_ids)
-                order by loss_reduction desc, call_id
-                limit 1
-            ) rival on judged.reason is null
         )
-        select is_added, tool, document_id, call_id, position_char, call_text, result, loss_reduction, final_reason as reason,
+        select is_added, tool, document_id, call_id, position_char, call_text, result, loss_reduction, reason,
                case
-                   when final_reason = 'text_changed' then 'record ' || record_id
-                   when final_reason = 'result_changed' then
+                   when reason = 'text_changed' then 'record ' || record_id
+                   when reason = 'result_changed' then
                        case when is_added then concat(coalesce(other_result, result_of_other, 'none'), ' -> ', result)
                             else concat(result, ' -> ', coalesce(other_result, result_of_other, 'none')) end
-                   when final_reason = 'threshold' then
+                   when reason = 'threshold' then
                        case when is_added then concat(other_threshold, ' -> ', own_threshold) else concat(own_threshold, ' -> ', other_threshold) end
-                   when final_reason = 'better_call_at_position' then concat(rival_text, ' -> ', rival_result)
-                   when final_reason = 'above_max_examples' then max_examples
-                   when reason = any ('{model_changed,prompt_changed,tool_changed,code_changed,choices_changed}') then coalesce(sampling_detail, scoring_detail)
+                   when reason = 'better_call_at_position' then call_there || ' -> ' || result_there
+                   when reason = 'above_max_examples' then max_examples
+                   when reason = any ('{model_changed,prompt_changed,tool_changed,code_changed,choices_changed}') then recipe_detail
                end as detail
-        from explained;
+        from judged;
 end
 $$;
 comment on function release_changes_between is 'The calls that only one of the releases of two runs holds: is_added for those of the later run. Where neither made a release, of the calls that they keep (calls_to_compare). Each has one reason: the first, in the order in which a run decides, for which the run without the call does not release it (docs/database.md has the list). Without an earlier run (null) it is first_run. Reads the partitions of the two runs alone.';

@@ -105,7 +105,9 @@ as $$
     join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
     join candidate_calls call
         on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
-    where run_keeps(loss.reason, loss.loss_reduction, at_least, rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)
+    left join call_information placebo
+        on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
+    where run_keeps(loss.reason, loss.loss_reduction, at_least, placebo.information, rt.tau_information)
     union all
     select counted.document_id, counted.sign, placebo.reduction, null, true
     from counted
@@ -241,10 +243,11 @@ as $$
         select judged.outcome, judged.document_id, judged.sign, count(*) as calls, count(*) filter (where not call.input_only_after) as releasable
         from (
             select counted.document_id, counted.sign, loss.call_id, call_outcome(
-                       true, loss.reason, loss.loss_reduction, rt.keep_threshold,
-                       carries_information(rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as outcome
+                       true, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information, rt.tau_information) as outcome
             from counted_documents(rt, run, base, forgotten) counted
             join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
+            left join call_information placebo
+                on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
             where loss.reason is null or loss.reason = 'pruned_below'
         ) judged
         left join candidate_calls call

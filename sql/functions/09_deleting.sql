@@ -16,6 +16,7 @@ begin
     delete from pruned_positions where sampling_recipe_id = recipe and document_id = any(documents);
     delete from call_losses where scoring_recipe_id = recipe and document_id = any(documents);
     delete from placebo_losses where placebo_recipe_id = recipe and document_id = any(documents);
+    delete from call_information where placebo_recipe_id = recipe and document_id = any(documents);
     -- Rows that are computed again are written again; those that retention drops stay in the history.
     delete from history_work where recipe_id = recipe and documents is not null;
     with taken_out as (
@@ -44,8 +45,8 @@ declare
 begin
     -- A table before those that it refers to.
     foreach table_name in array array[
-        'stage_ledger', 'filter_decisions', 'placebo_pool_results', 'placebo_losses', 'call_losses', 'lost_samples', 'pruned_positions',
-        'candidate_calls', 'proposer_answers', 'corpus_spare_records', 'corpus_documents', 'text_bands', 'text_sketches', 'documents'] loop
+        'stage_ledger', 'filter_decisions', 'placebo_pool_results', 'call_information', 'placebo_losses', 'call_losses', 'lost_samples',
+        'pruned_positions', 'candidate_calls', 'proposer_answers', 'corpus_spare_records', 'corpus_documents', 'text_bands', 'text_sketches', 'documents'] loop
         if is_deleted then
             execute format('delete from %I where document_id = any($1)', table_name) using texts;
             get diagnostics rows = row_count;

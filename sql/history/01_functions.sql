@@ -3,18 +3,20 @@
 create macro is_kept(reason, loss_reduction, keep_threshold) as
     reason is null and loss_reduction >= keep_threshold and loss_reduction < cast('Infinity' as double);
 
-create macro call_outcome(is_scored, not_scored_for, loss_reduction, keep_threshold, carries_information) as
+create macro run_keeps(reason, loss_reduction, keep_threshold, information, tau_information) as
+    is_kept(reason, loss_reduction, keep_threshold)
+    and (tau_information is null or coalesce(information >= tau_information, false));
+
+create macro call_outcome(is_scored, not_scored_for, loss_reduction, keep_threshold, information, tau_information) as
     case
         when not is_scored then 'sampled'
         when not_scored_for = 'pruned_below' then 'pruned'
         when not_scored_for = 'loss_not_finite' then 'not_finite'
         when not_scored_for is not null then 'no_result'
         when is_kept(null, loss_reduction, keep_threshold) is not true then 'below_threshold'
-        when not carries_information then 'below_tau_information'
+        when not run_keeps(null, loss_reduction, keep_threshold, information, tau_information) then 'below_tau_information'
         else 'kept'
     end;
-
-create macro requires_following(parameters) as coalesce(cast(parameters ->> '$.require_following' as boolean), false);
 
 create macro named_run(run) as coalesce(nullif(run, ''), getvariable('run'), '');
 

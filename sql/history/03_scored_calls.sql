@@ -15,7 +15,7 @@ join candidate_calls candidate
    and candidate.call_id = scored.call_id
 join run_tool_documents member
     on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = scored.document_id
-left join placebo_means placebo
+left join call_information placebo
     on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = scored.document_id
    and placebo.call_id = scored.call_id;
 

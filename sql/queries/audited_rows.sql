@@ -505,12 +505,25 @@ where loss.scoring_recipe_id = :recipe_id
 group by loss.document_id
 
 -- name: placebo
--- Of stage_rows: placebos; bounds of pruned ones are below the prune_below of the scoring's recipe.
+-- Of stage_rows: placebos; bounds of pruned ones are below the prune_below of the scoring's recipe, and the means of each call are stored.
 select placebo.document_id, array[cast(count(*) as integer)] as found, cast(null as integer[]) as expected,
        string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
-       'expected bounds below prune_below of pruned placebos, found '
-           || nullif(count(*) filter (where placebo.reason = 'pruned_below' and placebo.reduction_bound >= recipe.prune_below), 0)
-           || ' without' as wrong,
+       coalesce(
+           'expected bounds below prune_below of pruned placebos, found '
+               || nullif(count(*) filter (where placebo.reason = 'pruned_below' and placebo.reduction_bound >= recipe.prune_below), 0)
+               || ' without',
+           case when array(
+                    select cast(row(own.call_id, avg(own.reduction order by own.number), avg(own.information order by own.number), count(*)) as text)
+                    from placebo_losses own
+                    where own.placebo_recipe_id = :recipe_id and own.document_id = placebo.document_id and own.information is not null
+                    group by own.call_id
+                    order by own.call_id
+                ) <> array(
+                    select cast(row(stored.call_id, stored.placebo_reduction, stored.information, stored.placebos) as text)
+                    from call_information stored
+                    where stored.placebo_recipe_id = :recipe_id and stored.document_id = placebo.document_id
+                    order by stored.call_id
+                ) then 'expected the means of its placebos in call_information, found others' end) as wrong,
        cast(null as text) as unless
 from placebo_losses placebo
 left join recipe on true

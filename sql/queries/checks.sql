@@ -62,14 +62,15 @@ select
     candidate.text_length,
     judged.reason,
     judged.reduction_bound,
-    run_keeps(judged.reason, judged.loss_reduction, :keep_threshold,
-            :placebo_recipe_id, judged.document_id, judged.call_id, cast(:tau_information as double precision))
+    run_keeps(judged.reason, judged.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
         and not candidate.input_only_after as is_releasable,
     not candidate.holds_call
         and candidate.position_char between 0 and candidate.text_length
         and candidate.call_input !~ :not_in_a_call as is_plainly_written
 from candidate
 full join judged on judged.document_id = candidate.document_id and judged.call_id = candidate.call_id
+left join call_information placebo
+    on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = judged.document_id and placebo.call_id = judged.call_id
 left join call_results result
     on result.tool = :tool
    and result.tool_version = :tool_version

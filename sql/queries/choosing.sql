@@ -31,9 +31,10 @@ create temporary table releasable_calls (
 insert into first_texts
 select :tool, false, loss.document_id, loss.document_id
 from call_losses loss
+left join call_information placebo
+    on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
-  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
-      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
 group by loss.document_id
 order by loss.document_id
 limit cast(:texts as bigint)
@@ -46,9 +47,10 @@ select :tool, true, coalesce(variant.variant_of, kept.document_id), kept.documen
 from (
     select loss.document_id
     from call_losses loss
+    left join call_information placebo
+        on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
     where loss.scoring_recipe_id = :scoring_recipe_id
-      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
-          :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
     group by loss.document_id
 ) kept
 left join documents variant on variant.document_id = kept.document_id and variant.variant_of is not null
@@ -76,10 +78,11 @@ select
 from texts_to_choose_from chosen
 join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
 join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
+left join call_information placebo
+    on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
   and call.sampling_recipe_id = :sampling_recipe_id
-  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold,
-      :placebo_recipe_id, loss.document_id, loss.call_id, cast(:tau_information as double precision))
+  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
   and not call.input_only_after
 
 -- name: choose_calls
@@ -138,6 +141,14 @@ with leaving as (
     returning tool
 )
 select tool, count(*) as calls from leaving group by tool order by tool
+
+-- name: store
+-- Why a release takes or leaves each of releasable_calls. A run that made the same release may have had other calls to leave, too.
+insert into release_choices (release_id, document_id, call_id, left_out)
+select :release_id, document_id, call_id, left_out
+from releasable_calls
+order by document_id, call_id
+on conflict do nothing
 
 -- name: texts
 -- The next texts with a call of the release, in the order of their ids, with the url that the text has in the run: that of its variant.

@@ -2,25 +2,31 @@
 
 -- name: calls_so_far
 -- Distinct calls that were sampled so far for a run's documents.
-select coalesce(sum((l.counts ->> 'candidates')::bigint), 0)::bigint as calls
-from planned_recipes(:run_id) own_recipes  -- constants, so that no other partition is read
-cross join run_tools rt
-join stage_ledger l on l.recipe_id = rt.sampling_recipe_id and l.recipe_id = any (own_recipes) and l.stage = 'sample'
-join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool and d.variant_id = l.document_id
+select coalesce(sum(sampled.calls), 0)::bigint as calls
+from run_tools rt
+cross join lateral (
+    -- With a `with`, as in scored_calls, so that only the partition of the recipe is read.
+    with done as (select * from stage_ledger where recipe_id = rt.sampling_recipe_id and stage = 'sample')
+    select cast(done.counts ->> 'candidates' as bigint) as calls
+    from done
+    join run_tool_documents member
+        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
+) sampled
 where rt.run_id = :run_id
 
 -- name: new_work
 -- Documents of a run by tool: those with a paragraph to annotate, and those of them that were scored since the run began.
-select rt.tool,
-       count(*) as documents,
-       count(*) filter (where l.committed_at >= r.started_at) as annotated_now
-from planned_recipes(:run_id) own_recipes
-cross join annotation_runs r
-join run_tools rt on rt.run_id = r.run_id
-join run_tool_documents d on d.run_id = rt.run_id and d.tool = rt.tool
-join stage_ledger l
-    on l.recipe_id = rt.scoring_recipe_id and l.recipe_id = any (own_recipes) and l.stage = 'score' and l.document_id = d.variant_id
-where r.run_id = :run_id
+select rt.tool, count(*) as documents, count(*) filter (where scored.committed_at >= run.started_at) as annotated_now
+from annotation_runs run
+join run_tools rt on rt.run_id = run.run_id
+cross join lateral (
+    with done as (select * from stage_ledger where recipe_id = rt.scoring_recipe_id and stage = 'score')
+    select done.committed_at
+    from done
+    join run_tool_documents member
+        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = done.document_id
+) scored
+where run.run_id = :run_id
 group by rt.tool
 order by rt.tool
 

@@ -10,19 +10,16 @@ select r.run_id, cast(call.document_id as text) as document_id, cast(call.call_i
        call.loss_without_call_full_context, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
        case when call.reason is null then call.loss_reduction end as loss_reduction, call.reduction_bound, rt.keep_threshold,
        call.placebos, call.information, rt.tau_information,
-       is_kept(call.reason, call.loss_reduction, rt.keep_threshold) is true
-           and (rt.tau_information is null or coalesce(call.information >= rt.tau_information, false)) as kept,
+       run_keeps(call.reason, call.loss_reduction, rt.keep_threshold, call.information, rt.tau_information) is true as kept,
        call.token_log_probabilities, call.scored_tokens,
        (select recipe.definition -> 'weights' from recipes recipe where recipe.recipe_id = rt.scoring_recipe_id) as token_weights
-from planned_run(:run_id) chosen
-cross join planned_recipes(planned_run(:run_id)) own_recipes
-join annotation_runs r on r.run_id = chosen
+from annotation_runs r
 join run_tools rt on rt.run_id = r.run_id
 cross join lateral (
     -- Planned separately, so that only the partitions of the run's recipes are read.
     with losses as (
         select * from call_losses
-        where scoring_recipe_id = rt.scoring_recipe_id and (own_recipes is null or scoring_recipe_id = any (own_recipes))
+        where scoring_recipe_id = rt.scoring_recipe_id
           and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid))
           and (cast(:call_id as uuid) is null or call_id = cast(:call_id as uuid))
     )
@@ -36,18 +33,18 @@ cross join lateral (
             from placebo_losses placebo
             left join placebo_pool_results source
                 on source.placebo_recipe_id = rt.placebo_recipe_id and source.source = placebo.source
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
+            where placebo.placebo_recipe_id = rt.placebo_recipe_id
               and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id and placebo.information is not null) as placebos,
-           (select avg(placebo.information)
-            from placebo_losses placebo
-            where placebo.placebo_recipe_id = rt.placebo_recipe_id and (own_recipes is null or placebo.placebo_recipe_id = any (own_recipes))
-              and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id) as information
+           means.information
     from losses loss
     join candidate_calls candidate
-        on candidate.sampling_recipe_id = rt.sampling_recipe_id and (own_recipes is null or candidate.sampling_recipe_id = any (own_recipes))
+        on candidate.sampling_recipe_id = rt.sampling_recipe_id
        and candidate.document_id = loss.document_id and candidate.call_id = loss.call_id
+    left join call_information means
+        on means.placebo_recipe_id = rt.placebo_recipe_id and means.document_id = loss.document_id and means.call_id = loss.call_id
     where cast(:at as integer) is null or candidate.position_char = cast(:at as integer)
 ) call
 join documents document on document.document_id = call.document_id
+where r.run_id = run_or_newest(:run_id)
 order by call.loss_reduction desc nulls last, rt.tool, call.call_id
 limit :at_most

@@ -71,15 +71,16 @@ where loss.scoring_recipe_id = :recipe_id and loss.document_id = any(cast(:docum
 order by loss.document_id, loss.call_id
 
 -- name: placebo_losses
--- With the means of each call, which a sum in another order would give in other last digits.
-select placebo_recipe_id, cast(document_id as text) as document_id, cast(call_id as text) as call_id, number, source, is_sampled, reason,
-       loss_with_result, reduction_bound, reduction, information, placebo_information,
-       avg(reduction) filter (where information is not null) over of_call as mean_reduction,
-       avg(information) over of_call as mean_information, count(information) over of_call as placebos
-from placebo_losses
-where placebo_recipe_id = :recipe_id and document_id = any(cast(:document_ids as uuid[]))
-window of_call as (partition by document_id, call_id order by number rows between unbounded preceding and unbounded following)
-order by document_id, call_id, number
+-- With the means of each call.
+select placebo.placebo_recipe_id, cast(placebo.document_id as text) as document_id, cast(placebo.call_id as text) as call_id,
+       placebo.number, placebo.source, placebo.is_sampled, placebo.reason, placebo.loss_with_result, placebo.reduction_bound,
+       placebo.reduction, placebo.information, placebo.placebo_information, means.placebo_reduction as mean_reduction,
+       means.information as mean_information, coalesce(means.placebos, 0) as placebos
+from placebo_losses placebo
+left join call_information means
+    on means.placebo_recipe_id = placebo.placebo_recipe_id and means.document_id = placebo.document_id and means.call_id = placebo.call_id
+where placebo.placebo_recipe_id = :recipe_id and placebo.document_id = any(cast(:document_ids as uuid[]))
+order by placebo.document_id, placebo.call_id, placebo.number
 
 -- name: corpus_joined
 -- Documents that joined a corpus after one version and up to another, a page of them behind the last of the page before.
@@ -106,6 +107,19 @@ from release_calls
 where release_id = :owner_id and call_id > cast(:after_id as uuid)
 order by release_calls.call_id
 limit :rows
+
+-- name: release_choices
+-- Why a release takes or leaves each kept call, a page of them.
+select release_id, cast(document_id as text) as document_id, cast(call_id as text) as call_id, left_out
+from release_choices
+where release_id = :owner_id and call_id > cast(:after_id as uuid)
+order by release_choices.call_id
+limit :rows
+
+-- name: rows_of_release
+-- How many calls a release has, and how many choices, which grow when another run makes the same release.
+select (select count(*) from release_calls where release_id = :release_id) as release_calls,
+       (select count(*) from release_choices where release_id = :release_id) as release_choices
 
 -- name: catalog_annotation_runs
 select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, cast(parameters as text) as parameters, model_identity,

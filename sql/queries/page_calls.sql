@@ -42,8 +42,13 @@ with others as (
 select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction,
        call.scoring_recipe_id = :scoring_recipe_id as is_same_row
 from others
-left join lateral call_in_run(
-    others.run_id, :tool, cast(:document_id as uuid), cast(:variant_id as uuid), :position_char, :call_text) call on true
+left join lateral (
+    select *
+    from candidates
+    where run_id = others.run_id and tool = :tool and document_uuid = cast(:document_id as uuid)
+      and variant_uuid = cast(:variant_id as uuid) and position_char = :position_char and call_text = :call_text
+    limit 1
+) call on true
 where others.dag_id = any (cast(:dag_ids as text[]))
 order by others.started_at desc
 

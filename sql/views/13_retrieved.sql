@@ -1,44 +1,30 @@
-create function retrieved_of(run text default '')
-    returns table (
-        run_id text, tool text, tool_version text, query text, passages text[], reason text, message text, result text,
-        result_rank integer, calls bigint, texts bigint, kept_calls bigint,
-        best_loss_reduction double precision, seconds real, input_key text)
-    language sql stable parallel safe
-begin atomic
-    select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, answer.message, used.result,
-           used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, cast(answer.input_key as text) as input_key
-    from planned_run(run) chosen
-    cross join planned_recipes(planned_run(run)) own_recipes
-    join run_tools rt on chosen is null or rt.run_id = chosen
-    cross join lateral (
-        -- Planned separately, so that only the partitions of the tool's recipes are read.
-        with asked as (
-            select *
-            from candidate_calls
-            where sampling_recipe_id = rt.sampling_recipe_id and input_key is not null
-              and (own_recipes is null or sampling_recipe_id = any (own_recipes))
-        )
-        select asked.input_key, loss.result, loss.result_rank, count(*) as calls, count(distinct asked.document_id) as texts,
-               count(*) filter (
-                   where run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold,
-                         rt.placebo_recipe_id, loss.document_id, loss.call_id, rt.tau_information)) as kept_calls,
-               max(loss.loss_reduction) filter (where loss.reason is null) as best_loss_reduction
-        from asked
-        join run_tool_documents member
-            on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = asked.document_id
-        left join call_losses loss
-            on loss.scoring_recipe_id = rt.scoring_recipe_id and (own_recipes is null or loss.scoring_recipe_id = any (own_recipes))
-           and loss.document_id = asked.document_id and loss.call_id = asked.call_id
-        group by asked.input_key, loss.result, loss.result_rank
-    ) used
-    join call_results answer
-        on answer.tool = rt.tool and answer.tool_version = rt.tool_version and answer.input_key = used.input_key
-    where run is null or is_planned_for(run, chosen, own_recipes);
-end;
-comment on function retrieved_of is 'The view retrieved about one run, as scored_calls_of.';
-
 create view retrieved as
-select * from retrieved_of(null);
+select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, answer.message, used.result,
+       used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, cast(answer.input_key as text) as input_key
+from run_tools rt
+cross join lateral (
+    -- Planned separately, so that only the partitions of the tool's recipes are read.
+    with asked as (
+        select *
+        from candidate_calls
+        where sampling_recipe_id = rt.sampling_recipe_id and input_key is not null
+    )
+    select asked.input_key, loss.result, loss.result_rank, count(*) as calls, count(distinct asked.document_id) as texts,
+           count(*) filter (
+               where run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information, rt.tau_information)) as kept_calls,
+           max(loss.loss_reduction) filter (where loss.reason is null) as best_loss_reduction
+    from asked
+    join run_tool_documents member
+        on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = asked.document_id
+    left join call_losses loss
+        on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = asked.document_id and loss.call_id = asked.call_id
+    left join call_information placebo
+        on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = asked.document_id
+       and placebo.call_id = asked.call_id
+    group by asked.input_key, loss.result, loss.result_rank
+) used
+join call_results answer
+    on answer.tool = rt.tool and answer.tool_version = rt.tool_version and answer.input_key = used.input_key;
 comment on view retrieved is 'What the tool of a run answered to each query, and which of it the calls used: one row for each result that was used, and one if none was. For WikiSearch the answers are passages. Give run_id and tool.';
 comment on column retrieved.query is 'The effective input of the calls: what the tool received.';
 comment on column retrieved.passages is 'What the tool answered, best first; empty if it had no answer.';
@@ -50,3 +36,11 @@ comment on column retrieved.kept_calls is 'Of calls those that are kept at the r
 comment on column retrieved.best_loss_reduction is 'The largest loss reduction among them, nats; null if none was scored.';
 comment on column retrieved.input_key is 'Key of call_results, with the tool and its version; candidates.input_key names the calls.';
 call inherit_comments('retrieved', 'call_results', 'run_tools', 'call_losses');
+
+create function retrieved_of(run text default '')
+    returns setof retrieved
+    language sql stable parallel safe
+begin atomic
+    select * from retrieved where run_id = run_or_newest(run);
+end;
+comment on function retrieved_of is 'The view retrieved about one run, as scored_calls_of.';

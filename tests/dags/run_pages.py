@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
+from tests.written_nights import RELEASED_CALLS_WERE_CHOSEN
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.run_page import rights
 from toolformer_ops.run_page.app import create_app
@@ -96,6 +97,7 @@ def rows(engine: Engine) -> Callable[..., object]:
     """Writes rows as the owner; the two runs of the small annotation are there."""
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(ROWS.read_text())
+        cursor.execute(RELEASED_CALLS_WERE_CHOSEN)
     return partial(run_sql, engine)
 
 

@@ -115,6 +115,7 @@ def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[Connection]:
     for tool, call_id in released:
         of_call = {"call_id": call_id, "scoring_recipe_id": recipe_id("score", tool), "tool": tool}
         made.write("release_calls", of_release | of_call)
+        made.write("release_choices", of_release | {"call_id": call_id})
     with reading(reader_dsn) as connection:
         yield connection
 

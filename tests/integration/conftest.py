@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.fake_language_model import UseModel, loaded_by_stages
-from tests.written_nights import Nights
+from tests.written_nights import RELEASED_CALLS_WERE_CHOSEN, Nights
 from toolformer_ops.storage.postgres import database
 
 
@@ -15,6 +15,7 @@ def annotated(engine: Engine) -> Engine:
     """Two runs over four documents, as the owner."""
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
+        cursor.execute(RELEASED_CALLS_WERE_CHOSEN)
     return engine
 
 

@@ -644,7 +644,7 @@ def test_the_buffers_of_the_embedded_postgres_follow_the_memory(memory_gib: int,
 def test_the_doctor_says_how_many_locks_a_question_about_all_runs_takes(settings: Settings) -> None:
     finding = locks_finding(settings)
     assert finding.state == "ok"
-    assert re.search(r"[0-9,]+ locks; a question about all runs takes [0-9]+", finding.detail)
+    assert re.search(r"[0-9,]+ locks; a question to the views takes up to [0-9]+", finding.detail)
 
 
 def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(

@@ -261,11 +261,9 @@ def test_all_views_agree_on_random_nights_with_forgetting(
     assert {view: of_history(settings, view) for view in VIEWS} == before
 
 
-OUTCOMES = "tool, outcome, reason, release_outcome, document_uuid, variant_uuid, call_uuid"
 REASONS_OF_RELEASES = {
     "released",
     "input_only_after",
-    "result_does_not_follow",
     "better_call_at_position",
     "no_release",
     "not_in_release",
@@ -290,30 +288,33 @@ def three_nights_with_other_releases(nights: Nights) -> None:
         finish(nights, run_id, *TOOLS)
 
 
-def test_outcomes_of_a_run_are_those_of_its_candidates(nights: Nights, settings: Settings) -> None:
-    three_nights_with_other_releases(nights)
-    reasons = set()
-    for run_id in ("few", "following", "none"):
-        candidates = sorted_rows(run_sql(settings, f"select {OUTCOMES} from candidates_of('{run_id}')"))
-        assert sorted_rows(run_sql(settings, f"select * from outcomes_of('{run_id}')")) == candidates
-        reasons |= {row[3] for row in candidates}
-    assert reasons == REASONS_OF_RELEASES | {None}
-
-
-def test_outcomes_of_a_run_are_the_same_in_the_history(nights: Nights, settings: Settings) -> None:
+def test_what_releases_do_with_kept_calls_is_the_same_in_the_history(
+    nights: Nights, settings: Settings
+) -> None:
     three_nights_with_other_releases(nights)
     history.write(settings)
-    for run_id in ("few", "following", "none"):
-        question = f"select * from outcomes_of('{run_id}')"
-        assert sorted_rows(ask(settings, question).rows) == sorted_rows(run_sql(settings, question))
+    candidates = of_postgres(settings, "candidates")
+    assert of_history(settings, "candidates") == candidates
+    place = candidates["columns"][0].index("release_outcome")
+    assert {row[place] for row in candidates["rows"]} == REASONS_OF_RELEASES | {None}
 
 
-def test_outcomes_of_all_runs_are_those_of_each(nights: Nights, settings: Settings) -> None:
-    three_nights_with_other_releases(nights)
-    of_each = itertools.chain.from_iterable(
-        run_sql(settings, f"select * from outcomes_of('{run_id}')") for run_id in ("few", "following", "none")
+def test_a_release_that_another_run_made_before_gets_the_choices_of_this_run(
+    nights: Nights, settings: Settings
+) -> None:
+    nights.ingest(*(Record(f"text {n} 1") for n in range(30)))
+    night(nights, "night-0", *TOOLS)
+    history.write(settings)
+    choice = {"left_out": "holds_evaluation_data", "call_id": uuid.UUID(int=1)}
+    run_sql(
+        settings,
+        "insert into release_choices select release_id, document_id, cast(:call_id as uuid), :left_out from release_calls limit 1",
+        **choice,
     )
-    assert sorted_rows(run_sql(settings, "select * from outcomes_of(null)")) == sorted_rows(list(of_each))
+    night(nights, "night-1", *TOOLS)
+    history.write(settings)
+    asked = "select count(*), count(left_out) from release_choices"
+    assert ask(settings, asked).rows == [tuple(row) for row in run_sql(settings, asked)]
 
 
 def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, settings: Settings) -> None:
@@ -544,8 +545,11 @@ def test_a_forgotten_text_is_in_no_object_of_the_history(corpus: Corpus, setting
     forgotten = forget(settings, [corpus.secret.document_id])
     assert forgotten.history_files > 0
     assert objects_with(settings, "Elm Street") == []
-    release_calls = {file.file_key for file in files(settings, "release_calls")}  # the record of where it was
-    assert set(objects_with(settings, str(corpus.secret.document_id))) == release_calls
+    # The record of where it was.
+    of_release = {
+        file.file_key for table in ("release_calls", "release_choices") for file in files(settings, table)
+    }
+    assert set(objects_with(settings, str(corpus.secret.document_id))) == of_release
     assert differing_views(settings) == []
 
 
@@ -752,7 +756,7 @@ def test_two_files_with_the_same_bytes_are_one(settings: Settings, monkeypatch: 
 
 
 def test_files_that_are_gone_are_written_again(corpus: Corpus, settings: Settings) -> None:
-    tables = ("candidate_calls", "call_losses", "corpus_joined", "release_calls", "run_tools")
+    tables = ("candidate_calls", "call_losses", "corpus_joined", "release_choices", "run_tools")
     gone = {file.file_key for table in tables for file in files(settings, table)}
     for key in gone:
         Objects(settings).delete(key)

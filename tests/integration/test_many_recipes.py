@@ -2,18 +2,14 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import psycopg2
 import pytest
 from sqlalchemy import Connection
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
-from toolformer_ops.run_page.calls import candidates
-from toolformer_ops.storage.postgres import database, partitions, queries, schema
-from toolformer_ops.storage.postgres.queries import Statement
+from toolformer_ops.storage.postgres import database, partitions
 
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 SESSIONS = 20
@@ -48,8 +44,6 @@ join pg_inherits on inhrelid = relation
 where pid = pg_backend_pid() and relkind = 'r'
 """
 OWN = {recipe_id(stage, "Calculator") for stage in (*STAGES, "placebo")}
-EXAMPLES = [schema.made_name(path.name) for path in sorted((database.SQL_DIR / "examples").glob("*.sql"))]
-OF_EXPORTS = {"document_ids": [], "released": [], "seed": 0, "texts": 1}
 
 
 def recipes_locked(connection: Connection) -> set[str]:
@@ -71,16 +65,6 @@ def recipes_locked(connection: Connection) -> set[str]:
         "select tokens_kept(filter_recipe_id, array[document_id]) from run_tools cross join documents",
         "select * from best_kept_calls('run-1', 'Calculator', 5)",
         "select * from undecided_at('run-1', 'Calculator', 0.25)",
-        "select * from kept_calls_at('run-1', 'Calculator', 0.75)",
-        "select * from scored_calls_of('run-1')",
-        "select * from kept_calls_of('run-1')",
-        "select * from candidates_of('run-1')",
-        "select * from outcomes_of('run-1')",
-        "select count(*) from retrieved_of('run-1')",
-        "select run_id, (select max(loss_reduction) from kept_calls_of('run-1')) from annotation_runs",
-        "select run.run_id, kept.call_id from annotation_runs run left join kept_calls_of('run-1') kept using (run_id)",
-        "select found.* from candidates_of('run-1') call cross join lateral call_in_run("
-        "'run-1', tool, document_uuid, variant_uuid, position_char, call_text) found",
     ],
 )
 def test_a_question_about_a_run_locks_no_partition_of_another_recipe(
@@ -94,78 +78,6 @@ def test_a_question_about_a_run_locks_no_partition_of_another_recipe(
         locked = recipes_locked(connection)
     assert locked
     assert locked <= OWN
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_locks_no_partition_of_another_recipe(
-    settings: Settings, run: AnnotatedRun, example: str
-) -> None:
-    make_partitions(settings, 2)
-    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(f"select * from {example}('run-1')")
-        assert recipes_locked(connection) <= OWN
-
-
-@pytest.mark.parametrize(
-    ("statement", "values"),
-    [
-        (queries.demo.best_calls, {"at_most": 5}),
-        (queries.demo.calls_so_far, {}),
-        (queries.demo.new_work, {}),
-        (queries.explaining.calls, {"document_id": None, "call_id": None, "at": None, "at_most": 5}),
-        (queries.exports.calls_of_texts, OF_EXPORTS),
-        (queries.exports.texts_without_help, OF_EXPORTS),
-        (queries.notebook.kept_calls, {"at_most": 5}),
-        (queries.page_calls.reasons, {"scoring_recipe_ids": [recipe_id("score", "Calculator")]}),
-        (queries.summary.kept_nothing, {}),
-        (queries.summary.lower_thresholds, {}),
-        (queries.summary.nearest_calls, {"at_most": 5}),
-        (queries.summary.released_calls, {"at_most": 5}),
-    ],
-    ids=lambda value: value.name if isinstance(value, Statement) else "",
-)
-def test_a_statement_about_a_run_locks_no_partition_of_another_recipe(
-    settings: Settings, run: AnnotatedRun, statement: Statement, values: dict[str, Any]
-) -> None:
-    make_partitions(settings, 2)
-    with database.transaction(run.engine) as connection:
-        database.fetch_all(connection, statement, run_id="run-1", **values)
-        locked = recipes_locked(connection)
-    assert locked <= OWN
-
-
-def test_the_page_of_calls_locks_no_partition_of_another_recipe(
-    settings: Settings, run: AnnotatedRun
-) -> None:
-    make_partitions(settings, 2)
-    with database.transaction(run.engine) as connection:
-        rows = candidates(connection, "run-1", [psycopg2.sql.SQL("outcome = 'kept'")], "call_id", 5)
-        locked = recipes_locked(connection)
-    assert len(rows) == 1
-    assert locked <= OWN
-
-
-PREPARED = "prepare asked as select count(information) from candidates_of('run-1')"
-
-
-def test_a_plan_from_before_a_run_got_its_placebos_is_refused(run: AnnotatedRun) -> None:
-    drawn = "update run_tools set placebo_recipe_id = %s"
-    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(drawn, [None])
-        cursor.execute(PREPARED)
-        cursor.execute("execute asked")
-        assert cursor.fetchall() == [(0,)]
-        cursor.execute(drawn, [recipe_id("placebo", "Calculator")])
-        with pytest.raises(psycopg2.errors.RaiseException, match="run-1: expected its recipes as they were"):
-            cursor.execute("execute asked")
-
-
-def test_a_plan_that_is_kept_answers_again(run: AnnotatedRun) -> None:
-    with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(PREPARED)
-        for _ in range(3):
-            cursor.execute("execute asked")
-            assert cursor.fetchall() == [(1,)]
 
 
 def asked_at_once(settings: Settings, question: str) -> tuple[list[int], int]:
@@ -204,14 +116,3 @@ def test_twenty_sessions_at_once_ask_a_view_among_seven_hundred_recipes(
     assert calls == [1] * SESSIONS
     # Were it few locks, the sessions would fit into the room that Postgres has without its setting.
     assert locks > room_without_setting(run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("function", ["kept_calls_of", "candidates_of"])
-def test_twenty_sessions_at_once_ask_about_a_run_in_a_fifth_of_the_room_for_locks(
-    settings: Settings, run: AnnotatedRun, function: str
-) -> None:
-    make_partitions(settings, 140)
-    calls, locks = asked_at_once(settings, f"select count(*) from {function}('run-1')")
-    assert calls == [1] * SESSIONS
-    assert locks < room_without_setting(run) / 5

@@ -132,7 +132,8 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
         return JudgedCall(call_id, document.document_id, token, Call("Calculator", "1 + 1"), scored)
 
     def rows(done: MicroBatch, *columns: str) -> list[tuple[object, ...]]:
-        return [(row.values["call_id"], *(row.values[column] for column in columns)) for row in done.rows]
+        placebos = [row.values for row in done.rows if row.table == "placebo_losses"]
+        return [(values["call_id"], *(values[column] for column in columns)) for values in placebos]
 
     first, second = call(document, SAMPLED, SMALL), call(document, UNSAMPLED, LARGE, token=10)
     at_home = [call(home, UNSAMPLED, SMALL), call(home, SAMPLED, SMALL), call(home, UNSAMPLED, LARGE)]

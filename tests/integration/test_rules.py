@@ -7,7 +7,7 @@ import uuid
 from sqlalchemy import Engine, text
 
 from tests.run_sql import run_sql
-from toolformer_ops.annotation.placebo import PlaceboLoss, run_keeps
+from toolformer_ops.annotation.placebo import PlaceboLoss, information, run_keeps
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import CallLosses
@@ -88,45 +88,37 @@ INFORMATION_OF_PLACEBOS = ((), (None,), (0.5,), (0.25, 0.75), (0.25, None), (0.4
 
 
 def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine: Engine) -> None:
-    document_id = uuid.UUID(int=1)
-    call_ids = [uuid.UUID(int=number) for number in range(len(INFORMATION_OF_PLACEBOS))]
-    placebos_of_call: dict[uuid.UUID, list[PlaceboLoss]] = {}
-    rows: list[database.TableRow] = []
-    for call_id, nats_of_placebos in zip(call_ids, INFORMATION_OF_PLACEBOS, strict=True):
-        key = {"placebo_recipe_id": RECIPE, "document_id": document_id, "call_id": call_id}
-        placebos_of_call[call_id] = [
-            PlaceboLoss(
-                number, 0, is_sampled=False, loss_with_result=1.0, reduction_bound=0.5, information=nats
-            )
-            for number, nats in enumerate(nats_of_placebos, start=1)
-        ]
-        rows += [
-            database.TableRow.of("placebo_losses", placebo, **key) for placebo in placebos_of_call[call_id]
-        ]
-    with database.transaction(engine) as connection:
-        partitions.ensure_partition(connection, "placebo_losses", RECIPE)
-        database.insert_rows(connection, rows)
     statement = text(
         "select run_keeps(cast(:reason as text), cast(:reduction as double precision), 0.5, "
-        ":recipe, :document, :call, cast(:tau as double precision)) is true"
+        "cast(:information as double precision), cast(:tau as double precision)) is true"
     )
     cases = itertools.product(
-        call_ids,
+        INFORMATION_OF_PLACEBOS,
         ((None, 0.5), (None, 0.4999999999999999), ("pruned_below", 2.0), ("no_result", None)),
         (None, 0.25, 0.5, 0.51),
     )
     differing = []
     kept = 0
     with engine.connect() as connection:
-        for call_id, (reason, reduction), tau in cases:
-            values = {"recipe": RECIPE, "document": document_id, "call": call_id}
-            values |= {"reason": reason, "reduction": reduction, "tau": tau}
+        for nats_of_placebos, (reason, reduction), tau in cases:
+            placebos = [
+                PlaceboLoss(
+                    number, 0, is_sampled=False, loss_with_result=1.0, reduction_bound=0.5, information=nats
+                )
+                for number, nats in enumerate(nats_of_placebos, start=1)
+            ]
+            values = {
+                "reason": reason,
+                "reduction": reduction,
+                "information": information(placebos),
+                "tau": tau,
+            }
             of_sql = connection.execute(statement, values).scalar_one()
             scored = ScoredCall(result="5", reason=reason, reduction_bound=reduction)
-            of_python = run_keeps(scored, placebos_of_call[call_id], 0.5, tau)
+            of_python = run_keeps(scored, placebos, 0.5, tau)
             kept += of_python
             if of_sql is not of_python:
-                differing.append((INFORMATION_OF_PLACEBOS[call_id.int], reason, reduction, tau))
+                differing.append((nats_of_placebos, reason, reduction, tau))
     assert differing == []
     assert kept == 7 + 4 + 2 + 0  # without a tau, from 0.25, 0.5 and 0.51 nats on
 

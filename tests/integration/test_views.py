@@ -95,6 +95,9 @@ insert into placebo_losses
 select 'eeeeeeeeeeeeeeee', document_id, call_id, number, 0, false, 1, 1, information
 from (values ('c1', 1, 0.25), ('c1', 2, 0.75), ('c1', 3, null), ('c4', 1, 0.25), ('c4', 2, 0.5)) placebo (call, number, information)
 join candidate_calls on left(call_id::text, 2) = placebo.call;
+create table call_information_of_views partition of call_information for values in ('eeeeeeeeeeeeeeee');
+insert into call_information (placebo_recipe_id, document_id, call_id, information, placebos)
+select placebo_recipe_id, document_id, call_id, avg(information), count(information) from placebo_losses group by 1, 2, 3;
 update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.625 where run_id = 'r1' and tool = 'Calculator';
 """
 

@@ -20,9 +20,11 @@ bound.
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
+import operator
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -278,7 +280,8 @@ def _smallest(keys: np.ndarray, count: int) -> np.ndarray:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    """The mean, to the last digit that of Postgres' avg(), which adds one value after the other."""
+    return functools.reduce(operator.add, values) / len(values) if values else None
 
 
 @dataclass(frozen=True)
@@ -380,7 +383,8 @@ class _Scorer:
                 nats = (rows.get(key) or losses[key]).loss_with_result
                 if nats is not None and first.loss_with_result is not None:
                     saved.append(nats - first.loss_with_result)
-            rows[index, 1] = dataclasses.replace(first, placebo_information=_mean(saved))
+            mean = math.fsum(saved) / len(saved) if saved else None
+            rows[index, 1] = dataclasses.replace(first, placebo_information=mean)
         return rows
 
     def _losses(self, keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:

@@ -83,14 +83,14 @@ def _postgres(settings: Settings) -> str:
 
 
 def _locks(settings: Settings) -> str:
-    """Whether several sessions can ask about all runs at once: each then locks every partition with its indexes."""
+    """Whether several sessions can ask views at once: each then locks every partition with its indexes."""
     from toolformer_ops.storage.postgres import database, partitions, queries
 
     engine = database.connect(settings)
     seen = database.fetch_one(engine, queries.schema.lock_room, tables=list(partitions.PARTITIONED_TABLES))
     engine.dispose()
     sessions = seen.slots // max(1, seen.locks_of_a_question)
-    described = f"{seen.slots:,} locks; a question about all runs takes {seen.locks_of_a_question:,}"
+    described = f"{seen.slots:,} locks; a question to the views takes up to {seen.locks_of_a_question:,}"
     if sessions < SESSIONS_AT_ONCE:
         wanted = math.ceil(SESSIONS_AT_ONCE * seen.locks_of_a_question / seen.connections)
         raise ConfigurationError(

@@ -1,10 +1,10 @@
 """Score placebos: results of other calls in a call's place, in nats, into `placebo_losses` (docs/placebo.md).
 
-A separate stage behind scoring, since the results that it draws from are known when all calls are scored
-(`runs/placebo_pools.py`). `annotating.py` does its work if it can, with the model that it has loaded. The
-room `annotation` draws and scores; this stage says for which documents. It reads what scoring wrote and
-changes nothing of it. Does not decide what is kept, nor how many calls are kept by chance: `sql/views` and
-`runs/placebo_rates.py` do.
+The means of each call are its row of `call_information`. A separate stage after scoring, since the results
+that it draws from are known when all calls are scored (`runs/placebo_pools.py`). `annotating.py` does its
+work if it can, with the model that it has loaded. The room `annotation` draws and scores; this stage says for
+which documents. It reads what scoring wrote and changes nothing of it. Does not decide what is kept, nor how
+many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.
 """
 
 import dataclasses
@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw, PlaceboLoss, score_placebos
+from toolformer_ops.annotation.placebo import (
+    JudgedCall,
+    PlaceboDraw,
+    PlaceboLoss,
+    information,
+    placebo_reduction,
+    score_placebos,
+)
 from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
@@ -129,12 +136,25 @@ class PlaceboWork(StageWork[Loaded]):
         every_call = max(1, sum(len(calls) for _, calls in loaded))
         outcomes: list[DocumentOutcome] = []
         rows: list[TableRow] = []
+        means: list[TableRow] = []
         for (document, calls), placebos_of_calls in zip(loaded, scored, strict=True):
             counts = Counter(calls=len(calls))
             written = len(rows)
             keys = {"placebo_recipe_id": self.recipe_id, "document_id": document.document_id}
             for call, placebos in zip(calls, placebos_of_calls, strict=True):
                 counts["placebos"] += len(placebos)
+                nats = information(placebos)
+                if nats is not None:
+                    means.append(
+                        TableRow.of(
+                            "call_information",
+                            **keys,
+                            call_id=call.call_id,
+                            placebo_reduction=placebo_reduction(placebos),
+                            information=nats,
+                            placebos=sum(placebo.information is not None for placebo in placebos),
+                        )
+                    )
                 has_placebos = bool(placebos) and placebos[0].source is not None
                 counts["with_placebos" if has_placebos else "without_placebos"] += 1
                 for placebo in placebos:
@@ -143,7 +163,7 @@ class PlaceboWork(StageWork[Loaded]):
             share = seconds * len(calls) / every_call  # the texts are computed together
             counts = Counter({name: count for name, count in counts.items() if count})
             outcomes.append(DocumentOutcome(document.document_id, len(rows) - written, counts, share))
-        return MicroBatch(outcomes, rows)
+        return MicroBatch(outcomes, [*rows, *means])
 
 
 def placebo_stage(

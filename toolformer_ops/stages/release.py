@@ -1,6 +1,6 @@
 """Release: put the kept calls of all tools into their texts and publish them as Parquet on S3 (Toolformer, section 2).
 
-Owns `dataset_releases`, `release_calls`, `run_releases` and `run_overlaps`. A release is named by its
+Owns `dataset_releases`, `release_calls`, `release_choices`, `run_releases` and `run_overlaps`. A release is named by its
 content, so releasing twice gives the same one. A false-discovery rate is not part of that content: it
 describes a run at one moment, and changes with texts that keep no call. The card keeps the rates of the
 moment at which the release was first made; `threshold_counts` has each run's.
@@ -441,6 +441,7 @@ def write_release(
         not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
         raise _no_kept_call(run_id, tools, counts.overlapping_texts, not_following)
     release_id = digest.hexdigest()[:16]
+    database.execute(connection, queries.choosing.store, release_id=release_id)
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
     rates: Rates = registered[0].rates if registered else tools.rates
     card = folder / CARD

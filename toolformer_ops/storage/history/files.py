@@ -8,6 +8,7 @@ The history is what finished runs have computed, as Parquet on S3, for engines t
     history/corpus_joined/CORPUS/CONTENT.parquet       which documents a corpus holds, by what each version added
     history/corpus_left/CORPUS/CONTENT.parquet         and what each version ended
     history/release_calls/RELEASE/CONTENT.parquet      the calls of a release
+    history/release_choices/RELEASE/CONTENT.parquet    why it takes or leaves each kept call
     history/TABLE/catalog/CONTENT.parquet              small tables, such as the runs
     history/manifest.json                              written last: the files that count, each with its hash
 
@@ -58,6 +59,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "corpus_joined": "corpus_id=text document_id=text variant_id=text ordinal=int first_version=int",
         "corpus_left": "corpus_id=text document_id=text first_version=int left_version=int",
         "release_calls": f"release_id=text {_ID} scoring_recipe_id=text tool=text",
+        "release_choices": f"release_id=text {_ID} left_out=text",
         "annotation_runs": """run_id=text corpus_id=text corpus_uri=text corpus_version=int ordinal_limit=int
             tools=texts parameters=text model_identity=text code_version=text image=text state=text started_at=time
             finished_at=time schedule=text previous_run_id=text chained_release_id=text cost=text estimate=text""",
@@ -83,7 +85,7 @@ OF_STAGE: Mapping[str, str] = MappingProxyType(
     {"sample": "candidate_calls", "score": "call_losses", "placebo": "placebo_losses"}
 )
 """The table that holds the rows of a stage; its owners are the stage's recipes."""
-CATALOG_TABLES = tuple(list(TABLES)[6:])
+CATALOG_TABLES = tuple(list(TABLES)[7:])
 """The tables that each write holds whole."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"\w[\w.-]*")

@@ -367,8 +367,8 @@ class Writer:
                 return False
         for table in CORPUS_TABLES:
             self._write_versions(table, run.corpus_id, run.corpus_version)
-        if run.release_id is not None and not self._last_version("release_calls", run.release_id):
-            self._write_pages("release_calls", run.release_id, {})
+        if run.release_id is not None:
+            self._write_release(run.release_id)
         database.execute(
             self._engine, queries.history.add_run, run_id=run.run_id, numbers_stored_at=run.numbers_stored_at
         )
@@ -444,11 +444,19 @@ class Writer:
         if version > after:
             self._write_pages(table, corpus_id, {"after_version": after, "version": version})
 
-    def _last_version(self, table: str, owner_id: str) -> int:
-        """The last version that the files of an owner hold.
+    def _write_release(self, release_id: str) -> None:
+        """Write the calls and the choices of a release, unless the history has as many."""
+        rows = database.fetch_one(self._engine, queries.history.rows_of_release, release_id=release_id)
+        for table, number in rows._mapping.items():
+            files = [
+                row for row in self._files("whole") if (row.table_name, row.owner_id) == (table, release_id)
+            ]
+            if [row.rows for row in files] != [number]:
+                self._set_state("leaving", *(row.file_key for row in files))
+                self._write_pages(table, release_id, {})
 
-        Returns 1 for a release that is written, 0 if there is no file.
-        """
+    def _last_version(self, table: str, owner_id: str) -> int:
+        """The last version of a corpus that its files hold; 0 if there is no file."""
         rows = self._files("whole")
         return max(
             (row.version for row in rows if (row.table_name, row.owner_id) == (table, owner_id)), default=0

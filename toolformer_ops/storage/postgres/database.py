@@ -69,11 +69,13 @@ TABLE_KEYS: Mapping[str, tuple[str, ...]] = {
     "call_losses": ("document_id", "call_id"),  # in each partition
     "placebo_pool_results": ("placebo_recipe_id", "source"),
     "placebo_losses": ("document_id", "call_id", "number"),  # in each partition
+    "call_information": ("document_id", "call_id", "placebo_recipe_id"),
     "stage_ledger": ("document_id", "stage"),  # in each partition
     "failed_documents": ("recipe_id", "document_id", "stage"),
     "quality_results": ("run_id", "subject", "check_name"),
     "dataset_releases": ("release_id",),
     "release_calls": ("release_id", "call_id"),
+    "release_choices": ("release_id", "call_id"),
     "run_overlaps": ("run_id", "document_id", "suite", "data_set", "question"),
     "finetuned_models": ("model_id",),
     "checked_texts": ("document_id",),  # temporary tables of audit/checking.py

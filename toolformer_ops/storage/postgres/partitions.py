@@ -29,7 +29,7 @@ TABLES_OF_STAGE: Mapping[str, tuple[str, ...]] = {
     "sample": ("candidate_calls", "pruned_positions", "stage_ledger"),
     "execute": ("stage_ledger",),
     "score": ("call_losses", "stage_ledger"),
-    "placebo": ("placebo_losses", "stage_ledger"),
+    "placebo": ("placebo_losses", "call_information", "stage_ledger"),
 }
 """The tables that have a partition for each recipe of a stage."""
 PARTITIONED_TABLES = tuple(dict.fromkeys(itertools.chain.from_iterable(TABLES_OF_STAGE.values())))
@@ -81,9 +81,7 @@ def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None
     statements = [
         "create table {partition} (like {table} including all) with (autovacuum_freeze_min_age = 0)"
     ]
-    if (
-        table != "pruned_positions"
-    ):  # its key is one of the parent's; others would have to hold the recipe there
+    if not any(column.endswith("_recipe_id") for column in TABLE_KEYS[table]):  # else it is the parent's key
         statements.append("create unique index on {partition} ({key})")
     if "call_id" in TABLE_KEYS[table]:
         # LIKE does not copy it. Without, a join by document and call is expected to find a row or two.
