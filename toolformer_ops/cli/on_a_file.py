@@ -133,12 +133,6 @@ def explain(
             min=0,
         ),
     ] = None,
-    placebos: Annotated[
-        Path | None,
-        typer.Option(
-            help="Calls that `annotate --all` printed: others' results are scored in the call's place, too."
-        ),
-    ] = None,
     call_id: Annotated[str, typer.Option(help="A stored call, by its id.")] = "",
     document: Annotated[str, typer.Option(help="The stored calls of a document, by its id.")] = "",
     at: Annotated[
@@ -168,10 +162,8 @@ def explain(
             "expected a text with its call in brackets (TEXT) or a stored call (--call-id, or --document with "
             "--at), found both or neither."
         )
-    if is_stored and (any((date, model, placebos)) or context_tokens is not None):
-        raise UsageError(
-            "expected no --date, --model, --placebos and --context-tokens beside a stored call, found some."
-        )
+    if is_stored and (date or model or context_tokens is not None):
+        raise UsageError("expected no --date, --model and --context-tokens beside a stored call, found some.")
     if is_stored:
         explanations = _explain_stored(run, call_id, document, at)
     else:
@@ -185,7 +177,6 @@ def explain(
             date=date or None,
             model_name=model_name(model),
             context_tokens=tokens or None,
-            pool_file=placebos,
         )
         explanations = [explanation]
     if as_json:

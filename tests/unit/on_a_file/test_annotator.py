@@ -15,7 +15,6 @@ from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, filter_lines
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call, explanation_table, token_at
-from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import FilterChoices
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
@@ -177,31 +176,15 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     assert "no result (divides_by_zero)" in capsys.readouterr().out
 
 
-def test_other_results_of_a_file_are_scored_in_the_place_of_the_call(
-    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_placebos_of_a_stored_call_are_shown_with_their_losses(
+    tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    printed = tmp_path / "printed.jsonl"
-    common = {"position_token": 3, "reason": "pruned_below"}
-    with printed.open("w") as file:
-        for n in (2, 4, 5):
-            ids = {"call_id": str(content_uuid(f"call {n}")), "document_id": str(content_uuid(f"text {n}"))}
-            file.write(
-                json.dumps({**common, **ids, "call": f"Calculator({n} + 3)", "result": f"{n + 3}"}) + "\n"
-            )
-    found = explain_call(
-        Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed
-    )
-    assert sorted(one["result"] for one in found["placebos"]) == ["7", "8"]  # 5 is the call's own
-    for one in found["placebos"]:
-        assert one["information"] == pytest.approx(one["loss_with_result"] - found["loss_with_result"])
-    assert found["information"] == pytest.approx(sum(one["information"] for one in found["placebos"]) / 2)
-    explanation_table(found)
-    assert f"information of the result: {found['information']:.3f} nats" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    printed.write_text('{"call": "Calculator(1 + 1)"}\n')
-    with pytest.raises(UsageError, match="annotate FILE --all"):
-        explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir), pool_file=printed)
+    explanation = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
+    placebos = [{"result": "7", "loss_with_result": 1.25}, {"result": None, "loss_with_result": 2.0}]
+    explanation_table({**explanation, "information": 0.5, "placebos": placebos})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "information of the result: 0.500 nats beyond other calls' results" in shown
+    assert "(losses: 7 1.250, (forgotten) 2.000)" in shown
 
 
 def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path) -> None:

@@ -5,24 +5,19 @@ store (`on_a_file/annotate/annotator.py`).
 """
 
 import functools
-import json
-import math
 import re
-from pathlib import Path
 from typing import Any
 
-from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call, call_without_result, parse_call, read_out
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CallSyntaxError, UsageError
+from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.on_a_file.annotate.annotator import LOSSES, document_of, judged_call_of
-from toolformer_ops.records import FLOAT32, PlacedCall, TokenLogProbabilities, content_uuid
-from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
+from toolformer_ops.on_a_file.annotate.annotator import LOSSES, document_of
+from toolformer_ops.records import TokenLogProbabilities
+from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.explaining import explained_tokens
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
-from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
 from toolformer_ops.shown_text import beside_threshold, visible
 from toolformer_ops.tools.base import run_tool
@@ -78,14 +73,11 @@ def explain_call(
     date: str | None,
     model_name: str,
     context_tokens: int | None = CONTEXT_TOKENS,
-    pool_file: Path | None = None,
 ) -> dict[str, Any]:
     """Run the call's tool and score the call at a character offset, token by token; nothing is pruned.
 
     `context_tokens` is how much text before the call it is scored with, by default as much as `annotate`,
-    `preview` and `judge` give it; None is all. `pool_file` holds calls
-    as `annotate --all` prints them: results of this tool's calls in other texts are scored in the call's
-    place, too (docs/placebo.md).
+    `preview` and `judge` give it; None is all.
 
     Raises:
         UsageError: the offset is outside the text or where no call can be put.
@@ -96,7 +88,6 @@ def explain_call(
     tool = get_tool(parsed.tool)
     call = Call(tool.spec.name, parsed.input)
     document = document_of(text, date)
-    draw = PlaceboDraw(pool_of_file(pool_file, call.tool)) if pool_file else None
     token = token_at(load_tokenization(settings, model_name).tokenize(text).starts, text, at)
     explanation: dict[str, Any] = {"call": str(call), "at": at, "result": None, "reason": None}
     # 2. The tool's answer.
@@ -117,21 +108,6 @@ def explain_call(
     explanation |= {"result": scored.result, "reason": scored.reason, "message": output.message}
     if scored.result is None or scored.reason is not None:
         return explanation
-    judged = JudgedCall(content_uuid(text, str(at), str(call)), document.document_id, token, call, scored)
-    others = draw.of_call(judged, draw.placebos) if draw else []
-    [losses] = model().losses_with_result(
-        [(text, [PlacedCall(token, call, other.result) for other in others])],
-        context_tokens=context_tokens,
-        number_format=scored.number_format or FLOAT32,
-    )
-    placebos: list[dict[str, Any]] = [
-        {
-            "result": other.result,
-            "loss_with_result": loss,
-            "information": loss - (scored.loss_with_result or 0.0),
-        }
-        for other, loss in zip(others, losses, strict=True)
-    ]
     terms = scored.token_log_probabilities or TokenLogProbabilities((), (), ())
     return {
         **explanation,
@@ -139,32 +115,10 @@ def explain_call(
         **{name: getattr(scored, name) for name in LOSSES},
         "context_tokens": context_tokens,
         "loss_reduction": scored.loss_reduction,
-        "placebos": placebos,
-        "information": math.fsum(item["information"] for item in placebos) / len(placebos)
-        if placebos
-        else None,
         "keep_threshold": tool.spec.keep_threshold,
         "kept": scored.is_kept(tool.spec.keep_threshold),
         "tokens": explained_tokens(terms.tokens, TOKEN_WEIGHTS, terms.as_array()),
     }
-
-
-def pool_of_file(file: Path, tool: str) -> Pool:
-    """The pool of a tool's calls in a file that `annotate --all` printed.
-
-    It raises `UsageError` if it does not hold such calls.
-    """
-    try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-        calls = [judged_call_of(line) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError, CallSyntaxError) as error:
-        raise UsageError(
-            "--placebos: expected calls as `toolformer-ops annotate FILE --all` prints them, found in "
-            f"{file}: {error!r}."
-        ) from error
-    tool_calls = [call for call in calls if call.call.tool == tool and call.has_losses]
-    results = ((call.call_id, call.document_id, str(call.scored.result)) for call in tool_calls)
-    return Pool.of_calls(results, PlaceboChoices())
 
 
 def explanation_table(explanation: dict[str, Any]) -> None:
@@ -223,7 +177,7 @@ def explanation_table(explanation: dict[str, Any]) -> None:
         f"{verdict} at {explanation['keep_threshold']}" + information,
         markup=False,
     )
-    if explanation["information"] is not None:
+    if explanation.get("information") is not None:
         placebos = []
         for placebo in explanation["placebos"]:
             shown = "(forgotten)" if placebo["result"] is None else visible(placebo["result"])
