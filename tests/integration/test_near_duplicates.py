@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from tests.run_sql import run_sql
 from tests.servers import settings_of
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_texts
-from toolformer_ops.records import document_id_of
+from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_text
+from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.storage.corpora.text_sketches import estimated_share, sketch_of
 from toolformer_ops.storage.history.forgetting import forget
@@ -165,5 +165,7 @@ def test_the_look_at_files_leaves_out_what_the_ingestion_does(
     spare = run_sql(
         engine, "select document_id, resembles from corpus_spare_records where why = 'near_duplicate'"
     )
-    looked_at = near_duplicates(sketched_texts(settings, str(tmp_path)), SHARE)
+    records = [Document.of(text) for text in texts]
+    sketched = sorted((sketched_text("", record) for record in records), key=lambda text: text.document_id)
+    looked_at = near_duplicates(sketched, SHARE)
     assert {*spare} == {(pair.repeats.document_id, pair.original.document_id) for pair in looked_at}

@@ -161,23 +161,6 @@ def _entrant(settings: Settings, model: str, variants: "list[tuple[Variant, int]
     return Entrant(load, tuple(variants))
 
 
-@app.command("dateset")
-def dateset(
-    out: Annotated[Path, typer.Option(help="Where to write it, as JSON Lines.")],
-    seed: Annotated[int, typer.Option(help="Another seed draws other dates.", min=0)] = 0,
-) -> None:
-    """Write DATESET (appendix D): 9,400 questions about dates, the same bytes for the same seed.
-
-    Example: toolformer-ops dateset --out data/dateset/dateset.jsonl
-    """
-    from toolformer_ops.evaluation.dateset import dateset_lines
-
-    content = dateset_lines(seed)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(content)
-    typer.echo(f"wrote {content.count(10)} questions to {out}", err=True)
-
-
 @app.command("report")
 def report(
     run: Annotated[str, typer.Option(help="Id of the run, as in the DAG.")],

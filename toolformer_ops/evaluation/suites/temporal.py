@@ -69,7 +69,7 @@ SUITE = Suite(
             files=("dateset.jsonl",),
             prompt="question",
             format="JSON Lines with question, answer (a list) and date",
-            source="`toolformer-ops dateset --out dateset.jsonl`",
+            source="made with seed 0 if the file is not there",
             read=read_dateset,
             generate=dateset_lines,
         ),
