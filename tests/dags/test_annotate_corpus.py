@@ -18,8 +18,8 @@ from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.config import MAX_SHARDS, load_settings
 from toolformer_ops.tools.registry import get_tool, tool_names
 
-STEPS = ("filter", "plan", "annotate", "placebo", "check")
-TAIL = ("gather_tools", "release", "check_release", "finetune", "publish")
+STEPS = ("filter", "plan", "annotate", "placebo")
+TAIL = ("check", "release", "check_release", "finetune", "publish")
 
 
 def test_every_tool_begins_behind_the_start_of_the_run(local_dags: dict[str, DAG]) -> None:
@@ -29,14 +29,16 @@ def test_every_tool_begins_behind_the_start_of_the_run(local_dags: dict[str, DAG
     assert dag.task_dict["tools_to_do"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
 
 
-def test_a_tool_goes_from_filter_to_check_in_order_apart_from_the_others(local_dags: dict[str, DAG]) -> None:
+def test_a_tool_goes_from_filter_to_placebos_in_order_apart_from_the_others(
+    local_dags: dict[str, DAG],
+) -> None:
     dag = local_dags["annotate_corpus"]
     for tool in tool_names():
         for step, following in pairwise(STEPS):
             assert f"{tool}.{following}" in dag.task_dict[f"{tool}.{step}"].downstream_task_ids
-        check = dag.task_dict[f"{tool}.check"]
-        assert check.downstream_task_ids == {"gather_tools"}
-        before = check.get_flat_relative_ids(upstream=True)
+        last = dag.task_dict[f"{tool}.placebo"]
+        assert last.downstream_task_ids == {"check"}
+        before = last.get_flat_relative_ids(upstream=True)
         assert all(task.startswith(f"{tool}.") for task in before if "." in task)
 
 
@@ -68,7 +70,7 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     rules = {task_id: task.trigger_rule for task_id, task in dag.task_dict.items() if "." not in task_id}
     passed = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS  # what is before may be skipped: a check, an approval
     assert {task_id: rule for task_id, rule in rules.items() if rule != TriggerRule.ALL_SUCCESS} == {
-        "gather_tools": TriggerRule.ALL_DONE,
+        "check": TriggerRule.ALL_DONE,
         **dict.fromkeys(("approve_finetuning", "finetune", "approve_publishing", "publish"), passed),
         "finish_run": TriggerRule.ALL_DONE,
     }
@@ -102,14 +104,13 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch
     with DAG("own_tool", schedule=None, params=annotation_form(load_settings(), registered_tools())) as dag:
         annotation_tasks(registered_tools())
     tasks = [
-        dag.task_dict[f"Calculator.{step}"]
-        for step in ("plan", "sample", "execute", "score", "placebo", "check")
+        dag.task_dict[f"Calculator.{step}"] for step in ("plan", "sample", "execute", "score", "placebo")
     ]
     assert "Calculator.annotate" not in dag.task_dict
     assert "QA.annotate" in dag.task_dict
     for task, following in pairwise(tasks):
         assert following.task_id in task.downstream_task_ids
-    stages = [(task.partial_kwargs["arguments"][1], task.pool) for task in tasks[1:5]]
+    stages = [(task.partial_kwargs["arguments"][1], task.pool) for task in tasks[1:]]
     assert stages == [("sample", "gpu"), ("execute", "cpu"), ("score", "gpu"), ("placebo", "gpu")]
 
 
@@ -118,7 +119,7 @@ def test_only_stages_that_write_a_few_rows_run_on_the_worker(kubernetes_dags: di
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     on_the_worker = {name: kind for name, kind in kinds.items() if kind != "StagePod"}
     assert on_the_worker == {
-        "start_run": "StageProcess", "tools_to_do": "ToolsToDo", "gather_tools": "GatherTools", "finish_run": "FinishRun",
+        "start_run": "StageProcess", "tools_to_do": "ToolsToDo", "finish_run": "FinishRun",
         "evaluation.report": "ReportEvaluation",
         **dict.fromkeys(APPROVALS.values(), "AskForApproval"), **{f"{tool}.plan": "StageProcess" for tool in tool_names()},
     }  # fmt: skip

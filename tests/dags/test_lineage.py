@@ -61,9 +61,9 @@ def test_a_check_has_the_rows_of_all_shards_with_its_findings_also_where_it_fail
 ) -> None:
     with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
         check_tool(settings, "run-1", "Calculator")
-    sent = told("check", "--run", "run-1", "--tool", "Calculator")["inputs"]
+    sent = told("check", "--run", "run-1")["inputs"]
     assert set(sent) == {"filter_decisions", "candidate_calls", "call_results", "call_losses"}
-    assert sent["candidate_calls"]["inputFacets"]["inputStatistics"]["rowCount"] == 1 + 4 + 3
+    assert sent["candidate_calls"]["inputFacets"]["inputStatistics"]["rowCount"] == 1 + 4 + 3 + 9
     found = sent["call_losses"]["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert {(item["assertion"], item["success"], item["severity"]) for item in found} >= {
         ("recipes_are_described", False, "error"),

@@ -75,7 +75,7 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_stage_has_a_pod(kubernetes_dags: dict[str, DAG]) -> None:
     models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
-    assert len(pods(kubernetes_dags)) == (5 * 4 + 3 + models) + models + 3
+    assert len(pods(kubernetes_dags)) == (5 * 3 + 4 + models) + models + 3
 
 
 def test_every_pod_is_valid_within_a_time_limit(kubernetes_dags: dict[str, DAG]) -> None:

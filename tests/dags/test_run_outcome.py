@@ -22,8 +22,8 @@ from toolformer_ops.airflow_tasks.nights import notifying
 from toolformer_ops.airflow_tasks.run_ends import run_outcome, stopped_runs
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import (
     REASON,
+    REFUSED,
     FinishRun,
-    GatherTools,
     choices_of,
     failed_tasks,
     note_what_it_takes,
@@ -36,8 +36,8 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.owners import DagRun
 from toolformer_ops.stages import run_setup
 
-BEFORE = ("ingest", "start_run", "QA.annotate", "QA.check", "MT.annotate", "MT.check")
-TASKS = (*BEFORE, "gather_tools", "release", "finish_run")
+BEFORE = ("ingest", "start_run", "QA.annotate", "MT.annotate")
+TASKS = (*BEFORE, "check", "release", "finish_run")
 
 
 @dataclass
@@ -56,6 +56,8 @@ class Instance:
 
     def xcom_pull(self, task_ids: str, key: str) -> Any:
         pushed = self.pushed.get(task_ids)
+        if key == REFUSED:
+            return pushed if task_ids == "check" and isinstance(pushed, dict) else None
         return pushed if (key == XCOM_RETURN_KEY) == isinstance(pushed, dict) else None
 
     def xcom_push(self, key: str, value: Any) -> None:
@@ -92,18 +94,13 @@ def ending(message: str, *, is_failure: bool) -> Iterator[None]:
     assert str(caught.value).startswith(message)
 
 
-def gather(context: Any) -> list[str]:
-    checks = {"QA": "QA.check", "MT": "MT.check"}
-    return GatherTools(checks=checks, opened_by="start_run", chosen_by="tools_to_do").execute(context)
-
-
 def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any) -> None:
     """Run the last task, whose program writes down its arguments and prints a summary."""
     program = f"import json, pathlib, sys; pathlib.Path({str(arguments_file)!r}).write_text(json.dumps(sys.argv[1:]))"
     program += f"; print(json.dumps({{'summary': {summary!r}}}))" if summary else ""
     tasks = {
         "opened_by": "start_run",
-        "gathered_by": "gather_tools",
+        "checked_by": "check",
         "made_by": "release",
         "product": "release",
     }
@@ -113,53 +110,34 @@ def finish(context: Any, arguments_file: Path, summary: str = "", **changed: Any
 
 
 NO_CORPUS = "corpus: expected files at /nowhere, found nothing. Correct it, or put the files there."
-BOTH = ["QA", "MT"]
-NOTHING_MADE = (
-    "expected at least one tool to come through, found none: nothing to release. Tasks that failed: "
-)
-NO_CHECKS = {"QA.check": "skipped", "MT.check": "skipped"}
 NOT_STARTED = {
     "ingest": "failed",
     "start_run": "upstream_failed",
-    "gather_tools": "skipped",
+    "check": "skipped",
     "release": "skipped",
 }
-ALL_FAILED = {"QA.check": "failed", "MT.check": "failed", "release": "upstream_failed"}
+NONE_PASSED = {"check": "failed", "release": "upstream_failed"}
+NOTHING_CHECKED = NONE_PASSED | {"QA.annotate": "failed", "MT.annotate": "failed"}
+WRONG = "1 of 9 checks of MT failed."
 OUT = "The release is out, without what these would have given."
-RUNS: list[tuple[dict[str, str], dict[str, Any], list[str] | str, str | None]] = [
-    ({}, {}, BOTH, ""),
-    # A tool was not chosen; no tool has work; one has work; one with work was skipped all the same.
-    ({"MT.check": "skipped"}, {}, ["QA"], ""),
-    (NO_CHECKS, {"tools_to_do": []}, BOTH, ""),
-    ({"QA.check": "skipped"}, {"tools_to_do": ["MT"]}, BOTH, ""),
-    (NO_CHECKS, {"tools_to_do": ["MT"]}, ["QA"], ""),
-    (dict.fromkeys(BEFORE, "skipped"), {}, "the run did not start.", None),  # the night was missed
-    ({"MT.annotate": "failed", "MT.check": "upstream_failed"}, {}, ["QA"], f"failed: MT.annotate. {OUT}"),
-    (
-        ALL_FAILED,
-        {},
-        f"{NOTHING_MADE}QA.check, MT.check.",
-        "failed: QA.check, MT.check. There is no release.",
-    ),
-    (
-        NOT_STARTED,
-        {"ingest": NO_CORPUS},
-        "the run did not start.",
-        f"failed: ingest: {NO_CORPUS} There is no release.",
-    ),
+RUNS: list[tuple[dict[str, str], dict[str, Any], str | None]] = [
+    ({}, {}, ""),
+    (dict.fromkeys(BEFORE, "skipped"), {}, None),  # the night was missed
+    ({"MT.annotate": "failed"}, {}, f"failed: MT.annotate. {OUT}"),
+    ({}, {"check": {"MT": WRONG}}, f"failed: check of MT: {WRONG} {OUT}"),
+    (NONE_PASSED, {"check": {"MT": WRONG}}, f"failed: check of MT: {WRONG} There is no release."),
+    (NOTHING_CHECKED, {"check": {}}, "failed: QA.annotate, MT.annotate. There is no release."),
+    (NONE_PASSED, {"check": "No answer."}, "failed: check: No answer. There is no release."),
+    (NOT_STARTED, {"ingest": NO_CORPUS}, f"failed: ingest: {NO_CORPUS} There is no release."),
 ]
-"""By what happened: states other than success, what tasks pushed, the tools that are gathered or why none is,
-and the problem that finish-run writes: "" of a success, None if it is not started."""
+"""By what happened: states other than success, what tasks pushed, and the problem that finish-run writes: "" of a
+success, None if it is not started."""
 
 
-def test_the_run_is_closed_by_which_tools_are_gathered(tmp_path: Path, notes: list[str]) -> None:
-    for number, (changed, pushed, gathered, problem) in enumerate(RUNS):
+def test_the_run_is_closed_by_what_failed(tmp_path: Path, notes: list[str]) -> None:
+    for number, (changed, pushed, problem) in enumerate(RUNS):
         arguments, is_closed = tmp_path / str(number), problem is not None
         notes.clear()
-        with ending(
-            gathered if isinstance(gathered, str) else "", is_failure=str(gathered).startswith("expected")
-        ):
-            assert gather(context(changed, **pushed)) == gathered
         with ending(problem or ("" if is_closed else "the run was skipped."), is_failure=is_closed):
             finish(context(changed, **pushed), arguments)
         assert arguments.exists() == is_closed
@@ -175,7 +153,7 @@ def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(
 ) -> None:
     finish(context(), tmp_path / "argv", "3 documents are new.")
     for failed, said in (
-        ("QA.check", "failed: QA.check. The model is out"),
+        ("QA.annotate", "failed: QA.annotate. The model is out"),
         ("release", "There is no model"),
     ):
         with pytest.raises(AirflowFailException, match=said):
@@ -183,7 +161,7 @@ def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(
                 context({failed: "failed"}),
                 tmp_path / "argv",
                 "It failed.",
-                gathered_by=None,
+                checked_by=None,
                 product="model",
             )
     assert notes == ["3 documents are new.", "It failed.", "It failed."]
@@ -246,8 +224,8 @@ def test_a_run_without_a_kept_call_that_lacks_a_tool_is_not_said_to_have_a_relea
     tmp_path: Path, notes: list[str]
 ) -> None:
     with pytest.raises(AirflowFailException):
-        finish(context({"MT.check": "failed"}, release={"release_id": None}), tmp_path / "argv")
-    assert notes == ["failed: MT.check. There is no release."]
+        finish(context({"MT.annotate": "failed"}, release={"release_id": None}), tmp_path / "argv")
+    assert notes == ["failed: MT.annotate. There is no release."]
 
 
 def test_a_chosen_tool_that_the_dag_lacks_makes_the_run_red(tmp_path: Path, notes: list[str]) -> None:
@@ -266,7 +244,7 @@ def test_a_tool_of_the_dag_that_the_run_did_not_choose_is_not_missed(
 
 def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
     states: Any = {"MT.annotate_0": "failed", "MT.annotate_1": "success", "MT.annotate_12": "failed"}
-    states |= {"QA.annotate_3": "failed", "QA.check": "upstream_failed", "start_run": "failed"}
+    states |= {"QA.annotate_3": "failed", "check": "upstream_failed", "start_run": "failed"}
     assert failed_tasks(states, TASKS) == ["start_run", "QA.annotate (1 shard)", "MT.annotate (2 shards)"]
     # It is no shard of a task whose name it begins with.
     assert failed_tasks({"check_release": "failed"}, ["check", "check_release"]) == ["check_release"]

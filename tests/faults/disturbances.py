@@ -221,7 +221,7 @@ class Fault(NamedTuple):
 POSTGRES_SAYS = r"Postgres (cannot serve now|broke)|expected Postgres at"
 S3_SAYS = r"S3|s3://|object store"
 DISK_SAYS = r"[Nn]o space left|[Dd]isk"
-WRITE_POSTGRES = ("ingest", "start-run", *OF_TOOL)
+WRITE_POSTGRES = ("ingest", "start-run", *OF_TOOL, "check")
 USE_S3 = ("release", "check-release", "finetune", "publish")
 
 

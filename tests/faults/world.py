@@ -53,8 +53,18 @@ RETRY_SECONDS = 0.2
 OWN_RETRIES, INFRASTRUCTURE_RETRIES = 2, 20
 """As in `airflow_tasks/retrying.py`."""
 
-OF_TOOL = ("filter", "sample", "execute", "score", "placebo", "check")
-STEPS = ("ingest", "start-run", *OF_TOOL, "release", "check-release", "finetune", "publish", "finish-run")
+OF_TOOL = ("filter", "sample", "execute", "score", "placebo")
+STEPS = (
+    "ingest",
+    "start-run",
+    *OF_TOOL,
+    "check",
+    "release",
+    "check-release",
+    "finetune",
+    "publish",
+    "finish-run",
+)
 _CHOICES = {
     "model": "fake", "tools": [TOOL], "max_positions": 4, "samples_per_position": 4, "keep_thresholds": {TOOL: 0.5},
 }  # fmt: skip

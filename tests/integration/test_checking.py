@@ -15,7 +15,14 @@ from sqlalchemy.exc import DBAPIError
 from tests.annotated_runs import AnnotatedRun, recipe_id, release
 from tests.run_sql import run_sql
 from toolformer_ops.audit import checking
-from toolformer_ops.audit.checking import CheckResult, check_release, check_tool, run_checks
+from toolformer_ops.audit.checking import (
+    CheckedTools,
+    CheckResult,
+    check_release,
+    check_tool,
+    check_tools,
+    run_checks,
+)
 from toolformer_ops.audit.claims import all_claims, claims_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import (
@@ -42,6 +49,11 @@ CLAIMS = {claim.name: claim for claim in all_claims()}
 def run(settings: Settings) -> AnnotatedRun:
     """Two texts, three calls of which two are kept, complete in all stages."""
     run = AnnotatedRun(settings, {TOOL: 0.5})
+    _annotate(run)
+    return run
+
+
+def _annotate(run: AnnotatedRun) -> None:
     first, second = run.add_text(TEXT), run.add_text("Twice 21 is 42 and no more.")
     run.add_call(TOOL, first, " 29", "400 / 1400", "0.29", saves=1.25)
     run.add_call(TOOL, first, " people", "1 + 1", "2", saves=-1.0)
@@ -55,7 +67,6 @@ def run(settings: Settings) -> AnnotatedRun:
         "insert into call_results (tool, tool_version, input_key, input, results) "
         "select distinct 'Calculator', '1', input_key, effective_input, array['x'] from candidate_calls"
     )
-    return run
 
 
 def _failing(settings: Settings, run: AnnotatedRun) -> dict[str, str]:
@@ -96,6 +107,22 @@ def test_a_check_that_is_repeated_finds_what_the_first_did(settings: Settings, r
     # A check that is repeated, since its answer was lost, finds what the first one did.
     again = check_tool(settings, run.run_id, TOOL)
     assert [result.message for result in again] == [result.message for result in results]
+
+
+def test_a_tool_whose_check_fails_holds_up_no_other(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5, "Calendar": 0.5})
+    _annotate(run)
+    run.complete("Calendar")  # nobody described its recipes
+    checked = check_tools(settings, run.run_id)
+    assert checked.passed == [TOOL]
+    assert list(checked.refused) == ["Calendar"]
+    assert "recipes_are_described" in checked.refused["Calendar"]
+
+
+def test_a_tool_that_is_not_complete_is_not_checked(settings: Settings) -> None:
+    run = AnnotatedRun(settings, {TOOL: 0.5, "Calendar": 0.5})
+    _annotate(run)
+    assert check_tools(settings, run.run_id) == CheckedTools(passed=[TOOL], refused={})
 
 
 def test_a_release_of_right_data_passes_every_check(settings: Settings, run: AnnotatedRun) -> None:

@@ -196,7 +196,7 @@ OF_A_RUN: list[tuple[list[str], int, str, str]] = [
     (["stage", "score", "--run", "run-1", "--tool", "Calculator", "--shard", "1/1"], 2, "", "1/1"),
     (["stage", "release", "--run", "run-1"], 0, '{"release_id": "', ""),
     (["stage", "check-release", "--run", "run-1"], 0, "", ""),
-    (["stage", "check", "--run", "run-1", "--tool", "Calculator"], 3, "", "recipes_are_described"),
+    (["stage", "check", "--run", "run-1"], 3, '{"passed": [], "refused": {"Calculator": ', "recipes_are_described"),
     (["stage", "release", "--run", "run-1"], 3, "", "recipes_are_described"),
     (["stage", "finetune", "--run", "nobody"], 2, "", "nobody"),
     (["stage", "publish", "--run", "nobody"], 2, "", "nobody"),

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context, TaskGroup, chain
+from airflow.sdk import Context, TaskGroup, TriggerRule, chain
+from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
@@ -22,12 +23,12 @@ from toolformer_ops.airflow_tasks.model_tasks import (
 from toolformer_ops.airflow_tasks.nights.schedules import Schedule
 from toolformer_ops.airflow_tasks.requests import check_before_first_task
 from toolformer_ops.airflow_tasks.run_ends.run_outcome import (
-    TO_DO,
     FinishRun,
-    GatherTools,
     choices_of,
+    hand_on_refused,
     note_what_it_takes,
     note_why_not_started,
+    require_opened,
 )
 from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
 from toolformer_ops.airflow_tasks.run_notes import set_note
@@ -45,10 +46,8 @@ class ToolsToDo(StageProcess):
     """
 
     def execute(self, context: Context) -> list[str]:
-        """Run the stage, and tell the task that gathers the tools which it named."""
-        plan = super().execute(context)
-        context["ti"].xcom_push(key=TO_DO, value=plan["tools"])
-        shards: list[str] = plan["filter_shards"]
+        """Run the stage."""
+        shards: list[str] = super().execute(context)["filter_shards"]
         return shards
 
 
@@ -79,11 +78,11 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     )
     ingest >> start_run >> tools_to_do
 
-    checks = {dag_tool.name: tasks_of_tool(dag_tool, tools_to_do) for dag_tool in tools}
-    gathered = GatherTools(
-        checks={tool: check.task_id for tool, check in checks.items()},
-        opened_by=start_run.task_id,
-        chosen_by=tools_to_do.task_id,
+    check = stage(
+        "check",
+        trigger_rule=TriggerRule.ALL_DONE,
+        pre_execute=partial(require_opened, start_run.task_id),
+        tells=hand_on_refused,
     )
     release = stage(
         "release",
@@ -102,17 +101,17 @@ def annotation_tasks(tools: Sequence[DagTool], schedule: Schedule | None = None)
     published, report = model_tasks(check_release, chosen_by=release)
     finish = FinishRun(
         opened_by=start_run.task_id,
-        gathered_by=gathered.task_id,
+        checked_by=check.task_id,
         made_by=release.task_id,
         product="release",
         tools=[tool.name for tool in tools],
     )
-    list(checks.values()) >> gathered >> release >> check_release
+    [tasks_of_tool(dag_tool, tools_to_do) for dag_tool in tools] >> check >> release >> check_release
     [check_release, *published, report] >> finish
 
 
-def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> BaseOperator:
-    """Put the tasks of one tool into the DAG, from its filter on; returns the last one, its check."""
+def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> MappedOperator:
+    """Put the tasks of one tool into the DAG, from its filter on; returns the last one."""
     tool = dag_tool.name
     with TaskGroup(tool, tooltip=dag_tool.purpose):
         filtered = mapped_stage("filter", tool=tool, shards=tools_to_do.output)
@@ -131,10 +130,9 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> BaseOperator:
         ]
         # Draws from the results of all shards. Starts nothing if the processes before have scored all
         # placebos.
-        shards.append(mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL))
-        check = stage("check", tool=tool)
-        chain(filtered, plan, *shards, check)
-    return check
+        placebos = mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL)
+        chain(filtered, plan, *shards, placebos)
+    return placebos
 
 
 def _priority(dag_tool: DagTool) -> int:

@@ -53,7 +53,6 @@ DEFAULT_HOURS = MappingProxyType(
         "score": 12,
         "placebo": 12,
         "check": 6,
-        "gather-tools": 1,
         "release": 6,
         "check-release": 6,
         "approve": 1,  # to ask; how long an answer is waited for is a setting

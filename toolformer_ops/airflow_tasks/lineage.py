@@ -12,7 +12,7 @@ when a task runs.
 The table of the corpus has the version `corpus version N`.
 
 Rows that a stage wrote are `outputStatistics`. A mapped task is one shard, and has no counts of rows: the
-check of a tool, which runs after all shards, has the rows that the run wrote in each table as
+check, which runs after all shards, has the rows that the run wrote in each table as
 `inputStatistics`, and what it found as `dataQualityAssertions`. A failed check is an event, too. Datasets
 hold names, ids, counts and outcomes of checks; no text of a document, and no login: addresses are put
 together from host, port and names. Postgres is asked once the stage has ended. If it does not answer, the
@@ -93,7 +93,6 @@ class _Stage:
         self.options = dict(itertools.pairwise(arguments))
         """By each word the next one: an option's value."""
         self.run_id = self.options.get("--run", "")
-        self.tool = self.options.get("--tool")
         self.without_calls = "--without-calls" in arguments
         url = connection.engine.url
         # Without a host, or with a socket's folder in its place, the database is on this machine.
@@ -151,15 +150,13 @@ class _Stage:
         return read, written
 
     def _checked_tables(self) -> list[InputDataset]:
-        """The tables of a tool with the rows that the run wrote in each; of placebos if it wrote any."""
-        counts = {
-            row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id, tool=self.tool)
-        }
+        """The tables of the tools with the rows that the run wrote in each; of placebos if it wrote any."""
+        counts = {row.stage: row.rows for row in self.rows(queries.lineage.rows, run_id=self.run_id)}
         tables = []
         for table, stage in WRITTEN_BY.items():
             if table == "placebo_losses" and stage not in counts:
                 continue
-            checks = self.tool if table == "call_losses" else None
+            checks = "tools" if table == "call_losses" else None
             tables.append(self.read(table, rows=counts.get(stage, 0), checks=checks))
         return tables
 
@@ -175,7 +172,7 @@ class _Stage:
     ) -> InputDataset:
         """A table by its name, or a dataset, that the stage read.
 
-        `checks`: the tool, or `release`, that its assertions are of.
+        `checks`: what its assertions are of, `tools` or `release`.
         """
         facets: dict[str, Any] = {}
         if rows is not None:
@@ -184,7 +181,7 @@ class _Stage:
             )
         if checks is not None:
             assertions = []
-            for row in self.rows(queries.lineage.checks, run_id=self.run_id, subject=checks):
+            for row in self.rows(queries.lineage.checks, run_id=self.run_id, is_release=checks == "release"):
                 severity = "error" if row.severity == "fail" else "warn"
                 assertions.append(
                     data_quality_assertions_dataset.Assertion(

@@ -1,7 +1,8 @@
 """Stages that need no process and no pod if Postgres shows that they would find nothing to do.
 
-`placebo`, whose work the task before it mostly does, and `filter`, the first stage of a tool. Any other stage
-has work if its task starts: `tools_to_do` has the scheduler skip the tools without.
+`placebo`, whose work the task before it mostly does, `filter`, the first stage of a tool, and `check`, which
+has none in a night with nothing new. Any other stage has work if its task starts: `tools_to_do` has the
+scheduler skip the tools without.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +41,14 @@ def require_chosen_tool(settings: Settings, run_id: str, tool: str, shard: str) 
         raise AirflowSkipException(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool}.")
 
 
+def why_no_checks(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
+    """Return why no tool of the run is to be checked; None if one is."""
+    from toolformer_ops.stages.planning import tools_to_do
+
+    return None if tools_to_do(settings, run_id).tools else "earlier runs passed the checks of every tool"
+
+
 QUESTIONS: Mapping[str, Question] = MappingProxyType(
-    {"placebo": why_no_placebos, "filter": require_chosen_tool}
+    {"placebo": why_no_placebos, "filter": require_chosen_tool, "check": why_no_checks}
 )
 """By stage."""

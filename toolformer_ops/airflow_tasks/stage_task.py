@@ -98,7 +98,9 @@ class StageTask(BaseOperator):
             return False
         options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=True))
         try:
-            reason = question(load_settings(), options["--run"], options["--tool"], self.shard or "0/1")
+            reason = question(
+                load_settings(), options["--run"], options.get("--tool", ""), self.shard or "0/1"
+            )
         except ToolformerError as error:
             self.log.warning("it is not known whether the stage has work, so it starts: %s", error)
             return False

@@ -42,7 +42,13 @@ from toolformer_ops.language_model.models.late_imports import imported_when_used
 from toolformer_ops.release.choosing import PAGE_TEXTS, count_kept
 from toolformer_ops.release.format import read_release
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
-from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_beyond_finished
+from toolformer_ops.runs.run_tools import (
+    RunTool,
+    has_work_left,
+    load_run_tool,
+    members_beyond_finished,
+    require_run,
+)
 from toolformer_ops.stages.release import evaluation_ngrams, find_overlaps
 from toolformer_ops.storage.machine.temporary_folders import temporary_folder
 from toolformer_ops.storage.objects.publication import ObjectStore
@@ -66,6 +72,43 @@ class CheckResult:
     observed: Mapping[str, Any]
     """`rows`, `unexpected` and `examples`; JSON values only."""
     message: str
+
+
+@dataclass(frozen=True)
+class CheckedTools:
+    """What became of a run's tools at their checks; a tool that is not complete is in neither."""
+
+    passed: list[str]
+    """The tools whose rows passed, now or in an earlier run."""
+    refused: dict[str, str]
+    """By tool, which checks failed, and on which rows."""
+
+
+def check_tools(settings: Settings, run_id: str) -> CheckedTools:
+    """Test the rows of each complete tool of a run that no earlier run has passed: one that fails holds up no other.
+
+    Raises:
+        UsageError: there is no such run.
+    """
+    with database.transaction(database.connect(settings)) as connection:
+        earlier = database.fetch_all(connection, queries.planning.tools_checked, run_id=run_id)
+        passed_before = {row.tool for row in earlier}
+        complete = []
+        for tool in require_run(connection, run_id).tools:
+            if not has_work_left(connection, load_run_tool(connection, run_id, tool)):
+                complete.append(tool)
+    checked = CheckedTools(passed=[], refused={})
+    for tool in complete:
+        if tool not in passed_before:
+            try:
+                check_tool(settings, run_id, tool)
+            except NoResultError as error:
+                logger.warning("%s: %s", tool, error)
+                checked.refused[tool] = str(error)
+                continue
+        checked.passed.append(tool)
+    logger.info("%d tools are done: %s", len(checked.passed), ", ".join(checked.passed) or "none")
+    return checked
 
 
 def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:

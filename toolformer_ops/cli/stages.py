@@ -16,7 +16,7 @@ import typer.core
 
 from toolformer_ops.cli.options import FieldOption, corpus_address
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import NoKeptCallError
+from toolformer_ops.errors import NoKeptCallError, NoResultError
 
 if TYPE_CHECKING:
     from toolformer_ops.runs.owners import DagRun
@@ -228,14 +228,23 @@ def placebo(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
 
 @stage("check")
-def check(run: Run, tool: Tool) -> None:
-    """Test a tool's rows; exit 3 if a check with severity `fail` does not pass.
+def check(run: Run) -> None:
+    """Test the rows of each complete tool, and print as JSON which passed; exit 3 if none did.
 
-    Example: toolformer-ops stage check --run night-1 --tool Calculator
+    A tool is refused if a check with severity `fail` does not pass.
+
+    Example: toolformer-ops stage check --run night-1
     """
-    from toolformer_ops.audit.checking import check_tool
+    from toolformer_ops.audit.checking import check_tools
 
-    check_tool(load_settings(), run, tool)
+    checked = check_tools(load_settings(), run)
+    _print_result(asdict(checked))
+    if not checked.passed:
+        reasons = "; ".join(checked.refused.values()) or "none is complete"
+        raise NoResultError(
+            f"expected at least one tool to come through, found none: nothing to release. {reasons}. What is "
+            "done stays done."
+        )
 
 
 @stage("release")

@@ -221,6 +221,12 @@ def unfinished_documents(connection: Connection, run: RunTool) -> tuple[int, int
     return unfinished.unfiltered, unfinished.unscored, unfinished.without_placebos
 
 
+def has_work_left(connection: Connection, run: RunTool) -> bool:
+    """Whether a document lacks rows, or the pool of placebos is not drawn."""
+    pool_is_missing = run.placebo_recipe_id is None and run.choices.wants_placebos
+    return pool_is_missing or any(unfinished_documents(connection, run))
+
+
 def documents_after(
     connection: Connection, run: RunTool, shard: Shard, stage: str, previous_stage: str
 ) -> list[uuid.UUID]:

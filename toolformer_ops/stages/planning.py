@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.config import MAX_SHARDS, Settings
 from toolformer_ops.runs.run_tools import (
+    has_work_left,
     load_run_tool,
     members_beyond_finished,
     open_run_tool,
@@ -97,10 +98,9 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
         }
         for tool in asked_for:
             run = load_run_tool(connection, run_id, tool)
-            unfiltered, unscored, without_placebos = unfinished_documents(connection, run)
-            pool_is_missing = run.placebo_recipe_id is None and run.choices.wants_placebos
-            if tool in checked and not any((unfiltered, unscored, without_placebos, pool_is_missing)):
+            if tool in checked and not has_work_left(connection, run):
                 continue
+            unfiltered, _, _ = unfinished_documents(connection, run)
             lately = database.fetch_one(
                 connection, queries.planning.filter_seconds, filter_recipe_id=run.filter_recipe_id
             )

@@ -71,8 +71,8 @@ def test_a_training_shows_its_newest_step() -> None:
 
 
 QA, MT = TaskState("QA.annotate", 1, "failed", 3, "1"), TaskState("MT.annotate", -1, "failed", 3, "2")
-GATHER, RELEASE, FINISH = (
-    TaskState(name, -1, "failed", 3, "3") for name in ("gather_tools", "release", "finish_run")
+CHECK, RELEASE, FINISH = (
+    TaskState(name, -1, "failed", 3, "3") for name in ("check", "release", "finish_run")
 )
 
 
@@ -80,7 +80,7 @@ def test_a_failure_names_its_tasks_with_the_last_words_of_the_first(console: Con
     for tasks, said in (
         ([QA, FINISH], "Failed: QA.annotate [1]\n"),
         # Tasks that only stand behind a failure are named only if nothing else failed.
-        ([MT, GATHER, FINISH], "Failed: MT.annotate\n"),
+        ([MT, CHECK, FINISH], "Failed: MT.annotate\n"),
         ([QA, MT], "Failed: QA.annotate [1], MT.annotate"),
         ([], "none of its tasks did"),
     ):

@@ -1,4 +1,4 @@
-"""How a run ends: which tools are done before the release, and at the end whether anything failed.
+"""How a run ends: whether anything failed.
 
 A tool that fails does not stop the others, and the release comes out without it; nor does a suite that cannot
 be evaluated stop the others. So that this is seen, the last task closes the run in `annotation_runs` and is
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow.models.xcom import XCOM_RETURN_KEY
-from airflow.sdk import BaseOperator, Context, TriggerRule
+from airflow.sdk import Context, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from toolformer_ops.airflow_tasks.defaults import CPU_POOL, TIME_LIMITS
@@ -24,12 +24,11 @@ from toolformer_ops.runs.choices import RunChoices
 
 SUCCESS = "success"
 FAILED = "failed"
-UPSTREAM_FAILED = "upstream_failed"
 SKIPPED = "skipped"
-TO_DO = "to_do"
-"""Key of the XCom with the tools that have work."""
 FIRST_TASK = "ingest"
 """Id of the task that looks at what a form names (`first_look.py`)."""
+REFUSED = "refused"
+"""Key of the XCom with the tools that a check refused."""
 REASON = "reason"
 """Key of the XCom with the reason why a task failed."""
 FROM_A_LOG = re.compile(r"^stage [a-z-]+: exit status \d+: (\S+ )?ERROR \w+: ")
@@ -125,69 +124,19 @@ def _reason_of(context: Context, task: str) -> str | None:
     return next((reason for reason in pushed if reason), None) if isinstance(pushed, list) else pushed
 
 
-class GatherTools(BaseOperator):
-    """Waits for the check of every tool, and fails only if no tool came through.
+def require_opened(opened_by: str, context: Context) -> None:
+    """Skip a task unless the task that opens the run has.
 
-    Airflow has no trigger rule for "all are done or skipped, and one has succeeded". A tool that was chosen
-    and has no work was done by an earlier run.
-
-    Args:
-        checks: by tool, the id of its last task.
-        opened_by: id of the task that opens the run; if it did not, nothing is gathered.
-        chosen_by: id of the task that names the tools with work.
+    Raises:
+        AirflowSkipException: it has not.
     """
+    if task_states(context).get(opened_by) != SUCCESS:
+        raise AirflowSkipException("the run did not start.")
 
-    def __init__(self, *, checks: Mapping[str, str], opened_by: str, chosen_by: str, **kwargs: Any) -> None:
-        super().__init__(
-            task_id="gather_tools",
-            pool=CPU_POOL,
-            execution_timeout=TIME_LIMITS["gather-tools"],
-            trigger_rule=TriggerRule.ALL_DONE,
-            **kwargs,
-        )
-        self.checks = dict(checks)
-        self.opened_by = opened_by
-        self.chosen_by = chosen_by
 
-    def execute(self, context: Context) -> list[str]:
-        """The tools that are done.
-
-        Raises:
-            AirflowSkipException: the run did not start.
-            AirflowFailException: none is; the message names the tasks that failed.
-        """
-        states = task_states(context)
-        if states.get(self.opened_by) != SUCCESS:
-            raise AirflowSkipException("the run did not start.")
-        to_do = context["ti"].xcom_pull(task_ids=self.chosen_by, key=TO_DO)
-        without_work = set() if to_do is None else set(choices_of(context).tools) - set(to_do)
-        done, lacking = [], []
-        for tool, check in self.checks.items():
-            state = states.get(check)
-            if state == SUCCESS or (state == SKIPPED and tool in without_work):
-                done.append(tool)
-            elif state in (FAILED, UPSTREAM_FAILED):
-                lacking.append(tool)
-        failed = ", ".join(failed_tasks(states, context["dag"].task_ids)) or "none"
-        if not done:
-            raise AirflowFailException(
-                "expected at least one tool to come through, found none: nothing to release. Tasks that "
-                f"failed: {failed}. Open the log of the first, mend its cause, and clear it: what is done "
-                "stays done."
-            )
-        if lacking:
-            self.log.warning(
-                "%d tools are done (%s); the release will lack %s. Tasks that failed: %s.",
-                len(done), ", ".join(done), ", ".join(lacking), failed,
-            )  # fmt: skip
-        else:
-            self.log.info(
-                "%d tools are done: %s; %d had work.",
-                len(done),
-                ", ".join(done),
-                len(set(done) - without_work),
-            )
-        return done
+def hand_on_refused(context: Context, checked: Mapping[str, Any]) -> None:
+    """Hand to the last task which tools a check refused, and why."""
+    context["ti"].xcom_push(key=REFUSED, value=checked["refused"])
 
 
 class FinishRun(StageProcess):
@@ -198,8 +147,7 @@ class FinishRun(StageProcess):
 
     Args:
         opened_by: id of the task that opened the run; if it did not succeed the run never started.
-        gathered_by: id of a task that fails only if others did, and so is not named as a cause; None if there
-        is none.
+        checked_by: id of the task that checks all tools; None of a DAG that annotates nothing.
         made_by: id of the task after which there is what the run is for.
         product: what that is, in one word.
         tools: names of the tools that the DAG has tasks for; None of a DAG that annotates nothing.
@@ -211,7 +159,7 @@ class FinishRun(StageProcess):
         opened_by: str,
         made_by: str,
         product: str,
-        gathered_by: str | None = None,
+        checked_by: str | None = None,
         tools: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -224,7 +172,7 @@ class FinishRun(StageProcess):
             **kwargs,
         )
         self.opened_by = opened_by
-        self.gathered_by = gathered_by
+        self.checked_by = checked_by
         self.made_by = made_by
         self.product = product
         self.tools = tools if tools is None else list(tools)
@@ -244,8 +192,13 @@ class FinishRun(StageProcess):
             from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
 
             end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
-        own = {self.task_id, self.gathered_by}
-        failed = failed_tasks(states, [task_id for task_id in context["dag"].task_ids if task_id not in own])
+        refused = self._refused_tools(context)
+        failed = failed_tasks(
+            states, [task_id for task_id in context["dag"].task_ids if task_id != self.task_id]
+        )
+        # The check itself fails if no tool comes through: what came before it is the cause.
+        causes = [task for task in failed if task != self.checked_by]
+        failed = causes + [f"check of {tool}" for tool in refused] or failed
         has_product = states.get(self.made_by) == SUCCESS and self._is_there(context)
         outcome = (
             f"The {self.product} is out, without what these would have given"
@@ -254,6 +207,7 @@ class FinishRun(StageProcess):
         )
         has_started = states.get(self.opened_by) == SUCCESS
         reason = _reason_of(context, failed[0]) if failed else None
+        reason = reason or next(iter(refused.values()), None)
         if has_started and (without_tasks := self._tools_without_tasks(context)):
             failed += without_tasks
             reason = reason or GONE.format(folder=settings.tools_folder)
@@ -271,6 +225,12 @@ class FinishRun(StageProcess):
         if failed:
             remedy = "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
             raise AirflowFailException(f"{problem} {remedy if has_started else KEEPS_PARAMETERS}")
+
+    def _refused_tools(self, context: Context) -> dict[str, str]:
+        """By tool that its check refused, why."""
+        if self.checked_by is None:
+            return {}
+        return context["ti"].xcom_pull(task_ids=self.checked_by, key=REFUSED) or {}
 
     def _is_there(self, context: Context) -> bool:
         """Whether the task that makes the product made one: a run that keeps no call has no release."""

@@ -42,8 +42,8 @@ TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
 TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
 """What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
 LAST_TASK = "finish_run"
-CONSEQUENT_TASKS = frozenset({"gather_tools", LAST_TASK})
-"""Red only because another task is."""
+CONSEQUENT_TASKS = frozenset({"check", LAST_TASK})
+"""Mostly red because another task is."""
 OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
 """Tasks that look whether the request is right. A task that failed at its first try was not tried again: it
 is wrong."""

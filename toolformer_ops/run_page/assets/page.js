@@ -104,7 +104,7 @@ async function showFailedTasks(place) {
   if (!found) return;
   const shown = [];
   const failed = found.task_instances || [];
-  const causes = failed.filter(function (task) { return !["gather_tools", "finish_run"].includes(task.task_id); });
+  const causes = failed.filter(function (task) { return !["check", "finish_run"].includes(task.task_id); });
   for (const task of causes.length ? causes : failed) {  // the last tasks are red only because others are
     const key = [task.task_id, task.map_index, task.try_number].join(" ");
     if (notices.has(key)) { shown.push(notices.get(key)); continue; }
