@@ -23,11 +23,11 @@ order by document_uuid, position_char, call_uuid
 -- name: texts_without_help
 -- Of a run's texts with a scored call, so many in which no call saves anything, those with the smallest hashes of seed and id, in the order
 -- of their ids (one row without a text if there is none). With each: how many texts were tried, hold a kept call, hold none but a call that
--- may save something by what is known of it, as one that the run did not score may, and hold only calls that save nothing.
+-- may save something by what is known of it, and hold only calls that save nothing.
 with tried as materialized (
     select document_uuid as document_id, min(position_char) filter (where loss_with_result is not null) as first_char,
            bool_or(outcome = 'kept') as has_kept_call,
-           bool_or(coalesce(reduction_bound > 0, true) and (outcome <> 'no_result' or reason = 'input_only_after')) as may_help
+           bool_or(coalesce(reduction_bound > 0, true) and outcome <> 'no_result') as may_help
     from candidates_of(:run_id)
     group by document_uuid
     having count(loss_with_result) > 0

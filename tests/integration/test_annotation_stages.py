@@ -384,38 +384,33 @@ def test_calls_are_scored_in_the_whole_of_their_documents() -> None:
         executed_call(1, 10, ["4"]),
         executed_call(2, 10, ["2"]),
         executed_call(3, 7, None, reason="divides_by_zero"),
-        executed_call(4, 1, ["4"], input_only_after=True),
     ]
     model = FakeLanguageModel()
-    work = score_work(lambda: model, prune_below=0.0, score_unreleasable=False)
+    work = score_work(lambda: model, prune_below=0.0)
     done = work.compute([(document, calls), (short, [executed_call(5, 2, ["4"])])])
     losses = {
         row.call_id.int: row.reason or row.loss_with_result for row in written(done.rows, "call_losses")
     }
-    assert losses == {0: 1.0, 1: 1.0, 2: 2.25, 3: "divides_by_zero", 4: "input_only_after", 5: 1.0}
+    assert losses == {0: 1.0, 1: 1.0, 2: 2.25, 3: "divides_by_zero", 5: 1.0}
     assert sorted(model.seen) == ["In 1990 it sold 2 pens. In 1991 it sold 4 pens.", "It sold 4."]
     assert [(of.document_id, of.rows_written, dict(of.counts)) for of in done.outcomes] == [
-        (document.document_id, 5, {"calls": 5, "scored": 3, "divides_by_zero": 1, "input_only_after": 1}),
+        (document.document_id, 4, {"calls": 4, "scored": 3, "divides_by_zero": 1}),
         (short.document_id, 1, {"calls": 1, "scored": 1}),
     ]
-    # A document's share of the seconds: calls times characters, 5 x 47 and 1 x 10.
+    # A document's share of the seconds: calls times characters, 4 x 47 and 1 x 10.
     of_document, of_short = (of.seconds for of in done.outcomes)
-    assert of_document / of_short == pytest.approx(235 / 10)
+    assert of_document / of_short == pytest.approx(188 / 10)
 
 
-@pytest.mark.parametrize("score_unreleasable", [True, False])
-def test_scoring_loads_a_model_where_a_call_has_losses_to_get(score_unreleasable: bool) -> None:
+def test_scoring_loads_a_model_where_a_call_has_losses_to_get() -> None:
     loaded: list[str] = []
-    work = score_work(lambda: loaded.append("m"), score_unreleasable=score_unreleasable)
+    work = score_work(lambda: loaded.append("m"))
     document = Document.of(TWICE)
     failed = executed_call(0, 4, None, reason="divides_by_zero")
-    ahead = executed_call(1, 4, ["2"], input_only_after=True)
     work.prepare([(document, [failed])])
     assert loaded == []
-    work.prepare([(document, [failed, ahead])])
-    assert loaded == ["m"] * score_unreleasable
-    work.prepare([(document, []), (document, [executed_call(2, 4, ["2"])])])
-    assert loaded == ["m"] * (1 + score_unreleasable)
+    work.prepare([(document, [failed, executed_call(1, 4, ["2"], input_only_after=True)])])
+    assert loaded == ["m"]
 
 
 def test_scoring_of_a_search_passes_over_what_its_own_document_says() -> None:

@@ -31,7 +31,6 @@ EMPTY_RESULT = "empty_result"
 NOT_FINITE = "loss_not_finite"
 NOT_EXECUTED = "not_executed"
 PRUNED = "pruned_below"
-INPUT_ONLY_AFTER = "input_only_after"
 
 
 @dataclass(frozen=True)
@@ -134,11 +133,11 @@ def score_texts(
     Of a network in bfloat16 or float16, `choices.verify_in_float32` says which losses are computed again in
     float32.
     """
-    # 1. Results; of calls that no release takes only if they are scored as well.
+    # 1. Results.
     scored: list[list[ScoredCall]] = []
     placed: dict[int, dict[int, PlacedCall]] = {}
     for number, text in enumerate(texts):
-        chosen_results = [_with_result(call, text, choices) for call in text.calls]
+        chosen_results = [choose_result(call.results, call.reason, text.own_text) for call in text.calls]
         scored.append(chosen_results)
         calls_with_result = _placed_calls(text.calls, chosen_results)
         if calls_with_result:
@@ -158,13 +157,6 @@ def score_texts(
         for index, call_losses in zip(calls, losses_of_text, strict=True):
             scored[number][index] = _with_losses(scored[number][index], call_losses)
     return scored
-
-
-def _with_result(call: ExecutedCall, text: ExecutedText, choices: ScoringChoices) -> ScoredCall:
-    """A call with its result, or with the reason why it is not scored."""
-    if call.input_only_after and call.reason is None and not choices.score_unreleasable:
-        return ScoredCall(reason=INPUT_ONLY_AFTER)
-    return choose_result(call.results, call.reason, text.own_text)
 
 
 def _placed_calls(calls: Sequence[ExecutedCall], chosen: Sequence[ScoredCall]) -> dict[int, PlacedCall]:

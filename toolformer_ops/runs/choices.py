@@ -309,9 +309,6 @@ class ScoringChoices(Choices):
         "has room; keep: auto, near the keep threshold alone; on: always; all: of each call that may be "
         "kept; off: never.",
     )
-    score_unreleasable: bool = Field(default=True, title="Score calls that no release takes")
-    """Scores calls whose input is in the text only after them, too. Off: they are counted, and cost no
-    GPU."""
 
     @field_validator("scoring_context_tokens")
     @classmethod
@@ -651,7 +648,6 @@ UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "filter_rule": ("paper",),
         "sample_until": (None, "bracket"),
         "chains": (False,),
-        "score_unreleasable": (True,),
         "decontaminate": ("off",),
         "require_following": (False,),
         "finetune_method": ("full",),

@@ -74,9 +74,8 @@ class ScoreWork(StageWork[Loaded]):
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has a result."""
-        every = self.run.choices.score_unreleasable
         calls = chain.from_iterable(calls for _, calls in loaded)
-        if any(call.reason is None and (every or not call.input_only_after) for call in calls):
+        if any(call.reason is None for call in calls):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:

@@ -8,7 +8,6 @@ import pytest
 from tests.fake_language_model import FULL_CONTEXT, TOKENS, FakeLanguageModel
 from toolformer_ops.annotation.scoring import (
     EMPTY_RESULT,
-    INPUT_ONLY_AFTER,
     NOT_EXECUTED,
     NOT_FINITE,
     PRUNED,
@@ -119,13 +118,9 @@ def test_the_engine_is_asked_to_verify_as_the_run_chose() -> None:
     assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
 
 
-def test_calls_that_no_release_takes_are_scored_unless_the_run_spares_them() -> None:
-    known, ahead = executed("5"), replace(executed("5"), input_only_after=True)
-    failed = replace(executed(reason="division_by_zero"), input_only_after=True)
-    assert [item.loss_reduction for item in scored([known, ahead])] == [1.0, 1.0]
-    spared = scored([known, ahead, failed], score_unreleasable=False)
-    assert [item.reason for item in spared] == [None, INPUT_ONLY_AFTER, "division_by_zero"]
-    assert [item.loss_with_result for item in spared] == [1.0, None, None]
+def test_a_call_that_no_release_takes_is_scored() -> None:
+    ahead = replace(executed("5"), input_only_after=True)
+    assert [item.loss_reduction for item in scored([ahead])] == [1.0]
 
 
 def test_a_model_is_not_loaded_where_no_call_has_a_result() -> None:

@@ -74,7 +74,7 @@ REACHED = {
     ): FROM_SAMPLING_ON,
     ("temperature", "top_p", "sample_until", "prune_below", "chains"): FROM_SAMPLING_ON,
     ("seed",): {*FROM_SAMPLING_ON, "finetune"},
-    ("scoring_context_tokens", "verify_in_float32", "score_unreleasable"): {"score", "placebo"},
+    ("scoring_context_tokens", "verify_in_float32"): {"score", "placebo"},
     ("placebos", "placebo_sample"): {"placebo"},
     ("finetune_steps", "finetune_batch", "finetune_length", "finetune_learning_rate"): {"finetune"},
     ("finetune_warmup", "finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
