@@ -12,7 +12,6 @@ begins with Airflow. What may share a worker is decided below; pytest alone (`py
 import gc
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from tests.costs import Costs
 from tests.kept_bucket import kept_bucket
 from tests.servers import (
     PASSWORDS,
-    RunningObjectStore,
-    RunningPostgres,
     copied_database,
     directory_in_memory,
     make_template,
@@ -86,7 +83,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def callers_machine(pytestconfig: pytest.Config) -> CallersMachine:
+def callers_machine(pytestconfig):
     """What is hidden from the tests, with the paths in it that were opened all the same."""
     return pytestconfig.stash[CALLERS_MACHINE]
 
@@ -133,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _own_settings(monkeypatch, tmp_path):
     """Each test has settings and a state folder of its own."""
     monkeypatch.setenv(STATE_DIR_VARIABLE, str(tmp_path / "state"))
     monkeypatch.setenv("TOOLFORMER_OUTAGE_SECONDS", "0")  # what is away in a test does not come back
@@ -143,7 +140,7 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
 
 
 @pytest.fixture
-def tools_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def tools_folder(tmp_path, monkeypatch):
     """The folder of tool files that the registry looks into."""
     from tests.tool_files import forget_tools  # with a server of HTTP, which few tests need
 
@@ -155,7 +152,7 @@ def tools_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPostgres]:
+def postgres_server(tmp_path_factory):
     """A Postgres with the roles of a deployment and no database yet."""
     on_disk = tmp_path_factory.mktemp("postgres")
     with directory_in_memory(on_disk) as directory, start_postgres(directory) as server:
@@ -164,27 +161,27 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 
 
 @pytest.fixture(scope="session")
-def migrated_template(postgres_server: RunningPostgres) -> str:
+def migrated_template(postgres_server):
     """The name of a database with every migration and view applied, to be copied and never written."""
     make_template(postgres_server.address, _TEMPLATE)
     return _TEMPLATE
 
 
 @pytest.fixture
-def database_name(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[str]:
+def database_name(postgres_server, migrated_template):
     """A fresh migrated database on `postgres_server`, dropped after the test; the rights inside it are copied with it."""
     with copied_database(postgres_server, migrated_template, postgres.OWNER) as name:
         yield name
 
 
 @pytest.fixture
-def postgres_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+def postgres_dsn(postgres_server, database_name):
     """`postgresql://...` of a fresh migrated database, as its owner."""
     return postgres_server.dsn(database_name, postgres.OWNER)
 
 
 @pytest.fixture
-def engine(postgres_dsn: str) -> Any:
+def engine(postgres_dsn):
     """A fresh migrated database, as its owner."""
     from toolformer_ops.storage.postgres import (
         database,  # tests that need no database do not load its libraries
@@ -194,26 +191,26 @@ def engine(postgres_dsn: str) -> Any:
 
 
 @pytest.fixture
-def reader_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+def reader_dsn(postgres_server, database_name):
     """`postgresql://...` of the same database as `postgres_dsn`, as the read-only role of the run page and of commands."""
     return postgres_server.dsn(database_name, postgres.PAGE)
 
 
 @pytest.fixture
-def reviewer_dsn(postgres_server: RunningPostgres, database_name: str) -> str:
+def reviewer_dsn(postgres_server, database_name):
     """`postgresql://...` of the same database, as the role that may add judgements."""
     return postgres_server.dsn(database_name, postgres.REVIEWER)
 
 
 @pytest.fixture(scope="session")
-def object_store_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningObjectStore]:
+def object_store_server(tmp_path_factory):
     """An S3 that takes only requests signed with its keys."""
     with start_object_store(tmp_path_factory.mktemp("object-store")) as server:
         yield server
 
 
 @pytest.fixture
-def bucket(object_store_server: RunningObjectStore) -> Iterator[str]:
+def bucket(object_store_server):
     """The name of an empty bucket of the test's own.
 
     It goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes are free.
@@ -223,12 +220,7 @@ def bucket(object_store_server: RunningObjectStore) -> Iterator[str]:
 
 
 @pytest.fixture
-def s3_settings(
-    object_store_server: RunningObjectStore,
-    bucket: str,
-    monkeypatch: pytest.MonkeyPatch,
-    _own_settings: None,
-) -> Settings:
+def s3_settings(object_store_server, bucket, monkeypatch, _own_settings):
     """Settings with an S3 and `bucket`, and no database; also set as environment variables."""
     address = object_store_server.address
     return _settings_by_environment(
@@ -241,9 +233,7 @@ def s3_settings(
 
 
 @pytest.fixture
-def settings(
-    s3_settings: Settings, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> Settings:
+def settings(s3_settings, postgres_dsn, reader_dsn, monkeypatch):
     """Settings with a database and a bucket of the test's own; also set as environment variables, for subprocesses."""
     return _settings_by_environment(
         monkeypatch, TOOLFORMER_DATABASE_DSN=postgres_dsn, TOOLFORMER_READER_DSN=reader_dsn

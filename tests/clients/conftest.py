@@ -57,7 +57,7 @@ class Released:
 
 
 @pytest.fixture
-def released(settings: Settings, tmp_path: Path) -> Released:
+def released(settings, tmp_path):
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     for text, (call_input, result, before) in zip(TEXTS, CALLS, strict=True):
         run.add_call("Calculator", run.add_text(text), before, call_input, result, saves=1.5)

@@ -6,14 +6,10 @@ It is installed into an environment of its own, by the hashes of requirements/db
 import subprocess
 import venv
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
-from tests.clients.conftest import Released
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local import postgres
 from toolformer_ops.storage.postgres import schema
@@ -68,7 +64,7 @@ ours:
 
 
 @pytest.fixture(scope="module")
-def dbt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dbt(tmp_path_factory):
     """The program, in an environment of its own."""
     folder = tmp_path_factory.mktemp("dbt")
     venv.create(folder, with_pip=True)
@@ -82,9 +78,7 @@ Dbt = Callable[..., str]
 
 
 @pytest.fixture
-def run_dbt(
-    dbt: Path, released: Released, postgres_server: RunningPostgres, database_name: str, tmp_path: Path
-) -> Dbt:
+def run_dbt(dbt, released, postgres_server, database_name, tmp_path):
     """Runs a command of dbt in the project, as the role of analysts."""
     project = tmp_path / "project"
     for name, text in FILES.items():
@@ -112,7 +106,7 @@ def run_dbt(
     return run
 
 
-def test_a_build_of_dbt_tests_its_views_with_tables_on_ours(run_dbt: Dbt, engine: Engine) -> None:
+def test_a_build_of_dbt_tests_its_views_with_tables_on_ours(run_dbt, engine):
     said = run_dbt("build")
     assert "PASS=4 WARN=0 ERROR=0" in said
     assert run_sql(engine, "select call_text, result from analysts.best_calls order by 1") == [
@@ -122,7 +116,7 @@ def test_a_build_of_dbt_tests_its_views_with_tables_on_ours(run_dbt: Dbt, engine
     assert run_sql(engine, "select tool, calls from analysts.kept_by_tool") == [("Calculator", 2)]
 
 
-def test_a_migration_leaves_what_dbt_built(run_dbt: Dbt, engine: Engine) -> None:
+def test_a_migration_leaves_what_dbt_built(run_dbt, engine):
     run_dbt("run")
     run_sql(engine, "update schema_files set sha256 = 'of an older version' where name like 'views/%'")
     assert "views/05_kept_calls.sql" in schema.migrate(engine)

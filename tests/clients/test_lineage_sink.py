@@ -4,7 +4,6 @@ import http.server
 import json
 import threading
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def sink() -> Iterator[Sink]:
+def sink():
     with Sink() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -78,28 +77,26 @@ def names(of: list[Event]) -> set[str]:
     return {f"{item['namespace']}/{item['name']}" for item in of}
 
 
-def test_a_release_is_an_output_by_the_address_at_which_it_can_be_read(
-    released: Released, sink: Sink
-) -> None:
+def test_a_release_is_an_output_by_the_address_at_which_it_can_be_read(released, sink):
     event = sent(released, sink, "release", "--run", released.run_id)
     bucket = f"s3://{released.settings.s3_bucket}"
     assert f"{bucket}/releases/{released.release_id}" in names(event["outputs"])
     assert (event["eventType"], event["job"]["name"]) == ("COMPLETE", "annotate_corpus.release")
 
 
-def test_the_rows_that_a_release_holds_are_counted(released: Released, sink: Sink) -> None:
+def test_the_rows_that_a_release_holds_are_counted(released, sink):
     event = sent(released, sink, "release", "--run", released.run_id)
     [release] = [item for item in event["outputs"] if item["namespace"].startswith("s3://")]
     assert release["outputFacets"]["outputStatistics"]["rowCount"] == 2
     assert release["facets"]["version"]["datasetVersion"] == released.release_id
 
 
-def test_an_event_holds_neither_a_text_nor_a_login(released: Released, sink: Sink) -> None:
+def test_an_event_holds_neither_a_text_nor_a_login(released, sink):
     said = json.dumps(sent(released, sink, "release", "--run", released.run_id))
     assert "shirts" not in said
     assert released.settings.s3_secret_access_key.get_secret_value() not in said
 
 
-def test_a_sink_is_asked_at_the_path_of_the_standard(released: Released, sink: Sink) -> None:
+def test_a_sink_is_asked_at_the_path_of_the_standard(released, sink):
     sent(released, sink, "release", "--run", released.run_id)
     assert sink.paths == {"/api/v1/lineage"}

@@ -1,7 +1,6 @@
 """What others read Parquet and data sets with reads a release's folder as it is, on S3 and as it is downloaded."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from tests.clients.conftest import TEXTS, Released
+from tests.clients.conftest import TEXTS
 
 CALLS = {"Calculator(520 - 187)", "Calculator(400 / 1400)"}
 
@@ -40,20 +39,20 @@ def require_the_texts(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_data_folder_of_a_download_is_read_whole(released: Released, name: str) -> None:
+def test_the_data_folder_of_a_download_is_read_whole(released, name):
     require_the_texts(READERS[name](str(released.folder / "data")))
 
 
-def test_pyarrow_reads_the_data_folder_on_s3(released: Released) -> None:
+def test_pyarrow_reads_the_data_folder_on_s3(released):
     folder = released.data.removeprefix("s3://")
     require_the_texts(rows_of_arrow(pyarrow.dataset.dataset(folder, filesystem=released.s3).to_table()))
 
 
-def test_polars_reads_the_data_folder_on_s3(released: Released) -> None:
+def test_polars_reads_the_data_folder_on_s3(released):
     frame = pl.scan_parquet(released.data, storage_options=released.s3_options)
     require_the_texts(frame.collect().to_dicts())
 
 
-def test_datasets_reads_a_download_by_what_its_card_says(released: Released, tmp_path: Path) -> None:
+def test_datasets_reads_a_download_by_what_its_card_says(released, tmp_path):
     rows = datasets.load_dataset(str(released.folder), split="train", cache_dir=str(tmp_path / "cache"))
     require_the_texts([dict(row) for row in rows])

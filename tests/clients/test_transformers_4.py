@@ -84,7 +84,7 @@ Reading = dict[str, Any]
 
 
 @pytest.fixture(scope="session")
-def version_4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def version_4(tmp_path_factory):
     """A folder with transformers 4 and what it needs besides the packages that are installed."""
     folder = tmp_path_factory.mktemp("transformers4")
     lock = REPOSITORY / "requirements" / "transformers4.lock"
@@ -132,7 +132,7 @@ class Readings:
 
 
 @pytest.fixture(scope="session")
-def models_read(version_4: Path, tmp_path_factory: pytest.TempPathFactory) -> Readings:
+def models_read(version_4, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     models = [save(shape, folder / shape) for shape in SHAPES]
     before = readings(models)
@@ -142,18 +142,18 @@ def models_read(version_4: Path, tmp_path_factory: pytest.TempPathFactory) -> Re
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_version_4_reads_a_model_as_version_5_does(shape: str, models_read: Readings) -> None:
+def test_version_4_reads_a_model_as_version_5_does(shape, models_read):
     ours, theirs = models_read.before[shape], models_read.version_4[shape]
     assert theirs["ids"] == ours["ids"]
     assert theirs["loss"] == pytest.approx(ours["loss"], abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_version_5_reads_a_model_with_both_names_as_before(shape: str, models_read: Readings) -> None:
+def test_version_5_reads_a_model_with_both_names_as_before(shape, models_read):
     assert models_read.version_5[shape] == models_read.before[shape]
 
 
-def test_version_4_does_not_read_a_model_without_its_names(version_4: Path, tmp_path: Path) -> None:
+def test_version_4_does_not_read_a_model_without_its_names(version_4, tmp_path):
     process = read([save("llama", tmp_path / "model")], version_4)
     assert process.returncode != 0
     assert "TokenizersBackend" in process.stderr

@@ -1,12 +1,10 @@
 """What analysts read Postgres with reads the views, as the read-only role."""
 
-from collections.abc import Iterator
-
 import polars as pl
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
-from tests.clients.conftest import TEXTS, Released
+from tests.clients.conftest import TEXTS
 from toolformer_ops.storage.postgres import database
 
 VIEWS = (
@@ -20,14 +18,14 @@ VIEWS = (
 
 
 @pytest.fixture
-def reader(released: Released, reader_dsn: str) -> Iterator[Engine]:
+def reader(released, reader_dsn):
     engine = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
     yield engine
     engine.dispose()
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_polars_reads_a_view_whole(released: Released, reader: Engine, view: str) -> None:
+def test_polars_reads_a_view_whole(released, reader, view):
     with reader.connect() as connection:
         counted = text(f"select count(*) from {view} where run_id = :run")
         rows = connection.execute(counted, {"run": released.run_id}).scalar_one()
@@ -36,7 +34,7 @@ def test_polars_reads_a_view_whole(released: Released, reader: Engine, view: str
     assert frame.height == rows > 0
 
 
-def test_a_kept_call_is_the_same_in_a_frame(released: Released, reader: Engine) -> None:
+def test_a_kept_call_is_the_same_in_a_frame(released, reader):
     query = text("select tool, call_text, result, loss_reduction from kept_calls order by call_text")
     with reader.connect() as connection:
         frame = pl.read_database(query, connection)

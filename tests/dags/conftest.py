@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,13 +25,13 @@ Parsed = dict[frozenset[tuple[str, str]], Mapping[str, DAG]]
 
 
 @pytest.fixture(scope="session")
-def parsed() -> Parsed:
+def parsed():
     """The DAGs by the settings that they were parsed with: parsing takes a second, and no test changes a DAG."""
     return {}
 
 
 @pytest.fixture
-def parse(monkeypatch: pytest.MonkeyPatch, parsed: Parsed) -> Callable[..., dict[str, DAG]]:
+def parse(monkeypatch, parsed):
     """Sets these `TOOLFORMER_` settings for the test and returns the DAGs that `dags/` makes of them, by id."""
 
     def parse_dags(**settings: str) -> dict[str, DAG]:
@@ -49,13 +49,13 @@ def parse(monkeypatch: pytest.MonkeyPatch, parsed: Parsed) -> Callable[..., dict
 
 
 @pytest.fixture
-def local_dags(parse: Callable[..., dict[str, DAG]]) -> dict[str, DAG]:
+def local_dags(parse):
     """The DAGs of a machine that runs stages as processes."""
     return parse()
 
 
 @pytest.fixture
-def kubernetes_dags(parse: Callable[..., dict[str, DAG]]) -> dict[str, DAG]:
+def kubernetes_dags(parse):
     """The DAGs of a deployment that runs stages as pods, with secrets that must show nowhere."""
     return parse(
         runner="kubernetes",
@@ -69,7 +69,7 @@ def kubernetes_dags(parse: Callable[..., dict[str, DAG]]) -> dict[str, DAG]:
 
 
 @pytest.fixture
-def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def schedules(tmp_path, monkeypatch):
     """The folder of the schedule files; empty."""
     monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))
     load_settings.cache_clear()
@@ -77,12 +77,7 @@ def schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bundle(
-    schedules: Path,
-    postgres_dsn: str,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., VersionedBundle]:
+def bundle(schedules, postgres_dsn, monkeypatch, tmp_path_factory):
     """Makes a bundle as a process of Airflow does: of what there is, or of a version.
 
     `machine` has files of its own; `kind` is the class.

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect, sync_playwright
 from pydantic import SecretStr
-from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.written_nights import RELEASED_CALLS_WERE_CHOSEN
@@ -60,7 +59,7 @@ _MADE: list[FastAPI] = []
 
 
 @pytest.fixture
-def allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rights]:
+def allowed(monkeypatch):
     """What the user may read: the DAG `annotate_corpus`.
 
     After the test its applications give their connections back.
@@ -93,7 +92,7 @@ def sign_in(app: FastAPI, name: str = "somebody") -> None:
 
 
 @pytest.fixture
-def rows(engine: Engine) -> Callable[..., object]:
+def rows(engine):
     """Writes rows as the owner; the two runs of the small annotation are there."""
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(ROWS.read_text())
@@ -102,7 +101,7 @@ def rows(engine: Engine) -> Callable[..., object]:
 
 
 @pytest.fixture
-def client(allowed: Rights, rows: Callable[..., object], reader_dsn: str) -> Iterator[TestClient]:
+def client(allowed, rows, reader_dsn):
     """A browser of somebody who is signed in, over an application with the reader's address and no other.
 
     Besides the small annotation there are a night of the schedule `posts`, and the run r9, which never

@@ -22,16 +22,14 @@ STEPS = ("filter", "plan", "annotate", "placebo")
 TAIL = ("check", "release", "check_release", "finetune", "publish")
 
 
-def test_every_tool_begins_behind_the_start_of_the_run(local_dags: dict[str, DAG]) -> None:
+def test_every_tool_begins_behind_the_start_of_the_run(local_dags):
     dag = local_dags["annotate_corpus"]
     assert dag.task_dict["ingest"].downstream_task_ids == {"start_run"}
     assert dag.task_dict["start_run"].downstream_task_ids == {"tools_to_do"}
     assert dag.task_dict["tools_to_do"].downstream_task_ids == {f"{tool}.filter" for tool in tool_names()}
 
 
-def test_a_tool_goes_from_filter_to_placebos_in_order_apart_from_the_others(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_a_tool_goes_from_filter_to_placebos_in_order_apart_from_the_others(local_dags):
     dag = local_dags["annotate_corpus"]
     for tool in tool_names():
         for step, following in pairwise(STEPS):
@@ -42,7 +40,7 @@ def test_a_tool_goes_from_filter_to_placebos_in_order_apart_from_the_others(
         assert all(task.startswith(f"{tool}.") for task in before if "." in task)
 
 
-def test_tools_that_take_longest_start_first(local_dags: dict[str, DAG]) -> None:
+def test_tools_that_take_longest_start_first(local_dags):
     tasks = local_dags["annotate_corpus"].task_dict
 
     def weight(tool: str) -> int:
@@ -58,7 +56,7 @@ def test_tools_that_take_longest_start_first(local_dags: dict[str, DAG]) -> None
     assert min(map(weight, with_model)) > max(map(weight, others))
 
 
-def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG]) -> None:
+def test_the_tail_follows_whatever_became_of_the_tools(local_dags):
     dag = local_dags["annotate_corpus"]
     for task, following in pairwise(TAIL):
         assert following in dag.task_dict[task].downstream_task_ids
@@ -79,7 +77,7 @@ def test_the_tail_follows_whatever_became_of_the_tools(local_dags: dict[str, DAG
     assert dag.task_dict["finetune_without_calls"].upstream_task_ids == {"publish", "release"}
 
 
-def test_only_what_is_done_in_shards_is_mapped(local_dags: dict[str, DAG]) -> None:
+def test_only_what_is_done_in_shards_is_mapped(local_dags):
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
     assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("filter", "annotate", "placebo")}
@@ -87,7 +85,7 @@ def test_only_what_is_done_in_shards_is_mapped(local_dags: dict[str, DAG]) -> No
     assert dag.max_active_runs >= 2
 
 
-def test_what_loads_a_model_is_behind_the_gpu_pool(local_dags: dict[str, DAG]) -> None:
+def test_what_loads_a_model_is_behind_the_gpu_pool(local_dags):
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
     gpu = {task.task_id for task in dag.tasks if task.pool == "gpu"}
@@ -98,7 +96,7 @@ def test_what_loads_a_model_is_behind_the_gpu_pool(local_dags: dict[str, DAG]) -
     }
 
 
-def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch):
     calculator = get_tool("Calculator")
     monkeypatch.setattr(type(calculator), "spec", replace(calculator.spec, executes_apart=True))
     with DAG("own_tool", schedule=None, params=annotation_form(load_settings(), registered_tools())) as dag:
@@ -114,7 +112,7 @@ def test_a_tool_that_needs_another_machine_has_a_task_for_each_stage(monkeypatch
     assert stages == [("sample", "gpu"), ("execute", "cpu"), ("score", "gpu"), ("placebo", "gpu")]
 
 
-def test_only_stages_that_write_a_few_rows_run_on_the_worker(kubernetes_dags: dict[str, DAG]) -> None:
+def test_only_stages_that_write_a_few_rows_run_on_the_worker(kubernetes_dags):
     dag = kubernetes_dags["annotate_corpus"]
     kinds = {task.task_id: task.task_type for task in dag.tasks}
     on_the_worker = {name: kind for name, kind in kinds.items() if kind != "StagePod"}
@@ -125,9 +123,7 @@ def test_only_stages_that_write_a_few_rows_run_on_the_worker(kubernetes_dags: di
     }  # fmt: skip
 
 
-def test_airflows_scheduler_skips_tasks_only_behind_questions_or_decisions(
-    kubernetes_dags: dict[str, DAG],
-) -> None:
+def test_airflows_scheduler_skips_tasks_only_behind_questions_or_decisions(kubernetes_dags):
     dag = kubernetes_dags["annotate_corpus"]
     tasks = [task["__var"] for task in DagSerialization.to_dict(dag)["dag"]["tasks"]]
     skipping = {task["task_id"] for task in tasks if task.get("_can_skip_downstream")}
@@ -136,7 +132,7 @@ def test_airflows_scheduler_skips_tasks_only_behind_questions_or_decisions(
     )
 
 
-def test_a_release_of_a_corpus_with_a_mapping_is_an_asset_of_its_own(local_dags: dict[str, DAG]) -> None:
+def test_a_release_of_a_corpus_with_a_mapping_is_an_asset_of_its_own(local_dags):
     check: Any = local_dags["annotate_corpus"].get_task("check_release")
     added: list[Any] = []
     alias = SimpleNamespace(add=lambda asset, extra: added.append(asset))
@@ -155,9 +151,7 @@ def test_a_release_of_a_corpus_with_a_mapping_is_an_asset_of_its_own(local_dags:
     ("items", "rendered"),
     [(None, ""), ([], ""), (["text=a b"], "text=a b"), (["text=a", "url=b"], "text=a\nurl=b")],
 )
-def test_the_fields_of_the_form_reach_the_ingestion(
-    local_dags: dict[str, DAG], items: list[str] | None, rendered: str
-) -> None:
+def test_the_fields_of_the_form_reach_the_ingestion(local_dags, items, rendered):
     for name in ("annotate_corpus", "ingest_corpus"):
         dag = local_dags[name]
         arguments = dag.get_task("ingest").arguments
@@ -166,7 +160,7 @@ def test_the_fields_of_the_form_reach_the_ingestion(
         assert dag.get_template_env().from_string(arguments[place]).render(params=values) == rendered
 
 
-def test_only_a_checked_release_or_a_new_index_is_an_asset(local_dags: dict[str, DAG]) -> None:
+def test_only_a_checked_release_or_a_new_index_is_an_asset(local_dags):
     assets = {
         (task.task_id, asset.name)
         for dag in local_dags.values()
@@ -176,7 +170,7 @@ def test_only_a_checked_release_or_a_new_index_is_an_asset(local_dags: dict[str,
     assert assets == {("check_release", "releases"), ("build_index", "wiki_index")}
 
 
-def test_a_checked_release_is_an_event_of_its_corpus(local_dags: dict[str, DAG]) -> None:
+def test_a_checked_release_is_an_event_of_its_corpus(local_dags):
     check: Any = local_dags["annotate_corpus"].get_task("check_release")
     check.asset_extra = {"release_id": "4f0c"}
     added: list[Any] = []
@@ -195,7 +189,7 @@ def test_a_checked_release_is_an_event_of_its_corpus(local_dags: dict[str, DAG])
     )
 
 
-def test_a_new_index_names_its_address(local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_index_names_its_address(local_dags, monkeypatch):
     monkeypatch.setattr(
         "toolformer_ops.storage.objects.artifacts.newest", lambda settings, kind: f"s3://bucket/{kind}/newest"
     )

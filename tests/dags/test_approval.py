@@ -13,7 +13,6 @@ from airflow.sdk.exceptions import TaskAwaitingInput
 from tests.annotated_runs import AnnotatedRun, register_run, release
 from toolformer_ops.airflow_tasks import approval
 from toolformer_ops.airflow_tasks.approval import AskForApproval
-from toolformer_ops.config import Settings
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage.postgres import database, queries
 
@@ -23,7 +22,7 @@ AT = datetime.datetime(2026, 11, 24, 5, 10, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     """A run that has released one call."""
     found = AnnotatedRun(settings, {"Calculator": 0.25}, run_id=RUN, prune_below=0.0)
     document = found.add_text(HOSTILE, "https://shop.example/2023/01/30/x")
@@ -34,7 +33,7 @@ def run(settings: Settings) -> AnnotatedRun:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def said(monkeypatch):
     """What Airflow is asked to store of a question, and the run's note."""
     found: dict[str, Any] = {}
     monkeypatch.setattr(hitl, "upsert_hitl_detail", lambda **asked: found.update(asked))
@@ -56,9 +55,7 @@ def context(task: AskForApproval, try_number: int = 1, max_tries: int = 22) -> A
     return {"ti": instance, "task_instance": instance, "task": task, "dag": dag, "dag_run": dag_run}
 
 
-def test_who_is_asked_sees_counts_beside_calls_without_markup(
-    settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_is_asked_sees_counts_beside_calls_without_markup(settings, run, said, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_APPROVERS", "anna, omar")
     monkeypatch.setenv("TOOLFORMER_APPROVAL_HOURS", "2")
     approval.load_settings.cache_clear()
@@ -86,7 +83,7 @@ def question(said: dict[str, Any]) -> str:
 
 
 @pytest.fixture
-def many_calls(settings: Settings) -> AnnotatedRun:
+def many_calls(settings):
     """A run that has released 25 calls, which save 0.1 to 2.5 nats."""
     found = AnnotatedRun(settings, {"Calculator": 0.05}, run_id=RUN, prune_below=0.0)
     for number in range(1, 26):
@@ -98,22 +95,20 @@ def many_calls(settings: Settings) -> AnnotatedRun:
 
 
 @pytest.mark.usefixtures("many_calls")
-def test_the_question_shows_the_ten_calls_that_save_most(said: dict[str, Any]) -> None:
+def test_the_question_shows_the_ten_calls_that_save_most(said):
     best, _ = question(said).split("Those that save least, and are kept all the same:")
     saved = "2.50 2.40 2.30 2.20 2.10 2.00 1.90 1.80 1.70 1.60"
     assert re.findall(r"saves (\d\.\d+) nats", best) == saved.split()
 
 
 @pytest.mark.usefixtures("many_calls")
-def test_the_question_shows_the_ten_calls_that_save_least(said: dict[str, Any]) -> None:
+def test_the_question_shows_the_ten_calls_that_save_least(said):
     _, worst = question(said).split("Those that save least, and are kept all the same:")
     saved = "0.10 0.20 0.30 0.40 0.50 0.60 0.70 0.80 0.90 1.00"
     assert re.findall(r"saves (\d\.\d+) nats", worst) == saved.split()
 
 
-def test_the_question_of_a_run_that_only_finetunes_shows_the_calls_of_its_release(
-    many_calls: AnnotatedRun, settings: Settings
-) -> None:
+def test_the_question_of_a_run_that_only_finetunes_shows_the_calls_of_its_release(many_calls, settings):
     release_id = release(settings, RUN)
     with database.transaction(many_calls.engine) as connection:
         register_run(
@@ -133,13 +128,11 @@ def test_the_question_of_a_run_that_only_finetunes_shows_the_calls_of_its_releas
 
 
 @pytest.mark.usefixtures("run")
-def test_the_question_shows_no_call_twice(said: dict[str, Any]) -> None:
+def test_the_question_shows_no_call_twice(said):
     assert "Those that save least" not in question(said)
 
 
-def test_the_question_is_silent_about_tools_that_were_not_chosen(
-    settings: Settings, run: AnnotatedRun, said: dict[str, Any]
-) -> None:
+def test_the_question_is_silent_about_tools_that_were_not_chosen(settings, run, said):
     other = AnnotatedRun(settings, {"QA": 0.25}, run_id="earlier", prune_below=0.0)
     other.add_call("QA", other.add_text(HOSTILE), "333 left", "How many?", "333", saves=2.0)
     other.complete("QA")
@@ -167,9 +160,7 @@ def test_the_question_is_silent_about_tools_that_were_not_chosen(
         ),
     ],
 )
-def test_an_answer_replaces_the_note_that_waits_for_it(
-    said: dict[str, Any], options: list[str], note: str
-) -> None:
+def test_an_answer_replaces_the_note_that_waits_for_it(said, options, note):
     task = asking()
     task.skip = lambda ti, tasks: None
     anna = {"id": "1", "name": "anna"}
@@ -188,8 +179,8 @@ def test_an_answer_replaces_the_note_that_waits_for_it(
     ],
 )
 def test_an_answer_is_waited_for_until_the_run_can_still_end_well(
-    limit_hours: float | None, hours_since_start: float, approval_hours: float, waits_minutes: float
-) -> None:
+    limit_hours, hours_since_start, approval_hours, waits_minutes
+):
     started = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours_since_start)
     limit = None if limit_hours is None else datetime.timedelta(hours=limit_hours)
     run: Any = {
@@ -201,7 +192,7 @@ def test_an_answer_is_waited_for_until_the_run_can_still_end_well(
 
 
 @pytest.mark.usefixtures("said")
-def test_each_answer_is_in_the_summary_while_only_a_no_skips_what_follows(run: AnnotatedRun) -> None:
+def test_each_answer_is_in_the_summary_while_only_a_no_skips_what_follows(run):
     anna = {"id": "1", "name": "anna"}
     for options, person, line in (
         (["Approve"], anna, "Before finetuning: approved by anna, 2026-11-24 05:10 UTC"),
@@ -227,9 +218,7 @@ def test_each_answer_is_in_the_summary_while_only_a_no_skips_what_follows(run: A
             assert summarise(connection, run.run_id).approvals[-1] == line
 
 
-def test_a_task_that_is_tried_again_takes_the_answer_until_it_is_cleared(
-    settings: Settings, run: AnnotatedRun, said: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_is_tried_again_takes_the_answer_until_it_is_cleared(settings, run, said, monkeypatch):
     given = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": AT, "responded_by_user": None}
     answers = iter([None, given, given])  # what Airflow has
     client = SimpleNamespace(answer=lambda *_: next(answers))

@@ -78,7 +78,7 @@ def pod(
     )
 
 
-def test_the_status_of_a_container_beside_the_stage_says_nothing() -> None:
+def test_the_status_of_a_container_beside_the_stage_says_nothing():
     ended = pod(terminated(2, message="ERROR UsageError: expected a corpus."))
     ended.status.container_statuses[0] = status_of(terminated(137, "OOMKilled"), "istio-proxy")
     ending = describe_pod_ending(ended)
@@ -189,25 +189,25 @@ GONE: list[tuple[list[tuple[str, str]], Fault, str]] = [
 # fmt: on
 
 
-def test_how_a_pod_ended_is_said_in_one_sentence_with_whose_fault_it_is() -> None:
+def test_how_a_pod_ended_is_said_in_one_sentence_with_whose_fault_it_is():
     for ended, fault, part, events in CASES:
         found = describe_pod_ending(ended, [event(*one) for one in events])
         assert (found.fault, part in found.message) == (fault, True), found
         assert not re.search(r"\n|\{\w+\}", found.message)
 
 
-def test_a_pod_that_the_api_does_not_show_is_described_by_its_events() -> None:
+def test_a_pod_that_the_api_does_not_show_is_described_by_its_events():
     for events, fault, part in GONE:
         description = describe_gone_pod("sample-x1", [event(*one) for one in events])
         assert (description.fault, part in description.message) == (fault, True), description
 
 
-def test_a_pod_that_is_gone_is_described_by_what_was_seen_before() -> None:
+def test_a_pod_that_is_gone_is_described_by_what_was_seen_before():
     seen = what_befell(disrupted("EvictionByEvictionAPI"))
     assert "its node is drained" in describe_gone_pod("sample-x1", [event(*KILLING)], seen).message
     assert what_befell(pod(terminated(0, "Completed"), phase="Succeeded")) is None
 
 
-def test_a_signal_without_a_name_is_shown_by_its_number() -> None:
+def test_a_signal_without_a_name_is_shown_by_its_number():
     assert "signal 33" in describe_exit(128 + 33).message
     assert describe_exit(200, "odd").message == "exit status 200: odd"

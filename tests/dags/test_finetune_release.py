@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, TriggerRule
+from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2 import Environment
 
@@ -20,11 +20,11 @@ RELEASE = "0123456789abcdef"
 
 
 @pytest.fixture
-def dag(local_dags: dict[str, DAG]) -> DAG:
+def dag(local_dags):
     return local_dags["finetune_release"]
 
 
-def test_a_release_goes_through_its_stages_in_this_order(dag: DAG) -> None:
+def test_a_release_goes_through_its_stages_in_this_order(dag):
     tasks = dag.task_dict
     start, suites, yes = (
         "start_finetuning",
@@ -48,13 +48,13 @@ def test_a_release_goes_through_its_stages_in_this_order(dag: DAG) -> None:
     assert {name: task.upstream_task_ids for name, task in tasks.items()} == behind
 
 
-def test_the_baseline_has_the_arguments_of_the_model(dag: DAG) -> None:
+def test_the_baseline_has_the_arguments_of_the_model(dag):
     tasks = dag.task_dict
     for stage in ("finetune", "publish"):
         assert tasks[f"{stage}_without_calls"].arguments == [*tasks[stage].arguments, "--without-calls"]
 
 
-def test_suites_wait_for_no_baseline_that_was_not_asked_for(dag: DAG) -> None:
+def test_suites_wait_for_no_baseline_that_was_not_asked_for(dag):
     tasks = dag.task_dict
     suites = {f"evaluation.{suite}" for suite in SUITES}
     for suite in suites:
@@ -64,12 +64,12 @@ def test_suites_wait_for_no_baseline_that_was_not_asked_for(dag: DAG) -> None:
         )
 
 
-def test_the_report_comes_whatever_the_stages_before_end_with(dag: DAG) -> None:
+def test_the_report_comes_whatever_the_stages_before_end_with(dag):
     tasks = dag.task_dict
     assert tasks["evaluation.report"].trigger_rule == tasks["finish_run"].trigger_rule == TriggerRule.ALL_DONE
 
 
-def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(dag: DAG) -> None:
+def test_what_the_form_does_not_ask_for_is_skipped_with_the_reason(dag):
     suites = {f"evaluation.{suite}" for suite in SUITES}
     for baseline, asked, expected in (
         (True, list(SUITES), set()),
@@ -96,14 +96,14 @@ def report(states: dict[str, str]) -> Any:
     return task.execute({"ti": instance, "params": {}, "outlet_events": {}})  # type: ignore[arg-type]
 
 
-def test_a_report_needs_one_suite_at_least() -> None:
+def test_a_report_needs_one_suite_at_least():
     found = report({"evaluation.math": "success", "evaluation.lama": "failed"})
     assert found == {"uri": "s3://toolformer/reports/r/index.html"}
     with pytest.raises(AirflowSkipException, match="no suite was evaluated"):
         report({"evaluation.math": "skipped", "evaluation.lama": "failed"})
 
 
-def test_the_form_asks_for_a_release(dag: DAG) -> None:
+def test_the_form_asks_for_a_release(dag):
     with pytest.raises(ParamValidationError, match="release"):
         validated(dag)
     for wrong in (
@@ -116,7 +116,7 @@ def test_the_form_asks_for_a_release(dag: DAG) -> None:
             validated(dag, release=wrong)
 
 
-def test_the_first_stage_gets_the_rest_of_the_form_as_json(dag: DAG) -> None:
+def test_the_first_stage_gets_the_rest_of_the_form_as_json(dag):
     values = validated(
         dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2
     )  # the last is not in the form

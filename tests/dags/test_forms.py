@@ -32,7 +32,7 @@ def as_a_stage_reads(values: dict[str, Any]) -> RunChoices:
     return RunChoices.parse_json(json.dumps(values))
 
 
-def test_only_corpus_model_or_release_have_to_be_filled_in(local_dags: dict[str, DAG]) -> None:
+def test_only_corpus_model_or_release_have_to_be_filled_in(local_dags):
     # Airflow's form lets nobody trigger while a field that may not be null is empty.
     for dag in local_dags.values():
         for name in dag.params:
@@ -42,7 +42,7 @@ def test_only_corpus_model_or_release_have_to_be_filled_in(local_dags: dict[str,
             assert may_be_null or asked_for or param.value not in (None, "", []), name
 
 
-def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags: dict[str, DAG]) -> None:
+def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags):
     params = local_dags["annotate_corpus"].params
     named = [name for names in FORM.values() for name in names]
     assert set(params) == set(named) - {"keep_thresholds"} | {
@@ -53,13 +53,13 @@ def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags: dict[str, D
         assert len(params.get_param(name).description) <= 95, name  # what Airflow's dialog shows in a line
 
 
-def test_the_form_begins_with_what_every_run_thinks_about(local_dags: dict[str, DAG]) -> None:
+def test_the_form_begins_with_what_every_run_thinks_about(local_dags):
     params = local_dags["annotate_corpus"].params
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
     assert unfolded == ["corpus", "model", "tools", "preset", "document_limit"] == list(params)[:5]
 
 
-def test_all_but_corpus_with_model_has_a_default(local_dags: dict[str, DAG]) -> None:
+def test_all_but_corpus_with_model_has_a_default(local_dags):
     dag = local_dags["annotate_corpus"]
     with pytest.raises(ParamValidationError, match="corpus"):
         validated(dag, model="m")
@@ -68,9 +68,7 @@ def test_all_but_corpus_with_model_has_a_default(local_dags: dict[str, DAG]) -> 
     assert as_a_stage_reads(validated(dag, **GIVEN)) == RunChoices(**GIVEN)
 
 
-def test_a_field_that_a_preset_names_starts_empty_with_words_for_what_that_means(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_a_field_that_a_preset_names_starts_empty_with_words_for_what_that_means(local_dags):
     params = local_dags["annotate_corpus"].params
     named = {name for values in PRESETS.values() for name in values} & set(params)
     for name in named - {"finetune"}:
@@ -80,7 +78,7 @@ def test_a_field_that_a_preset_names_starts_empty_with_words_for_what_that_means
     assert description_of("seed") == RunChoices.model_fields["seed"].description  # no preset names it
 
 
-def test_the_preset_that_is_chosen_fills_the_empty_fields(local_dags: dict[str, DAG]) -> None:
+def test_the_preset_that_is_chosen_fills_the_empty_fields(local_dags):
     for preset, values in PRESETS.items():
         chosen = {"preset": preset, "max_call_tokens": 17}
         form = validated(local_dags["annotate_corpus"], **GIVEN, **chosen)
@@ -116,7 +114,7 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_the_form_takes_what_the_choices_take(local_dags: dict[str, DAG]) -> None:
+def test_the_form_takes_what_the_choices_take(local_dags):
     dag = local_dags["annotate_corpus"]
     for change in GOOD:
         assert as_a_stage_reads(validated(dag, **(GIVEN | change))) == RunChoices(**(GIVEN | change))
@@ -127,9 +125,7 @@ def test_the_form_takes_what_the_choices_take(local_dags: dict[str, DAG]) -> Non
             RunChoices.parse(GIVEN | change)
 
 
-def test_the_form_leaves_it_to_the_first_task_to_refuse_a_tool_that_is_gone(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_the_form_leaves_it_to_the_first_task_to_refuse_a_tool_that_is_gone(local_dags):
     form = validated(local_dags["annotate_corpus"], **GIVEN, tools=["Abacus"])
     with pytest.raises(ToolError, match=r"found 'Abacus'\. If it was a tool of yours, put its file back"):
         require_annotation(load_settings(), form)

@@ -1,6 +1,5 @@
 """What stages tell Airflow's OpenLineage provider: datasets with versions, counts and checks."""
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ from openlineage.client.serde import Serde
 from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.airflow_tasks.local_process import StageProcess
 from toolformer_ops.audit.checking import check_release, check_tool
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.stages.ingestion import ingest_corpus
 
@@ -33,7 +31,7 @@ def told(*arguments: str) -> Sent:
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     made = AnnotatedRun(settings, {"Calculator": 0.5})
     made.add_call("Calculator", made.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
     made.complete("Calculator")
@@ -45,7 +43,7 @@ def run(settings: Settings) -> AnnotatedRun:
     return made
 
 
-def test_a_shard_names_its_tables_with_the_corpus_at_the_version_of_the_run(run: AnnotatedRun) -> None:
+def test_a_shard_names_its_tables_with_the_corpus_at_the_version_of_the_run(run):
     sent = told("sample", "--run", "run-1", "--tool", "Calculator", "--shard", "0/2")
     assert sent["inputs"].keys() == {"corpus_documents", "filter_decisions"}
     assert sent["outputs"].keys() == {"candidate_calls"}
@@ -56,9 +54,7 @@ def test_a_shard_names_its_tables_with_the_corpus_at_the_version_of_the_run(run:
     assert corpus["name"] == f"{url.database}.public.corpus_documents"
 
 
-def test_a_check_has_the_rows_of_all_shards_with_its_findings_also_where_it_fails(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_a_check_has_the_rows_of_all_shards_with_its_findings_also_where_it_fails(settings, run):
     with pytest.raises(NoResultError, match="recipes_are_described"):  # nobody described them here
         check_tool(settings, "run-1", "Calculator")
     sent = told("check", "--run", "run-1")["inputs"]
@@ -72,7 +68,7 @@ def test_a_check_has_the_rows_of_all_shards_with_its_findings_also_where_it_fail
     }
 
 
-def test_a_release_is_made_of_tables_then_checked_by_name(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_release_is_made_of_tables_then_checked_by_name(settings, run):
     before = told("release", "--run", "run-1")
     assert before["outputs"] == {}
     release_id = release(settings, "run-1")
@@ -95,9 +91,7 @@ def test_a_release_is_made_of_tables_then_checked_by_name(settings: Settings, ru
     assert all(secret and secret not in str((before, sent, trained)) for secret in secrets)
 
 
-def test_a_corpus_with_a_mapping_leads_from_the_address_of_its_files_to_its_version(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_corpus_with_a_mapping_leads_from_the_address_of_its_files_to_its_version(settings, tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"raw": "One."}\n')
     ingest_corpus(settings, f"{path} --field text=raw")
@@ -107,7 +101,7 @@ def test_a_corpus_with_a_mapping_leads_from_the_address_of_its_files_to_its_vers
     assert corpus["facets"]["version"]["datasetVersion"] == "corpus version 1"
 
 
-def test_a_corpus_leads_from_its_address_to_its_table(settings: Settings) -> None:
+def test_a_corpus_leads_from_its_address_to_its_table(settings):
     sent = told("ingest", "--corpus", "s3://corpora/posts")
     assert (sent["inputs"]["posts"]["namespace"], sent["outputs"]) == ("s3://corpora", {})
     assert told("start-run", "--run", "r") == {"inputs": {}, "outputs": {}}

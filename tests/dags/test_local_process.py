@@ -57,9 +57,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(monkeypatch, caplog, capsys):
     arguments = ["stage", "placebo", "--run", "night-1", "--tool", "MT"]
     for answer, starts, said in (
         ("no document of shard 1/2 lacks its placebos", False, "not started: no document of shard 1/2 lacks"),
@@ -79,9 +77,7 @@ def test_a_stage_of_placebos_is_started_only_if_it_has_work_or_nobody_knows(
         assert (made._running is not None) == starts
 
 
-def test_a_stage_gets_the_address_of_its_tools_connection(
-    monkeypatch: pytest.MonkeyPatch, tools_folder: Path
-) -> None:
+def test_a_stage_gets_the_address_of_its_tools_connection(monkeypatch, tools_folder):
     (tools_folder / "shop.toml").write_text(
         'name = "Shop"\npurpose = "Asks a shop."\nprompt = "shop.txt"\n[database]\nconnection = "the_shop"\n'
         "[recorded]\nengine = \"Postgres\"\ntables = '{}'\n"
@@ -114,15 +110,13 @@ RETURNED: list[tuple[str, dict[str, Any], object, list[str]]] = [
 
 
 @pytest.mark.parametrize(("program", "options", "returned", "lines"), RETURNED)
-def test_the_last_line_that_a_stage_prints_is_the_result_after_the_log(
-    program: str, options: dict[str, Any], returned: object, lines: list[str]
-) -> None:
+def test_the_last_line_that_a_stage_prints_is_the_result_after_the_log(program, options, returned, lines):
     log: Log = []
     assert task(program, log, **options).execute(context()) == returned
     assert sorted(log) == sorted(lines)
 
 
-def test_arguments_reach_the_program_as_they_are_without_a_shell() -> None:
+def test_arguments_reach_the_program_as_they_are_without_a_shell():
     arguments = ["stage", "start-run", "--parameters", '{"corpus": "it\'s $(id) `id` *; a b"}']
     assert task(ECHO, arguments=arguments, returns_result=True).execute(context()) == arguments
 
@@ -144,15 +138,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("program", "returns_result", "may_be_retried", "said"), FAILURES)
-def test_a_stage_that_fails_says_why_or_that_it_may_be_retried(
-    program: str, returns_result: bool, may_be_retried: bool, said: str
-) -> None:
+def test_a_stage_that_fails_says_why_or_that_it_may_be_retried(program, returns_result, may_be_retried, said):
     with pytest.raises(AirflowException, match=said) as caught:
         task(program, returns_result=returns_result).execute(context())
     assert isinstance(caught.value, AirflowFailException) is not may_be_retried
 
 
-def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch):
     notes: list[str] = []
     monkeypatch.setattr(run_notes, "set_note", lambda context, text: notes.append(text))
     for status in (0, 3):
@@ -162,7 +154,7 @@ def test_what_an_audit_found_is_the_note_also_if_the_audit_is_red(monkeypatch: p
     assert notes == ["3 looked at"] * 2
 
 
-def test_killing_the_task_ends_the_stage_with_its_children() -> None:
+def test_killing_the_task_ends_the_stage_with_its_children():
     log: Log = []
     program = (
         "import subprocess, sys, time\n"
@@ -181,7 +173,7 @@ def test_killing_the_task_ends_the_stage_with_its_children() -> None:
     assert wait_until(lambda: not is_running(child))
 
 
-def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch):
     monkeypatch.setattr(local_process, "GRACE_SECONDS", 0.2)
     log: Log = []
     program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)"
@@ -194,7 +186,7 @@ def test_a_stage_that_does_not_heed_sigterm_is_killed(monkeypatch: pytest.Monkey
     running.kill_group()  # of which nothing is left
 
 
-def test_a_stage_does_not_outlive_a_task_that_was_killed_by_9() -> None:
+def test_a_stage_does_not_outlive_a_task_that_was_killed_by_9():
     task_source = (
         "import sys\n"
         "from toolformer_ops.airflow_tasks.local_process import RunningProcess\n"

@@ -5,8 +5,6 @@ import datetime as dt
 import functools
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -24,7 +22,6 @@ from toolformer_ops.airflow_tasks import annotation_dag
 from toolformer_ops.airflow_tasks.annotation_dag import skip_missed_night
 from toolformer_ops.airflow_tasks.approval import APPROVALS
 from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
-from toolformer_ops.airflow_tasks.bundles.schedule_bundle import ScheduleBundle
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.airflow_tasks.nights.nightly_dag import nightly_dag
 from toolformer_ops.config import load_settings
@@ -40,9 +37,7 @@ def made(sections: str = "", **values: str | None) -> DAG:
     return nightly_dag("/schedules/posts.toml", toml(sections, **values).encode(), registered_tools())
 
 
-def test_a_bad_schedule_file_fails_alone_with_its_name(
-    schedules: Path, bundle: Callable[..., ScheduleBundle]
-) -> None:
+def test_a_bad_schedule_file_fails_alone_with_its_name(schedules, bundle):
     ours = bundle()
 
     def bag() -> BundleDagBag:  # as Airflow's DAG processor
@@ -60,9 +55,7 @@ def test_a_bad_schedule_file_fails_alone_with_its_name(
     assert mistake in dags_in_bag.import_errors["bad.py"]
 
 
-def test_a_changed_schedule_file_changes_its_dag_alone(
-    schedules: Path, bundle: Callable[..., ScheduleBundle]
-) -> None:
+def test_a_changed_schedule_file_changes_its_dag_alone(schedules, bundle):
     ours = bundle()
 
     def bag() -> BundleDagBag:  # as Airflow's DAG processor
@@ -78,9 +71,7 @@ def test_a_changed_schedule_file_changes_its_dag_alone(
     assert set(bag().dags) == {"nightly_good"}
 
 
-def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
-    schedules: Path, bundle: Callable[..., ScheduleBundle]
-) -> None:
+def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(schedules, bundle):
     processor = bundle()
     seen = []
     for hours in ("1", "2", "1"):
@@ -105,9 +96,7 @@ def test_a_run_keeps_the_file_that_it_started_with_on_every_machine(
     assert list(processor.path.glob("*.py")) == [], "no folder is no schedule"
 
 
-def test_a_schedule_file_that_may_not_be_read_fails_alone_in_no_version(
-    schedules: Path, bundle: Callable[..., ScheduleBundle], postgres_dsn: str
-) -> None:
+def test_a_schedule_file_that_may_not_be_read_fails_alone_in_no_version(schedules, bundle, postgres_dsn):
     written(schedules, name="good")
     (schedules / "led_astray.toml").symlink_to("/etc/hostname")
     processor = bundle()
@@ -120,9 +109,7 @@ def test_a_schedule_file_that_may_not_be_read_fails_alone_in_no_version(
     assert names == ["good", "tools.json"]
 
 
-def test_a_version_is_stored_before_airflow_knows_it(
-    schedules: Path, bundle: Callable[..., ScheduleBundle], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_is_stored_before_airflow_knows_it(schedules, bundle, monkeypatch):
     (schedules / "bytes.toml").write_bytes(b'\xff\x00 = """\r\n')  # no TOML, and no text
     written(schedules, name="other")
     here = bundle()
@@ -137,14 +124,14 @@ def test_a_version_is_stored_before_airflow_knows_it(
     assert here.get_current_version() == before
 
 
-def test_a_night_has_the_tasks_of_annotate_corpus(local_dags: dict[str, DAG]) -> None:
+def test_a_night_has_the_tasks_of_annotate_corpus(local_dags):
     dag, by_hand = made(), local_dags["annotate_corpus"]
     assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == {
         task.task_id: task.downstream_task_ids for task in by_hand.tasks
     }
 
 
-def test_the_choices_of_a_night_are_those_of_its_file() -> None:
+def test_the_choices_of_a_night_are_those_of_its_file():
     sections = '[run]\ntools = ["MT"]\nevaluation_data = "s3://data"\nkeep_thresholds = {MT = 0.9}\n'
     sections += 'preset = "small_model"\nplacebos = 1\nfinetune_length = 256\n'  # which no form has
     dag = made(sections)
@@ -159,7 +146,7 @@ def test_the_choices_of_a_night_are_those_of_its_file() -> None:
     assert (choices.placebos, choices.finetune_length, choices.call_prefix) == (1, 256, "tool_name")
 
 
-def test_one_run_of_a_night_at_a_time_runs_as_its_file_says() -> None:
+def test_one_run_of_a_night_at_a_time_runs_as_its_file_says():
     dag = made(hours="2.5", owner='"data-team"', accept_shrink="true")
     assert (dag.max_active_runs, dag.catchup, dag.is_paused_upon_creation) == (1, False, False)
     assert dag.dagrun_timeout == dt.timedelta(hours=2.5)
@@ -168,12 +155,12 @@ def test_one_run_of_a_night_at_a_time_runs_as_its_file_says() -> None:
     assert "--accept-shrink" not in made().get_task("ingest").arguments
 
 
-def test_a_night_leaves_nothing_to_the_dag_processor() -> None:
+def test_a_night_leaves_nothing_to_the_dag_processor():
     dag = made('[notify]\nwebhooks = ["chat"]\n')
     assert (bool(dag.on_failure_callback), bool(dag.on_success_callback)) == (False, False)
 
 
-def test_a_night_says_how_it_is_used() -> None:
+def test_a_night_says_how_it_is_used():
     dag = made('[run]\ntools = ["MT"]\n')
     for words in ('tools = ["MT"]', "**How to trigger.**", "**What it costs.**", "**When it is red.**"):
         assert words in (dag.doc_md or "")
@@ -183,9 +170,7 @@ LATE = "the run for 2026-06-01 02:00:00+00:00 started when 2026-06-02 02:00:00+0
 
 
 @pytest.mark.parametrize("after", ["[]", '["wiki_index"]'])
-def test_the_note_of_a_run_that_is_skipped_since_the_next_is_due_says_so(
-    monkeypatch: pytest.MonkeyPatch, after: str
-) -> None:
+def test_the_note_of_a_run_that_is_skipped_since_the_next_is_due_says_so(monkeypatch, after):
     notes: list[str] = []
     monkeypatch.setattr(annotation_dag, "set_note", lambda context, text: notes.append(text))
     date = pendulum.datetime(2026, 6, 1, 2)
@@ -213,13 +198,13 @@ def test_the_note_of_a_run_that_is_skipped_since_the_next_is_due_says_so(
         assert notes == ([f"Skipped: {LATE}"] if is_skipped else [])
 
 
-def test_a_night_that_asks_for_a_yes_has_the_time_for_an_answer_besides() -> None:
+def test_a_night_that_asks_for_a_yes_has_the_time_for_an_answer_besides():
     asking = made('[run]\napprove = "before_finetuning"\n', hours="2.5")
     assert asking.dagrun_timeout == dt.timedelta(hours=2.5 + load_settings().approval_hours)
     assert made(hours="2.5").dagrun_timeout == dt.timedelta(hours=2.5)
 
 
-def test_a_clock_an_asset_or_both_start_it() -> None:
+def test_a_clock_an_asset_or_both_start_it():
     clock: Any = made(time_zone='"Europe/Berlin"').timetable
     assert (clock.expression, str(clock.timezone)) == ("0 2 * * *", "Europe/Berlin")
     both: Any = made(after='["wiki_index", "s3://models/base"]')
@@ -250,7 +235,7 @@ def ran(
         return task.execute(context), pushed
 
 
-def test_tools_without_work_are_skipped_before_their_tasks_start() -> None:
+def test_tools_without_work_are_skipped_before_their_tasks_start():
     dag = made()
     shards = ["0/2", "1/2"]
     printed = {"tools": ["Calendar"], "filter_shards": shards}
@@ -298,8 +283,8 @@ which reason."""
 
 @pytest.mark.parametrize(("release_id", "changed", "run_type", "choices", "skipped"), AFTER_A_RELEASE)
 def test_a_night_starts_no_task_of_what_it_need_not_do_after_its_release(
-    release_id: str | None, changed: int, run_type: str, choices: Any, skipped: dict[str, str]
-) -> None:
+    release_id, changed, run_type, choices, skipped
+):
     dag = made("[finetune]\nmin_changed_examples = 500\n")
     release = {"release_id": release_id and "4f0c", "changed_examples": changed, "unchanged_since": None}
     if release_id == "checked":

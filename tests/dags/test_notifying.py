@@ -15,7 +15,6 @@ import httpx
 import pytest
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowException
-from sqlalchemy import Engine
 from sqlalchemy import text as sql
 
 from tests.dags.test_schedules import written
@@ -143,7 +142,7 @@ class World:
 
 
 @pytest.fixture
-def world(postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
+def world(postgres_dsn, engine, monkeypatch, tmp_path):
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
     address = "https://hooks.example/services/{password}"
@@ -162,7 +161,7 @@ def world(postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, tm
 # Who is told, and how often
 
 
-def test_a_night_that_failed_is_told_once_with_its_cause_at_its_address(world: World) -> None:
+def test_a_night_that_failed_is_told_once_with_its_cause_at_its_address(world):
     # The newest file that is a schedule says who is told: this one was corrected, and mistaken later.
     world.schedule('[notify]\nwebhooks = ["gone"]\n')
     world.schedule(NOTIFY)
@@ -184,7 +183,7 @@ def test_a_night_that_failed_is_told_once_with_its_cause_at_its_address(world: W
     ("state", "sections", "is_told"),
     [("success", NOTIFY, False), ("success", EVERY_MORNING, True), ("failed", "", False)],
 )
-def test_only_who_asks_for_it_is_told(world: World, state: str, sections: str, is_told: bool) -> None:
+def test_only_who_asks_for_it_is_told(world, state, sections, is_told):
     world.night(state=state)
     for of_the_time in (sections, EVERY_MORNING):
         world.schedule(of_the_time)
@@ -193,7 +192,7 @@ def test_only_who_asks_for_it_is_told(world: World, state: str, sections: str, i
 
 
 @pytest.mark.parametrize("has_started", [True, False])
-def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has_started: bool) -> None:
+def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world, has_started):
     """As of a scheduler that dies, or a Postgres that is away, when the time of a night is up."""
     world.schedule(NOTIFY)
     if has_started:
@@ -210,7 +209,7 @@ def test_a_night_is_told_though_whoever_saw_its_end_was_killed(world: World, has
     assert "skipped" not in str(world.airflow.notes)
 
 
-def test_of_a_night_whose_schedule_was_deleted_in_mid_run_people_are_told(world: World) -> None:
+def test_of_a_night_whose_schedule_was_deleted_in_mid_run_people_are_told(world):
     world.schedule(NOTIFY)
     world.night(state="running")
     world.airflow.halted = [RunState("nightly_posts", DAG_RUN, "running", NOW, looked_at=NOW)]
@@ -221,9 +220,7 @@ def test_of_a_night_whose_schedule_was_deleted_in_mid_run_people_are_told(world:
     assert world.note.startswith("Its DAG nightly_posts is gone")
 
 
-def test_without_airflows_api_what_postgres_knows_is_told(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_airflows_api_what_postgres_knows_is_told(world, caplog):
     world.schedule(NOTIFY)
     world.airflow.is_away = True
     with database.transaction(world.nights.engine) as connection:
@@ -238,7 +235,7 @@ def test_without_airflows_api_what_postgres_knows_is_told(
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
 
-def test_who_was_killed_before_the_row_was_there_tells_it_again(world: World) -> None:
+def test_who_was_killed_before_the_row_was_there_tells_it_again(world):
     world.webhook.answers = [SystemExit(143)]
     world.schedule(NOTIFY)
     world.night(state="failed")
@@ -272,9 +269,7 @@ class Smtp:
         self.mails.append(mail)
 
 
-def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(world, monkeypatch):
     monkeypatch.setattr("airflow.providers.smtp.hooks.smtp.SmtpHook", Smtp)
     Smtp.mails, Smtp.errors = (
         [],
@@ -314,8 +309,8 @@ def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(
     ],
 )
 def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_its_connection_lacks(
-    world: World, tmp_path: Path, has_tls: bool, extra: str, remedy: str | None
-) -> None:
+    world, tmp_path, has_tls, extra, remedy
+):
     world.schedule('[notify]\nemails = ["a@example.org", "b@example.org"]\nevery_morning = true\n')
     world.night()
     with mail_server(self_signed(tmp_path) if has_tls else None) as server:
@@ -336,7 +331,7 @@ def test_a_mail_server_with_or_without_tls_takes_a_mail_or_the_note_says_what_it
     assert server.recipients == ["a@example.org", "b@example.org"]
 
 
-def test_a_webhook_is_posted_to_with_its_token(world: World) -> None:
+def test_a_webhook_is_posted_to_with_its_token(world):
     world.webhook.answers = [204]
     for values, url, headers in (
         ({}, f"https://hooks.example/services/{SECRET}", {}),  # the token is part of the address
@@ -354,9 +349,7 @@ def test_a_webhook_is_posted_to_with_its_token(world: World) -> None:
 
 
 @pytest.mark.parametrize("answer", [500, httpx.ConnectTimeout(SECRET), httpx.InvalidURL(SECRET)])
-def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
-    world: World, caplog: pytest.LogCaptureFixture, answer: Any
-) -> None:
+def test_a_webhook_that_does_not_take_it_is_named_without_its_address(world, caplog, answer):
     world.webhook.answers = [answer]
     world.schedule(NOTIFY)
     world.night(state="failed")
@@ -368,9 +361,7 @@ def test_a_webhook_that_does_not_take_it_is_named_without_its_address(
 # Notes
 
 
-def test_a_note_that_airflow_refuses_where_the_worker_reaches_it_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_note_that_airflow_refuses_where_the_worker_reaches_it_is_a_warning(monkeypatch, caplog):
     notes: list[tuple[str, ...]] = []
 
     def take(client: AirflowClient, *note: str) -> None:
@@ -388,7 +379,7 @@ def test_a_note_that_airflow_refuses_where_the_worker_reaches_it_is_a_warning(
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
 
-def test_a_long_note_keeps_its_first_lines() -> None:
+def test_a_long_note_keeps_its_first_lines():
     assert shortened("short") == "short"
     long = "\n".join(f"line {number} {'x' * 50}" for number in range(40))
     note = shortened(long)

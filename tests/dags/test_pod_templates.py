@@ -41,7 +41,7 @@ def environment(pod: dict[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
 
 
-def test_what_a_template_says_holds(tmp_path: Path) -> None:
+def test_what_a_template_says_holds(tmp_path):
     pod = manifest(
         tmp_path,
         """\
@@ -93,7 +93,7 @@ spec:
         assert part["securityContext"]["allowPrivilegeEscalation"] is False
 
 
-def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
+def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path):
     def spread(template: str, gpus: int, own: str = "") -> str | None:
         (tmp_path / f"{template}.yaml").write_text(
             SMALLEST.replace("limits: {", f"limits: {{nvidia.com/gpu: {gpus}, ") + own
@@ -106,7 +106,7 @@ def test_a_model_is_spread_over_the_gpus_of_its_pod(tmp_path: Path) -> None:
     assert spread("finetune", 4) is None  # which takes all GPUs in its own way
 
 
-def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path: Path) -> None:
+def test_a_template_that_leaves_safety_out_gives_a_safe_pod(tmp_path):
     for null in ("", "  securityContext: {runAsNonRoot: null, seccompProfile: null}\n"):
         pod = manifest(tmp_path, SMALLEST.replace("spec:\n", f"spec:\n{null}"))
         spec = pod["spec"]
@@ -151,16 +151,14 @@ STAGE = "    - name: stage\n"
         (changed(STAGE, STAGE + "      volumeMounts:\n        - {name: cache, mountPath: /c}\n"), 7, "/var/cache/toolformer"),
     ],
 )  # fmt: skip
-def test_a_wrong_template_is_refused_at_its_line_with_the_remedy(
-    tmp_path: Path, text: str, line: int | None, message: str
-) -> None:
+def test_a_wrong_template_is_refused_at_its_line_with_the_remedy(tmp_path, text, line, message):
     place = f"cpu.yaml, line {line}: " if line else "cpu.yaml: "
     with pytest.raises(ConfigurationError, match=message) as caught:
         manifest(tmp_path, text)
     assert place in str(caught.value)
 
 
-def test_neither_a_missing_template_nor_an_image_that_may_change_is_taken(tmp_path: Path) -> None:
+def test_neither_a_missing_template_nor_an_image_that_may_change_is_taken(tmp_path):
     with pytest.raises(
         ConfigurationError, match=r"gpu\.yaml, found no such file.*TOOLFORMER_KUBERNETES_TEMPLATES"
     ):

@@ -2,12 +2,11 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import kubernetes_validate
-import pytest
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from kubernetes.client import ApiClient
@@ -73,18 +72,18 @@ def container(manifest: dict[str, Any]) -> dict[str, Any]:
     return dict(only)
 
 
-def test_every_stage_has_a_pod(kubernetes_dags: dict[str, DAG]) -> None:
+def test_every_stage_has_a_pod(kubernetes_dags):
     models = 2 * 2 + 6  # with and without calls: finetune and publish; and the suites
     assert len(pods(kubernetes_dags)) == (5 * 3 + 4 + models) + models + 3
 
 
-def test_every_pod_is_valid_within_a_time_limit(kubernetes_dags: dict[str, DAG]) -> None:
+def test_every_pod_is_valid_within_a_time_limit(kubernetes_dags):
     for manifest in pods(kubernetes_dags).values():
         assert kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True) == KUBERNETES_VERSION
         assert manifest["spec"]["activeDeadlineSeconds"] > 0
 
 
-def test_every_pod_is_restricted(kubernetes_dags: dict[str, DAG]) -> None:
+def test_every_pod_is_restricted(kubernetes_dags):
     for manifest in pods(kubernetes_dags).values():
         spec, only = manifest["spec"], container(manifest)
         assert list(pod_security_violations(spec)) == []
@@ -92,7 +91,7 @@ def test_every_pod_is_restricted(kubernetes_dags: dict[str, DAG]) -> None:
         assert only["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_every_pod_runs_the_package_of_a_pinned_image(kubernetes_dags: dict[str, DAG]) -> None:
+def test_every_pod_runs_the_package_of_a_pinned_image(kubernetes_dags):
     for manifest in pods(kubernetes_dags).values():
         only = container(manifest)
         assert only["command"] == ["python", "-m", "toolformer_ops"]
@@ -100,7 +99,7 @@ def test_every_pod_runs_the_package_of_a_pinned_image(kubernetes_dags: dict[str,
         assert only["terminationMessagePolicy"] == "FallbackToLogsOnError"
 
 
-def test_every_pod_can_write_where_the_stages_write(kubernetes_dags: dict[str, DAG]) -> None:
+def test_every_pod_can_write_where_the_stages_write(kubernetes_dags):
     for manifest in pods(kubernetes_dags).values():
         only = container(manifest)
         values = {variable["name"]: variable.get("value") for variable in only["env"]}
@@ -112,19 +111,17 @@ def test_every_pod_can_write_where_the_stages_write(kubernetes_dags: dict[str, D
         assert str(values["HF_HOME"]).startswith("/var/lib/toolformer/")
 
 
-def test_a_pod_of_a_shard_is_told_its_shard(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_pod_of_a_shard_is_told_its_shard(kubernetes_dags):
     shard = container(pods(kubernetes_dags)["annotate_corpus.MT.annotate"])
     assert shard["args"] == ["stage", "annotate", "--run", RUN_ID, "--tool", "MT", "--shard", "1/3"]
 
 
-def test_the_deadline_of_a_pod_is_after_the_time_limit_of_its_stage(kubernetes_dags: dict[str, DAG]) -> None:
+def test_the_deadline_of_a_pod_is_after_the_time_limit_of_its_stage(kubernetes_dags):
     deadline = pods(kubernetes_dags)["annotate_corpus.finetune"]["spec"]["activeDeadlineSeconds"]
     assert deadline == TIME_LIMITS["finetune"].total_seconds() + 15 * 60
 
 
-def test_only_stages_with_a_model_get_an_a100_where_the_cluster_has_any(
-    kubernetes_dags: dict[str, DAG], parse: Callable[..., dict[str, DAG]]
-) -> None:
+def test_only_stages_with_a_model_get_an_a100_where_the_cluster_has_any(kubernetes_dags, parse):
     without = parse(**WITHOUT_GPUS)
     for dags, has_gpus in ((kubernetes_dags, True), (without, False)):
         for name, manifest in pods(dags).items():
@@ -145,9 +142,7 @@ def test_only_stages_with_a_model_get_an_a100_where_the_cluster_has_any(
                 assert ("nvidia.com/gpu" in limits, device) == (False, "cpu")
 
 
-def test_airflow_reaches_the_cluster_as_the_settings_say(
-    parse: Callable[..., dict[str, DAG]], kubernetes_dags: dict[str, DAG]
-) -> None:
+def test_airflow_reaches_the_cluster_as_the_settings_say(parse, kubernetes_dags):
     def access(dags: dict[str, DAG]) -> tuple[Any, ...]:
         task = dags["annotate_corpus"].task_dict["finetune"]
         return task.in_cluster, task.config_file, task.kubernetes_conn_id, task.deferrable
@@ -159,7 +154,7 @@ def test_airflow_reaches_the_cluster_as_the_settings_say(
     assert access(waiting) == (None, None, "ours", False)
 
 
-def test_a_pod_names_only_the_secret_of_the_factory(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_pod_names_only_the_secret_of_the_factory(kubernetes_dags):
     def secrets(value: Any) -> Iterator[str]:
         inner = (
             value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
@@ -174,7 +169,7 @@ def test_a_pod_names_only_the_secret_of_the_factory(kubernetes_dags: dict[str, D
     assert {name for manifest in manifests.values() for name in secrets(manifest)} == {"toolformer"}
 
 
-def test_a_pod_takes_only_the_secrets_of_stages_from_it(kubernetes_dags: dict[str, DAG]) -> None:
+def test_a_pod_takes_only_the_secrets_of_stages_from_it(kubernetes_dags):
     manifests = pods(kubernetes_dags)
     environment = {one["name"]: one for one in container(manifests["annotate_corpus.QA.annotate"])["env"]}
     for key, is_optional in (
@@ -189,7 +184,7 @@ def test_a_pod_takes_only_the_secrets_of_stages_from_it(kubernetes_dags: dict[st
     assert not {"TOOLFORMER_READER_DSN", "TOOLFORMER_AIRFLOW_PASSWORD"} & set(environment)
 
 
-def test_no_secret_is_in_a_pod_or_in_a_serialised_dag(kubernetes_dags: dict[str, DAG]) -> None:
+def test_no_secret_is_in_a_pod_or_in_a_serialised_dag(kubernetes_dags):
     manifests = pods(kubernetes_dags)
     # No secret is in a pod, in what Airflow renders, or in a serialised DAG.
     texts = [json.dumps(manifest) for manifest in manifests.values()]
@@ -201,7 +196,7 @@ def test_no_secret_is_in_a_pod_or_in_a_serialised_dag(kubernetes_dags: dict[str,
     assert not [secret for secret in SECRETS for text in texts if secret in text]
 
 
-def test_a_stage_without_work_has_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_without_work_has_no_pod(monkeypatch):
     monkeypatch.setattr("toolformer_ops.stages.placebo.why_nothing_to_do", lambda *_: "all is scored")
     task = StagePod(
         task_id="placebo",

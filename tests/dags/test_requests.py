@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +42,7 @@ PUSHED: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
-def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notes(monkeypatch):
     """The notes of the runs."""
     notes: list[str] = []
     monkeypatch.setattr(first_look, "set_note", lambda context, note: notes.append(note))
@@ -51,14 +50,12 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> str:
+def corpus(tmp_path):
     (tmp_path / "posts.jsonl").write_text('{"text": "One."}\n')
     return str(tmp_path / "posts.jsonl")
 
 
-def test_the_first_task_of_each_dag_checks_its_form_or_notes_why_it_failed(
-    local_dags: dict[str, DAG],
-) -> None:
+def test_the_first_task_of_each_dag_checks_its_form_or_notes_why_it_failed(local_dags):
     for dag_id, first in FIRST_TASKS.items():
         dag = local_dags[dag_id]
         assert [task.task_id for task in dag.roots] == [first]
@@ -115,9 +112,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_a_form_that_cannot_become_a_run_ends_it_with_the_reason(
-    local_dags: dict[str, DAG], corpus: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_form_that_cannot_become_a_run_ends_it_with_the_reason(local_dags, corpus, caplog):
     caplog.set_level(logging.INFO)
     for dag_id, conf, said in REFUSED:
         good = {ANNOTATE: {"corpus": corpus, "model": "hub/m@1"}, FINETUNE: {"release": "4f0c91b2d4a7e633"}}
@@ -128,9 +123,7 @@ def test_a_form_that_cannot_become_a_run_ends_it_with_the_reason(
         assert re.search(said, reason)
 
 
-def test_what_s3_does_not_answer_or_not_in_time_is_left_to_the_stage(
-    local_dags: dict[str, DAG], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_s3_does_not_answer_or_not_in_time_is_left_to_the_stage(local_dags, monkeypatch):
     dag, conf = local_dags["annotate_corpus"], {"corpus": "s3://corpora/posts", "model": "hub/m@1"}
     monkeypatch.setattr(ObjectStore, "is_there", lambda store, uri: uri == "s3://corpora/posts")
     check(dag, conf)
@@ -149,9 +142,7 @@ def test_what_s3_does_not_answer_or_not_in_time_is_left_to_the_stage(
     answered.set()
 
 
-def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(
-    kubernetes_dags: dict[str, DAG],
-) -> None:
+def test_a_path_is_looked_for_only_where_the_stages_run_on_this_machine(kubernetes_dags):
     check(kubernetes_dags["annotate_corpus"], {"corpus": "/on/a/volume", "model": "/on/another"})
 
 
@@ -159,32 +150,26 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
 
 @pytest.fixture
-def posts(tmp_path: Path) -> str:
+def posts(tmp_path):
     """Records whose text is called content, one of them behind a line that is none."""
     path = tmp_path / "posts.jsonl"
     path.write_text('no record\n{"content": "Two dogs."}\n' + json.dumps({"content": SUM}) + "\n")
     return str(path)
 
 
-def test_a_corpus_whose_text_has_another_name_ends_the_run_with_the_name(
-    local_dags: dict[str, DAG], posts: str
-) -> None:
+def test_a_corpus_whose_text_has_another_name_ends_the_run_with_the_name(local_dags, posts):
     said = "corpus: no usable record: .*content, not text: text=content in Fields"
     with pytest.raises(AirflowFailException, match=said):
         check(local_dags[ANNOTATE], {"corpus": posts, "model": "hub/m@1"})
 
 
-def test_a_corpus_without_any_usable_record_is_left_to_the_stage(
-    local_dags: dict[str, DAG], tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_corpus_without_any_usable_record_is_left_to_the_stage(local_dags, tmp_path, notes):
     (tmp_path / "none.jsonl").write_text("no record\n")
     check(local_dags[ANNOTATE], {"corpus": str(tmp_path / "none.jsonl"), "model": "hub/m@1"})
     assert "wrong corpus: no usable record: 1 line is no JSON" in notes[0]
 
 
-def test_what_the_look_shows_is_the_note_with_what_to_mind_first(
-    local_dags: dict[str, DAG], posts: str, notes: list[str], tiny_model_dir: Path
-) -> None:
+def test_what_the_look_shows_is_the_note_with_what_to_mind_first(local_dags, posts, notes, tiny_model_dir):
     sent = {
         "corpus": posts,
         "model": str(tiny_model_dir),
@@ -200,18 +185,14 @@ def test_what_the_look_shows_is_the_note_with_what_to_mind_first(
     assert [line.split(":")[0].split()[-1] for line in others] == ["corpus", "fields", "Calculator"]
 
 
-def test_what_a_person_should_mind_is_handed_to_the_task_that_starts_the_run(
-    local_dags: dict[str, DAG], posts: str
-) -> None:
+def test_what_a_person_should_mind_is_handed_to_the_task_that_starts_the_run(local_dags, posts):
     sent = {"corpus": posts, "model": "hub/m@1", "fields": ["text=content"], "tools": ["Calculator"]}
     check(local_dags[ANNOTATE], sent)
     subjects = [line.split(":")[0] for line in PUSHED[first_look.LOOK]]
     assert subjects == ["mind  records", "wrong model"]
 
 
-def test_a_look_that_takes_too_long_lets_the_stage_start(
-    local_dags: dict[str, DAG], posts: str, monkeypatch: pytest.MonkeyPatch, notes: list[str]
-) -> None:
+def test_a_look_that_takes_too_long_lets_the_stage_start(local_dags, posts, monkeypatch, notes):
     answered = threading.Event()
     monkeypatch.setattr(first_look, "LONGEST_SECONDS", 0.0)
     monkeypatch.setattr(checking, "observations", lambda *_, **__: iter([answered.wait()]))
@@ -221,8 +202,6 @@ def test_a_look_that_takes_too_long_lets_the_stage_start(
 
 
 @pytest.mark.parametrize(("dag_id", "looks"), [(ANNOTATE, True), (INGEST, False)])
-def test_only_a_run_that_annotates_is_looked_at(
-    local_dags: dict[str, DAG], corpus: str, notes: list[str], dag_id: str, looks: bool
-) -> None:
+def test_only_a_run_that_annotates_is_looked_at(local_dags, corpus, notes, dag_id, looks):
     check(local_dags[dag_id], {"corpus": corpus} | ({"model": "hub/m@1"} if dag_id == ANNOTATE else {}))
     assert bool(notes) is looks

@@ -63,14 +63,12 @@ DELAYS: list[tuple[BaseException, list[float | None]]] = [
 
 
 @pytest.mark.parametrize(("error", "delays"), DELAYS)
-def test_what_ended_a_task_decides_when_it_is_tried_again(
-    error: BaseException, delays: list[float | None]
-) -> None:
+def test_what_ended_a_task_decides_when_it_is_tried_again(error, delays):
     tries = Tries()
     assert [tries.fail(error) for _ in delays] == delays
 
 
-def test_each_count_is_used_up_by_its_own_errors_until_a_person_clears_the_task() -> None:
+def test_each_count_is_used_up_by_its_own_errors_until_a_person_clears_the_task():
     tries = Tries()
     assert all(tries.fail(ended(status)) for status in (137, 75, 1, 143, 137, 1, 75))
     assert tries.fail(ended(1)) is None
@@ -78,6 +76,6 @@ def test_each_count_is_used_up_by_its_own_errors_until_a_person_clears_the_task(
     assert tries.fail(ended(1)) == 15
 
 
-def test_without_airflows_store_each_try_counts_alike() -> None:
+def test_without_airflows_store_each_try_counts_alike():
     decisions = [StageRetries().evaluate(ended(1), number, MAX_TRIES).action for number in (1, 2, 3)]
     assert decisions == [RetryAction.RETRY, RetryAction.RETRY, RetryAction.FAIL]

@@ -3,21 +3,19 @@
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from typer.testing import CliRunner
 
-from tests.dags.run_pages import Rights, allowed, application, rows, sign_in
+from tests.dags.run_pages import allowed, application, rows, sign_in
 from tests.run_sql import run_sql
 from toolformer_ops.cli.publishing import app as publishing
-from toolformer_ops.config import Settings
 from toolformer_ops.run_page.judgements import agreements, judgements_of, results
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
@@ -32,13 +30,13 @@ Browsers = Callable[[str], TestClient]
 
 
 @pytest.fixture
-def app(allowed: Rights, rows: object, reader_dsn: str, reviewer_dsn: str) -> FastAPI:
+def app(allowed, rows, reader_dsn, reviewer_dsn):
     """The application with the addresses of the reader and of the reviewer."""
     return application(reader_dsn=reader_dsn, reviewer_dsn=reviewer_dsn)
 
 
 @pytest.fixture
-def browser_of(app: FastAPI) -> Iterator[Browsers]:
+def browser_of(app):
     """A browser of somebody; the one who signed in last is signed in."""
     with TestClient(app) as client:
 
@@ -77,9 +75,7 @@ def judge_all(client: TestClient, *verdicts: str, **sample: str) -> list[str]:
     raise AssertionError("the sample does not end")
 
 
-def test_calls_are_shown_without_losses_among_placebos_alike_for_equal_seeds(
-    browser_of: Browsers, engine: Engine
-) -> None:
+def test_calls_are_shown_without_losses_among_placebos_alike_for_equal_seeds(browser_of, engine):
     shown = judge_all(browser_of("ann"), "useful")
     judged = stored(engine)
     assert [row.is_placebo for row in judged].count(True) == 1  # every second of three
@@ -95,9 +91,7 @@ def test_calls_are_shown_without_losses_among_placebos_alike_for_equal_seeds(
     assert not re.search(r"placebo|nats|2\.38|1\.25", page.lower())
 
 
-def test_a_form_sent_twice_is_one_row_until_a_second_judgement_corrects_it(
-    browser_of: Browsers, engine: Engine
-) -> None:
+def test_a_form_sent_twice_is_one_row_until_a_second_judgement_corrects_it(browser_of, engine):
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text)
     for _ in range(2):
@@ -113,9 +107,7 @@ def test_a_form_sent_twice_is_one_row_until_a_second_judgement_corrects_it(
     assert [row.verdict for row in stored(engine, "select verdict from counted_judgements")] == ["skip"]
 
 
-def test_what_is_no_form_of_the_page_is_refused_without_a_row(
-    browser_of: Browsers, allowed: Rights, engine: Engine
-) -> None:
+def test_what_is_no_form_of_the_page_is_refused_without_a_row(browser_of, allowed, engine):
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
     for wrong, status in (
@@ -156,9 +148,7 @@ def test_what_is_no_form_of_the_page_is_refused_without_a_row(
     assert stored(engine) == []
 
 
-def test_what_cannot_be_judged_is_said_without_a_row(
-    browser_of: Browsers, engine: Engine, rows: Callable[..., None], reader_dsn: str
-) -> None:
+def test_what_cannot_be_judged_is_said_without_a_row(browser_of, engine, rows, reader_dsn):
     client = browser_of("ann")
     fields = hidden(client.get("/judge", params=SAMPLE).text) | {"verdict": "useful"}
     app = application(reader_dsn=reader_dsn)  # without the reviewer's address
@@ -172,7 +162,7 @@ def test_what_cannot_be_judged_is_said_without_a_row(
 
 
 @pytest.mark.usefixtures("rows")
-def test_the_reviewer_role_may_only_add_judgements(reviewer_dsn: str, reader_dsn: str) -> None:
+def test_the_reviewer_role_may_only_add_judgements(reviewer_dsn, reader_dsn):
     insert = (
         "insert into judgements (submission_id, release_id, seed, tool, document_id, call_id, scoring_recipe_id, is_placebo, "
         f"reviewer, verdict) select '{uuid.uuid4()}', '{RELEASE}', 0, 'T', '{uuid.uuid4()}', '{uuid.uuid4()}', 'a1', false, 'x', "
@@ -207,9 +197,7 @@ def refused(dsn: str, statement: str) -> bool:
     return False
 
 
-def test_hostile_texts_calls_or_names_are_shown_as_text(
-    browser_of: Browsers, rows: Callable[..., None]
-) -> None:
+def test_hostile_texts_calls_or_names_are_shown_as_text(browser_of, rows):
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e"
     rows(
         "update documents set text = :t || text || :t, title = :t, url = :u",
@@ -229,9 +217,7 @@ def test_hostile_texts_calls_or_names_are_shown_as_text(
     assert "&lt;script&gt;alert(1)" in pages[0]
 
 
-def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
-    browser_of: Browsers, engine: Engine
-) -> None:
+def test_the_numbers_of_a_release_are_those_of_a_plain_computation(browser_of, engine):
     judge_all(browser_of("ann"), "useful", "wrong", "skip")
     judge_all(browser_of("bob"), "useful", "useless", "useless")
     plain = stored(engine)
@@ -257,9 +243,7 @@ def test_the_numbers_of_a_release_are_those_of_a_plain_computation(
     assert ">0.33<" in page
 
 
-def test_judgements_are_exported_apart_from_the_release(
-    browser_of: Browsers, settings: Settings, tmp_path: Path
-) -> None:
+def test_judgements_are_exported_apart_from_the_release(browser_of, settings, tmp_path):
     def exported(*words: str) -> str:
         result = CliRunner().invoke(publishing, ["export-judgements", *words])
         return str(result.exception) if result.exception else result.output.strip()
@@ -278,9 +262,7 @@ def test_judgements_are_exported_apart_from_the_release(
     assert second.name not in address
 
 
-def test_corpora_show_their_versions_with_nights_to_those_who_may_see_a_run(
-    browser_of: Browsers, allowed: Rights, rows: Callable[..., None]
-) -> None:
+def test_corpora_show_their_versions_with_nights_to_those_who_may_see_a_run(browser_of, allowed, rows):
     rows(
         "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
         "duplicates, rejected) values ('c000000000000000', 1, 4321, 4321, 0, 0, 0, 0, 2, 4324, 0, 3); "
@@ -296,9 +278,7 @@ def test_corpora_show_their_versions_with_nights_to_those_who_may_see_a_run(
     assert ("4,321" in other, "There is no corpus yet" in other) == (False, True)
 
 
-def test_a_release_is_shown_with_its_card_as_text(
-    app: FastAPI, browser_of: Browsers, rows: Callable[..., None], s3_settings: Settings, tmp_path: Path
-) -> None:
+def test_a_release_is_shown_with_its_card_as_text(app, browser_of, rows, s3_settings, tmp_path):
     (tmp_path / "README.md").write_text("# A card\n<script>alert(1)</script> is text here")
     store = ObjectStore(s3_settings)
     manifest = store.publish(f"releases/{RELEASE}", {"README.md": tmp_path / "README.md"})

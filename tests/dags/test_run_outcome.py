@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from airflow.models.xcom import XCOM_RETURN_KEY
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from sqlalchemy import Engine
 
 from tests.written_nights import Nights, Record, Tool
 from toolformer_ops.airflow_tasks.kubernetes import pods
@@ -74,7 +73,7 @@ def context(changed: dict[str, str] | None = None, clear_number: int = 0, **push
 
 
 @pytest.fixture(autouse=True)
-def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notes(monkeypatch):
     """The notes that were set, of a run with both tools."""
     found: list[str] = []
     choices = RunChoices(corpus="c", model="m", tools=("QA", "MT"))
@@ -134,7 +133,7 @@ RUNS: list[tuple[dict[str, str], dict[str, Any], str | None]] = [
 success, None if it is not started."""
 
 
-def test_the_run_is_closed_by_what_failed(tmp_path: Path, notes: list[str]) -> None:
+def test_the_run_is_closed_by_what_failed(tmp_path, notes):
     for number, (changed, pushed, problem) in enumerate(RUNS):
         arguments, is_closed = tmp_path / str(number), problem is not None
         notes.clear()
@@ -148,9 +147,7 @@ def test_the_run_is_closed_by_what_failed(tmp_path: Path, notes: list[str]) -> N
         assert [note.removesuffix(f" {KEEPS_PARAMETERS}") for note in notes] == ([problem] if problem else [])
 
 
-def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(
-    tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(tmp_path, notes):
     finish(context(), tmp_path / "argv", "3 documents are new.")
     for failed, said in (
         ("QA.annotate", "failed: QA.annotate. The model is out"),
@@ -167,45 +164,43 @@ def test_a_suite_that_failed_makes_the_run_red_under_the_summary_as_note(
     assert notes == ["3 documents are new.", "It failed.", "It failed."]
 
 
-def test_why_a_run_did_not_start_is_its_note_at_once_as_at_its_end(notes: list[str]) -> None:
+def test_why_a_run_did_not_start_is_its_note_at_once_as_at_its_end(notes):
     first = context()
     note_why_not_started(first | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
     assert first["ti"].pushed == {REASON: NO_CORPUS}
 
 
-def test_the_note_of_a_cleared_run_says_that_it_was_cleared(notes: list[str]) -> None:
+def test_the_note_of_a_cleared_run_says_that_it_was_cleared(notes):
     note_why_not_started(context(clear_number=1) | {"exception": AirflowFailException(NO_CORPUS)})
     assert notes == [f"The cleared run did not start. {NO_CORPUS} {KEEPS_PARAMETERS}"]
 
 
-def test_the_end_of_a_cleared_run_does_not_deny_an_earlier_release(tmp_path: Path, notes: list[str]) -> None:
+def test_the_end_of_a_cleared_run_does_not_deny_an_earlier_release(tmp_path, notes):
     with pytest.raises(AirflowFailException, match="There is no new release"):
         finish(context(NOT_STARTED, clear_number=1, ingest=NO_CORPUS), tmp_path / "argv")
 
 
-def test_a_run_that_did_not_start_says_that_clearing_it_changes_no_parameter(
-    tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_run_that_did_not_start_says_that_clearing_it_changes_no_parameter(tmp_path, notes):
     with pytest.raises(AirflowFailException, match=KEEPS_PARAMETERS):
         finish(context(NOT_STARTED, ingest=NO_CORPUS), tmp_path / "argv")
     assert notes == [f"failed: ingest: {NO_CORPUS} There is no release. {KEEPS_PARAMETERS}"]
 
 
-def test_a_run_that_has_started_says_at_once_how_many_documents_it_takes(notes: list[str]) -> None:
+def test_a_run_that_has_started_says_at_once_how_many_documents_it_takes(notes):
     started = {"tools": ["QA", "MT"], "takes": "1 of 64 texts (document limit 1)"}
     note_what_it_takes(context(), started)
     assert notes == ["Takes 1 of 64 texts (document limit 1), with QA, MT."]
 
 
-def test_the_note_of_a_run_that_has_started_keeps_what_a_person_should_mind(notes: list[str]) -> None:
+def test_the_note_of_a_run_that_has_started_keeps_what_a_person_should_mind(notes):
     looked = context()
     looked["ti"].pushed["ingest"] = ["mind  records: 1 of 3 are refused"]
     note_what_it_takes(looked, {"tools": ["QA"], "takes": "2 texts"})
     assert notes == ["Takes 2 texts, with QA.\nmind  records: 1 of 3 are refused"]
 
 
-def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(notes: list[str]) -> None:
+def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(notes):
     failing = context()
     error = AirflowFailException("stage filter: exit status 2: 13:53:21 ERROR ToolError: QA is gone.")
     note_why_failed(failing | {"exception": error})
@@ -213,36 +208,32 @@ def test_why_a_task_failed_is_the_note_at_once_without_what_only_a_log_needs(not
     assert failing["ti"].pushed == {REASON: "QA is gone."}
 
 
-def test_the_end_says_why_the_first_failed_task_failed(tmp_path: Path, notes: list[str]) -> None:
+def test_the_end_says_why_the_first_failed_task_failed(tmp_path, notes):
     failed = {"QA.annotate_0": "failed", "QA.annotate_1": "failed"}
     with pytest.raises(AirflowFailException):
         finish(context(failed, **{"QA.annotate": [None, "QA is gone."]}), tmp_path / "argv")
     assert notes == [f"failed: QA.annotate (2 shards): QA is gone. {OUT}"]
 
 
-def test_a_run_without_a_kept_call_that_lacks_a_tool_is_not_said_to_have_a_release(
-    tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_run_without_a_kept_call_that_lacks_a_tool_is_not_said_to_have_a_release(tmp_path, notes):
     with pytest.raises(AirflowFailException):
         finish(context({"MT.annotate": "failed"}, release={"release_id": None}), tmp_path / "argv")
     assert notes == ["failed: MT.annotate. There is no release."]
 
 
-def test_a_chosen_tool_that_the_dag_lacks_makes_the_run_red(tmp_path: Path, notes: list[str]) -> None:
+def test_a_chosen_tool_that_the_dag_lacks_makes_the_run_red(tmp_path, notes):
     with pytest.raises(AirflowFailException):
         finish(context(), tmp_path / "argv", tools=["QA"])
     [note] = notes
     assert note.startswith("failed: MT: this version of the DAG has no such tool. Put its file back into ")
 
 
-def test_a_tool_of_the_dag_that_the_run_did_not_choose_is_not_missed(
-    tmp_path: Path, notes: list[str]
-) -> None:
+def test_a_tool_of_the_dag_that_the_run_did_not_choose_is_not_missed(tmp_path, notes):
     finish(context(), tmp_path / "argv", tools=["QA", "MT", "Echo"])
     assert notes == []
 
 
-def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -> None:
+def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted():
     states: Any = {"MT.annotate_0": "failed", "MT.annotate_1": "success", "MT.annotate_12": "failed"}
     states |= {"QA.annotate_3": "failed", "check": "upstream_failed", "start_run": "failed"}
     assert failed_tasks(states, TASKS) == ["start_run", "QA.annotate (1 shard)", "MT.annotate (2 shards)"]
@@ -251,8 +242,8 @@ def test_failed_tasks_come_in_the_order_of_the_dag_with_their_shards_counted() -
 
 
 def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_now(
-    postgres_dsn: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgres_dsn, engine, monkeypatch
+):
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
     nights = Nights(engine)
@@ -265,9 +256,7 @@ def test_a_gate_reads_what_the_run_was_started_with_whatever_its_form_holds_by_n
     assert (choices.tools, choices.finetune) == (("Calendar",), False)
 
 
-def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(monkeypatch, tmp_path):
     ended: list[tuple[str, str]] = []
     monkeypatch.setattr(pods, "end_pods_of_run", lambda _, *, dag_id, run_id: ended.append((dag_id, run_id)))
     for runner, expected in (("local", []), ("kubernetes", [("annotate_corpus", "night-1")])):
@@ -277,9 +266,7 @@ def test_the_end_of_a_run_of_pods_ends_what_outlived_its_task(
         assert ended == expected
 
 
-def test_a_run_that_is_over_is_closed_while_people_are_told_of_a_night(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_is_over_is_closed_while_people_are_told_of_a_night(monkeypatch):
     closed: list[tuple[str, bool, str, DagRun]] = []
     told: list[str] = []
     at_two = dt.datetime(2026, 11, 26, 2, tzinfo=dt.UTC)

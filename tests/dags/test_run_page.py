@@ -3,12 +3,10 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.middleware.gzip import GZipMiddleware
@@ -17,7 +15,7 @@ from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from sqlalchemy import Connection
 
-from tests.dags.run_pages import OF_R1, Rights, allowed, application, client, rows
+from tests.dags.run_pages import OF_R1, allowed, application, client, rows
 from toolformer_ops.airflow_tasks.model_tasks import ReportLink
 from toolformer_ops.airflow_tasks.run_ids import KEEPS_PARAMETERS
 from toolformer_ops.config import REPOSITORY, Settings
@@ -46,7 +44,7 @@ def paths(app: Any) -> list[str]:
     return [f"{path}?{OF_R1}&call_id={C1}" for path in filled]
 
 
-def test_nobody_sees_anything_without_signing_in(allowed: Rights, rows: object, reader_dsn: str) -> None:
+def test_nobody_sees_anything_without_signing_in(allowed, rows, reader_dsn):
     client = TestClient(application(reader_dsn=reader_dsn))
     for path in [*paths(client.app), "/", "/no/such/page", "/assets/page.css"]:
         answer = client.get(path)
@@ -55,9 +53,7 @@ def test_nobody_sees_anything_without_signing_in(allowed: Rights, rows: object, 
         assert "r1" not in answer.text
 
 
-def test_who_may_not_see_the_runs_of_the_dag_sees_no_page_of_them(
-    client: TestClient, allowed: Rights
-) -> None:
+def test_who_may_not_see_the_runs_of_the_dag_sees_no_page_of_them(client, allowed):
     about_runs = [path for path in paths(client.app) if not path.startswith(("/assets", "/r1"))]
     assert about_runs
     # Another DAG; the DAG without its runs.
@@ -145,7 +141,7 @@ ANSWERS = [
 """The DAGs that the visitor may see, an address, the status, and what the page says."""
 
 
-def test_an_address_has_its_answer(client: TestClient, allowed: Rights) -> None:
+def test_an_address_has_its_answer(client, allowed):
     for allowed.dag_ids, address, status, words in ANSWERS:
         answer = client.get(address)
         assert (answer.status_code, words in answer.text) == (status, True), (address, answer.text)
@@ -153,9 +149,7 @@ def test_an_address_has_its_answer(client: TestClient, allowed: Rights) -> None:
     assert client.post(f"/run?{OF_R1}").status_code == 404, "only a form is posted"
 
 
-def test_versions_of_a_corpus_beyond_a_page_are_on_the_next(
-    client: TestClient, allowed: Rights, rows: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_versions_of_a_corpus_beyond_a_page_are_on_the_next(client, allowed, rows, monkeypatch):
     rows(
         "insert into corpus_versions (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, "
         "duplicates, rejected) values ('c000000000000000', 2, 4, 0, 0, 0, 0, 4, 2, 7, 0, 3)"
@@ -169,7 +163,7 @@ def test_versions_of_a_corpus_beyond_a_page_are_on_the_next(
     assert [version.format(2) in older, version.format(1) in older] == [False, True]
 
 
-def test_no_view_takes_what_postgres_cannot_store(client: TestClient) -> None:
+def test_no_view_takes_what_postgres_cannot_store(client):
     routes = [route for route in client.app.routes if isinstance(route, APIRoute) and "GET" in route.methods]  # type: ignore[attr-defined]
     asked = [
         (route.path, field.alias)
@@ -190,7 +184,7 @@ def test_no_view_takes_what_postgres_cannot_store(client: TestClient) -> None:
         assert client.get(path, params=values).status_code in (403, 404, 422), (path, name)
 
 
-def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient) -> None:
+def test_a_run_id_that_is_no_run_is_said_as_text(client):
     for run_id in (
         "..%2F..%2Fr1",
         "%3Cscript%3Ealert(1)%3C%2Fscript%3E",
@@ -202,9 +196,7 @@ def test_a_run_id_that_is_no_run_is_said_as_text(client: TestClient) -> None:
         assert "<script>alert" not in answer.text
 
 
-def test_a_run_shows_each_stage_under_its_heading_beside_what_became_no_call(
-    client: TestClient, rows: Callable[..., None]
-) -> None:
+def test_a_run_shows_each_stage_under_its_heading_beside_what_became_no_call(client, rows):
     lost = (
         "insert into lost_samples (sampling_recipe_id, document_id, sample_key, paragraph, position_char, reason, sample_text,"
         " sample_count) select rt.sampling_recipe_id, 'd1000000-0000-0000-0000-000000000000', md5(n::text)::uuid, 0, 6,"
@@ -230,7 +222,7 @@ def test_a_run_shows_each_stage_under_its_heading_beside_what_became_no_call(
     )
 
 
-def test_pages_allow_no_script_but_ours_from_a_file(client: TestClient) -> None:
+def test_pages_allow_no_script_but_ours_from_a_file(client):
     for path in paths(client.app):
         answer = client.get(path)
         if not answer.headers["content-type"].startswith("text/html"):
@@ -250,7 +242,7 @@ def test_pages_allow_no_script_but_ours_from_a_file(client: TestClient) -> None:
 # The connections, and what is kept
 
 
-def test_the_role_of_the_page_alone_is_used_read_only(client: TestClient) -> None:
+def test_the_role_of_the_page_alone_is_used_read_only(client):
     assert client.get(f"/run?{OF_R1}").status_code == 200
     with reader_of(client).engine().connect() as connection:
         role, read_only, limit = connection.exec_driver_sql(
@@ -259,7 +251,7 @@ def test_the_role_of_the_page_alone_is_used_read_only(client: TestClient) -> Non
     assert (role, read_only, limit) == ("toolformer_page", "on", "8s")
 
 
-def test_a_database_that_is_away_is_said_without_its_address(client: TestClient) -> None:
+def test_a_database_that_is_away_is_said_without_its_address(client):
     dsn = SecretStr("postgresql://reader:secret@127.0.0.1:1/toolformer")
     reader_of(client).settings = Settings(_env_file=None, reader_dsn=dsn)
     answer = client.get(f"/run?{OF_R1}")
@@ -269,7 +261,7 @@ def test_a_database_that_is_away_is_said_without_its_address(client: TestClient)
     assert "127.0.0.1" not in answer.text
 
 
-def test_a_question_that_takes_too_long_is_said(client: TestClient) -> None:
+def test_a_question_that_takes_too_long_is_said(client):
     with (
         reader_of(client).engine().connect() as connection
     ):  # the pool's own connection, which the page takes next
@@ -281,7 +273,7 @@ def test_a_question_that_takes_too_long_is_said(client: TestClient) -> None:
     assert (slow.status_code, "Ask for less: one tool, or another filter." in slow.text) == (503, True)
 
 
-def test_one_question_too_many_is_said(client: TestClient) -> None:
+def test_one_question_too_many_is_said(client):
     reader_of(client)._asked.update(dict.fromkeys(range(MOST_WAITING)))  # type: ignore[arg-type]
     busy = client.get(f"/calls?{OF_R1}")
     assert (busy.status_code, "Too many questions are being answered now." in busy.text) == (503, True)
@@ -291,7 +283,7 @@ def a_page(text: str) -> Page:
     return Page("message.html.j2", {"title": "t", "text": text, "sign_in": None, "dag_run": None}, seconds=60)
 
 
-def test_of_kept_answers_the_oldest_go_first(client: TestClient) -> None:
+def test_of_kept_answers_the_oldest_go_first(client):
     reader = reader_of(client)
     large = "x" * (CACHE_BYTES // 3)
     for key in "abac":  # the third time it was kept
@@ -300,7 +292,7 @@ def test_of_kept_answers_the_oldest_go_first(client: TestClient) -> None:
     assert sum(len(response.body) for _, response in reader._kept.values()) <= CACHE_BYTES
 
 
-def test_of_kept_counts_the_oldest_go_first(client: TestClient) -> None:
+def test_of_kept_counts_the_oldest_go_first(client):
     reader = reader_of(client)
     reader.seconds_to_wait = 60.0
     for number in range(MOST_COUNTS + 1):
@@ -310,9 +302,7 @@ def test_of_kept_counts_the_oldest_go_first(client: TestClient) -> None:
     assert list(reader._counts) == list(range(1, MOST_COUNTS + 1))
 
 
-def test_a_page_waits_longer_for_a_count_that_is_old(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_waits_longer_for_a_count_that_is_old(client, monkeypatch):
     monkeypatch.setattr(reading, "OLD_COUNT", 0.0)
     monkeypatch.setattr(reading, "SECONDS_OF_A_COUNT", 0.0)
     monkeypatch.setattr(reading, "KEPT_LONGER_THAN_IT_TOOK", 0.0)
@@ -331,11 +321,11 @@ def test_a_page_waits_longer_for_a_count_that_is_old(
     assert newest.values == 1
 
 
-def test_funnels_count_a_text_once_however_many_tools_read_it() -> None:
+def test_funnels_count_a_text_once_however_many_tools_read_it():
     assert FunnelRow("filter", "texts", "texts", False, {"QA": 64, "MT": 64}).total == 64
 
 
-def test_a_kept_answer_is_packed_anew_for_each_request(client: TestClient) -> None:
+def test_a_kept_answer_is_packed_anew_for_each_request(client):
     packing = TestClient(GZipMiddleware(client.app, minimum_size=1))
     answers = [packing.get(f"/changes?{OF_R1}") for _ in range(3)]
     assert {(answer.headers["content-encoding"], answer.text) for answer in answers} == {
@@ -346,19 +336,17 @@ def test_a_kept_answer_is_packed_anew_for_each_request(client: TestClient) -> No
 # A run that has not started
 
 
-def test_the_page_of_a_run_that_has_not_started_asks_airflow_for_its_failed_tasks(client: TestClient) -> None:
+def test_the_page_of_a_run_that_has_not_started_asks_airflow_for_its_failed_tasks(client):
     page = client.get("/run?dag_id=annotate_corpus&run_id=waits").text
     assert 'data-failed-tasks data-dag-id="annotate_corpus" data-run-id="waits"' in page
     assert "data-until-there" in page
 
 
-def test_a_run_that_never_started_is_not_to_be_cleared_for_a_wrong_parameter(client: TestClient) -> None:
+def test_a_run_that_never_started_is_not_to_be_cleared_for_a_wrong_parameter(client):
     assert KEEPS_PARAMETERS in client.get("/run?dag_id=annotate_corpus&run_id=r9").text
 
 
-def test_what_a_person_answered_is_on_the_page_of_the_run(
-    client: TestClient, rows: Callable[..., object]
-) -> None:
+def test_what_a_person_answered_is_on_the_page_of_the_run(client, rows):
     rows(
         "insert into approvals (run_id, step, is_approved, answered_by, answered_at, max_tries) "
         "values ('r1', 'before_finetuning', false, 'anna <b>', '2026-11-24 05:10Z', 22)"
@@ -384,20 +372,13 @@ READS = "the language model reads"
         (None, 1e15, "NVIDIA H200", "35,000 tokens/s (no peak is known of NVIDIA H200 with this model)"),
     ],
 )
-def test_a_run_shows_how_fast_its_models_read(
-    client: TestClient,
-    rows: Callable[..., None],
-    operations: float | None,
-    peak: float | None,
-    cards: str,
-    words: str,
-) -> None:
+def test_a_run_shows_how_fast_its_models_read(client, rows, operations, peak, cards, words):
     rows(NETWORK, tokens=70_000, operations=operations, peak=peak, cards=cards)
     page = client.get(f"/run?{OF_R1}").text
     assert f"<dt>{READS}</dt><dd>{words}</dd>" in page
 
 
-def test_a_run_whose_models_read_nothing_shows_no_speed(client: TestClient) -> None:
+def test_a_run_whose_models_read_nothing_shows_no_speed(client):
     assert READS not in client.get(f"/run?{OF_R1}").text
 
 
@@ -414,9 +395,7 @@ OF_A_TASK = "The message of the failed task says what was expected"
         ("failed: release. There is no release.", OF_A_TASK, "There is no release."),
     ],
 )
-def test_the_page_of_a_failed_run_says_why_where_no_task_does(
-    client: TestClient, rows: Callable[..., object], problem: str, said: str, not_said: str
-) -> None:
+def test_the_page_of_a_failed_run_says_why_where_no_task_does(client, rows, problem, said, not_said):
     ended = "update annotation_runs set state = 'failed', finished_at = now(), problem = :problem where run_id = 'r1'"
     rows(ended, problem=problem)
     page = client.get(f"/run?{OF_R1}").text
@@ -434,9 +413,7 @@ values ('r1', 'Calculator', 'some_call_is_kept', 'warn', false,
 """
 
 
-def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_its_remedy(
-    client: TestClient, rows: Callable[..., object]
-) -> None:
+def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_its_remedy(client, rows):
     rows(BROKEN)
     page = client.get(f"/checks?{OF_R1}").text
     broken = page[page.index('data-check="Calculator.some_call_is_kept"') :]
@@ -446,21 +423,19 @@ def test_a_check_that_does_not_hold_is_shown_with_its_claim_its_rows_its_remedy(
     assert "<strong>What to do.</strong>" in broken
 
 
-def test_checks_that_only_warn_are_not_shown_as_failures(
-    client: TestClient, rows: Callable[..., object]
-) -> None:
+def test_checks_that_only_warn_are_not_shown_as_failures(client, rows):
     rows(BROKEN)
     page = client.get(f"/checks?{OF_R1}").text
     assert "2 of 3 checks do not hold. They only warn: the run goes on." in page
     assert "fails</span>" not in page
 
 
-def test_a_check_that_this_version_does_not_have_any_more_keeps_its_sentence(client: TestClient) -> None:
+def test_a_check_that_this_version_does_not_have_any_more_keeps_its_sentence(client):
     page = client.get(f"/checks?{OF_R1}").text
     assert "<p>60 % of the scored calls are kept, more than 50 %</p>" in page
 
 
-def test_a_run_without_checks_says_when_they_come(client: TestClient, allowed: Rights) -> None:
+def test_a_run_without_checks_says_when_they_come(client, allowed):
     allowed.dag_ids = {"nightly_posts"}
     page = client.get("/checks?dag_id=nightly_posts&run_id=n1").text
     assert "No check has run yet: a tool is checked once its calls are scored" in page
@@ -507,7 +482,7 @@ FROM_S3 = [
 ]
 
 
-def test_a_page_from_s3_may_run_nothing(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_from_s3_may_run_nothing(client, monkeypatch):
     for number, (address, error, status, words) in enumerate(FROM_S3):
         monkeypatch.setattr(evaluation, "ObjectStore", lambda settings, error=error: FakeStore(error))
         answer = client.get(
@@ -522,7 +497,7 @@ def test_a_page_from_s3_may_run_nothing(client: TestClient, monkeypatch: pytest.
             assert (answer.text, policy.endswith("sandbox"), "script-src" in policy) == (words, True, False)
 
 
-def test_the_task_that_reports_links_to_where_the_page_is_served(local_dags: dict[str, DAG]) -> None:
+def test_the_task_that_reports_links_to_where_the_page_is_served(local_dags):
     key: Any = SimpleNamespace(dag_id="annotate_corpus", run_id=TIMED)
     assert ReportLink().get_link(SimpleNamespace(), ti_key=key) == f"http://127.0.0.1:8080/toolformer{REPORT}"  # type: ignore[arg-type]
     for dag_id in ("finetune_release", "annotate_corpus"):
@@ -533,7 +508,7 @@ def test_the_task_that_reports_links_to_where_the_page_is_served(local_dags: dic
 # What Airflow loads
 
 
-def test_the_plugin_is_what_airflow_mounts(allowed: Rights) -> None:
+def test_the_plugin_is_what_airflow_mounts(allowed):
     [mounted] = RunPagePlugin.fastapi_apps
     assert (mounted["app"], mounted["url_prefix"]) == (serve, "/toolformer")
     for view in RunPagePlugin.external_views:
@@ -544,6 +519,6 @@ def test_the_plugin_is_what_airflow_mounts(allowed: Rights) -> None:
     assert entry_point in (REPOSITORY / "pyproject.toml").read_text()
 
 
-def test_the_mounted_application_asks_to_sign_in(allowed: Rights) -> None:
+def test_the_mounted_application_asks_to_sign_in(allowed):
     answer = TestClient(serve).get("/run")
     assert (answer.status_code, "Not signed in" in answer.text) == (401, True)

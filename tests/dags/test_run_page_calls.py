@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import threading
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from itertools import product
 from typing import Any
@@ -17,7 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
-from tests.dags.run_pages import Rights, allowed, application, browser, needs_chromium, sign_in
+from tests.dags.run_pages import allowed, application, browser, needs_chromium, sign_in
 from tests.servers import settings_of
 from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
 from toolformer_ops.airflow_tasks.forms import annotation_form
@@ -43,7 +42,7 @@ QUESTION = Asked(tool="", status="scored", contains="", information=None, sort="
 
 
 @pytest.fixture
-def run(postgres_dsn: str) -> AnnotatedRun:
+def run(postgres_dsn):
     """Three tools over twelve texts; one text, one call and one result are hostile."""
     made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     for number in range(12):
@@ -74,7 +73,7 @@ def reading(reader_dsn: str) -> AbstractContextManager[Connection]:
 
 
 @pytest.fixture
-def client(allowed: Rights, run: AnnotatedRun, reader_dsn: str) -> Iterator[TestClient]:
+def client(allowed, run, reader_dsn):
     """A browser of somebody who may see all runs, and waits for what is counted."""
     allowed.dag_ids = {"annotate_corpus", "finetune_release"}
     app = application(reader_dsn=reader_dsn)
@@ -85,7 +84,7 @@ def client(allowed: Rights, run: AnnotatedRun, reader_dsn: str) -> Iterator[Test
 
 
 @pytest.fixture
-def judged(postgres_dsn: str, reader_dsn: str) -> Iterator[Connection]:
+def judged(postgres_dsn, reader_dsn):
     """A run that asks for information of at least 0: calls in every outcome, some without placebos, two
     released, in texts whose ids are in another order than the texts."""
     made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "QA": 1.0}, tau_information=0.0)
@@ -141,7 +140,7 @@ BY_STATUS = {
 """The calls of each status, by what is stored and not by their outcome."""
 
 
-def test_all_pages_together_are_what_sql_finds_in_its_order(judged: Connection) -> None:
+def test_all_pages_together_are_what_sql_finds_in_its_order(judged):
     connection = judged
     run = load_run(connection, ASKED)
     assert set(STATUSES) == set(BY_STATUS) - {"reason:divides_by_zero"}
@@ -174,7 +173,7 @@ def test_all_pages_together_are_what_sql_finds_in_its_order(judged: Connection) 
         assert paged == ids, status
 
 
-def test_hostile_rows_are_text_on_every_page(client: TestClient, reader_dsn: str) -> None:
+def test_hostile_rows_are_text_on_every_page(client, reader_dsn):
     with reading(reader_dsn) as connection:
         [row, *_] = find_calls(
             connection, load_run(connection, ASKED), dataclasses.replace(QUESTION, tool="QA")
@@ -193,9 +192,7 @@ def test_hostile_rows_are_text_on_every_page(client: TestClient, reader_dsn: str
     assert "&lt;script&gt;document.title" in answer.text
 
 
-def test_the_page_of_a_call_without_a_result_says_what_its_tool_said(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_the_page_of_a_call_without_a_result_says_what_its_tool_said(client, run):
     document = run.documents[0]
     call_id = run.add_call("Calculator", document, "boxes", "price('ham')", None, reason="invalid_expression")
     run.write(
@@ -216,9 +213,7 @@ def test_the_page_of_a_call_without_a_result_says_what_its_tool_said(
 
 
 @pytest.mark.parametrize("is_finished", [False, True])
-def test_every_place_of_a_slider_counts_what_sql_counts(
-    client: TestClient, postgres_dsn: str, reader_dsn: str, is_finished: bool
-) -> None:
+def test_every_place_of_a_slider_counts_what_sql_counts(client, postgres_dsn, reader_dsn, is_finished):
     if is_finished:
         finish_run(settings_of(postgres_dsn), "run-1", "success")
     kept = sql(
@@ -247,9 +242,7 @@ def test_every_place_of_a_slider_counts_what_sql_counts(
     assert '<td class="number">0.75<' in row
 
 
-def test_calls_that_come_in_are_drawn_with_the_line_of_the_threshold_that_lets_them_in(
-    client: TestClient,
-) -> None:
+def test_calls_that_come_in_are_drawn_with_the_line_of_the_threshold_that_lets_them_in(client):
     """The run keeps calls of the Calendar from 1 nat on."""
     page = client.get(f"/thresholds?{OF_RUN}&threshold.Calendar=0.5").text
     moved = page[page.index("<h2>Calendar: come in</h2>") :]
@@ -257,9 +250,7 @@ def test_calls_that_come_in_are_drawn_with_the_line_of_the_threshold_that_lets_t
     assert "left of here: 1.0 nats below the smallest other" not in moved
 
 
-def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(client, run):
     document = run.add_text("So 7 boxes of 12 eggs.")
     call_id = run.add_call("Calculator", document, "12 eggs", "12 * 7", "84", saves=2.5)
     run.add_placebo("Calculator", document, call_id, 0.5)
@@ -273,7 +264,7 @@ def test_what_is_kept_by_chance_says_on_how_many_placebos_it_rests(
         assert f'<td class="number">{words}</td>' in client.get(f"/{address}{OF_RUN}").text
 
 
-def test_what_takes_long_to_count_is_shown_later(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_long_to_count_is_shown_later(client, monkeypatch):
     reader: Reader = client.app.state.reader  # type: ignore[attr-defined]
     may_count = threading.Event()
 
@@ -302,32 +293,26 @@ def test_what_takes_long_to_count_is_shown_later(client: TestClient, monkeypatch
     assert "being counted" not in "".join(then)
 
 
-def test_a_run_that_works_shows_its_best_calls_so_far(client: TestClient) -> None:
+def test_a_run_that_works_shows_its_best_calls_so_far(client):
     page = client.get(f"/run?{OF_RUN}").text
     best = page[page.index("<h3>Best calls so far</h3>") :]
     assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
 
 
-def test_a_run_that_works_says_what_calls_that_save_enough_wait_for(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_a_run_that_works_says_what_calls_that_save_enough_wait_for(client, run):
     run.change("update run_tools set tau_information = 9")
     page = client.get(f"/run?{OF_RUN}").text
     best = page[page.index("<h3>No call is kept so far: those that save most</h3>") :]
     assert "kept is known once its placebos are scored" in best
 
 
-def test_a_run_that_waits_for_placebos_does_not_say_that_nothing_is_kept(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_a_run_that_waits_for_placebos_does_not_say_that_nothing_is_kept(client, run):
     run.change("update run_tools set tau_information = 9")
     page = client.get(f"/run?{OF_RUN}").text
     assert 'id="total-kept"><small>not known yet</small>' in page
 
 
-def test_a_count_from_before_the_release_does_not_say_what_is_kept(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_a_count_from_before_the_release_does_not_say_what_is_kept(client, run):
     assert re.search(r'id="total-kept">\d', client.get(f"/run?{OF_RUN}").text)
     run.change(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls) "
@@ -339,16 +324,12 @@ def test_a_count_from_before_the_release_does_not_say_what_is_kept(
     assert 'id="total-kept"><small>not known yet</small>' in client.get(f"/run?{OF_RUN}&again=1").text
 
 
-def test_a_run_whose_calls_save_too_little_waits_for_no_placebos(
-    client: TestClient, run: AnnotatedRun
-) -> None:
+def test_a_run_whose_calls_save_too_little_waits_for_no_placebos(client, run):
     run.change("update run_tools set keep_threshold = 9")
     assert "once its placebos are scored" not in client.get(f"/run?{OF_RUN}").text
 
 
-def test_a_finished_run_opens_with_what_it_found(
-    client: TestClient, run: AnnotatedRun, postgres_dsn: str
-) -> None:
+def test_a_finished_run_opens_with_what_it_found(client, run, postgres_dsn):
     def numbers(after: str, page: str) -> list[str]:
         return re.findall(r'<td class="number">([^<]*)<', page[page.index(after) :])[:3]
 
@@ -371,7 +352,7 @@ def test_a_finished_run_opens_with_what_it_found(
     assert (empty.status_code, re.search(r"<tbody>\s*</tbody>", empty.text)) == (200, None)
 
 
-def test_tokens_are_those_that_are_stored() -> None:
+def test_tokens_are_those_that_are_stored():
     weights = [0.5, 0.25, 0.125, 0.1, 0.025]
     stored = [[-1.0, -2.0, None, None, None], [None, None, None, None, None], [-0.5, -0.25, None, None, None]]
     rows = token_rows(weights, stored)
@@ -382,9 +363,7 @@ def test_tokens_are_those_that_are_stored() -> None:
 
 
 @needs_chromium
-def test_the_browser_triggers_a_run_with_other_thresholds_then_says_what_airflow_answers(
-    client: TestClient, reader_dsn: str
-) -> None:
+def test_the_browser_triggers_a_run_with_other_thresholds_then_says_what_airflow_answers(client, reader_dsn):
     airflow = FastAPI()
     confs: list[dict[str, Any]] = []
 

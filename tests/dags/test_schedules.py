@@ -36,7 +36,7 @@ def refusal(path: Path) -> str:
     return text
 
 
-def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_path: Path) -> None:
+def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_path):
     schedule = load_schedule(written(tmp_path, '[run]\ntools = ["calculator"]\nseed = 7\n'))
     assert schedule.run == RunChoices(
         corpus="s3://corpora/posts", model="models/m", tools=("Calculator",), seed=7
@@ -50,7 +50,7 @@ def test_a_schedule_has_the_choices_of_a_run_with_the_defaults_of_the_form(tmp_p
     assert schedule.finetune.min_changed_examples == 1
 
 
-def test_a_schedule_names_the_fields_of_its_corpus(tmp_path: Path) -> None:
+def test_a_schedule_names_the_fields_of_its_corpus(tmp_path):
     schedule = load_schedule(written(tmp_path, '[run]\nfields = ["url=link", "text=raw_content"]\n'))
     assert schedule.run.corpus_address == "s3://corpora/posts --field text=raw_content --field url=link"
 
@@ -99,13 +99,11 @@ MISTAKES: list[tuple[str, dict[str, str | None], str]] = [
 
 
 @pytest.mark.parametrize(("sections", "values", "expected"), MISTAKES)
-def test_a_mistake_in_a_file_is_told_at_its_key_with_a_remedy(
-    tmp_path: Path, sections: str, values: dict[str, str | None], expected: str
-) -> None:
+def test_a_mistake_in_a_file_is_told_at_its_key_with_a_remedy(tmp_path, sections, values, expected):
     assert expected in refusal(written(tmp_path, sections, **values))
 
 
-def test_all_mistakes_are_told_at_once_also_those_in_the_list_of_tools(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once_also_those_in_the_list_of_tools(tmp_path):
     text = refusal(written(tmp_path, "[run]\nsed = 1\n", hours="0", owner="3"))
     assert "found 3 mistakes" in text
     assert all(key in text for key in ("run.sed", "hours", "owner"))
@@ -118,7 +116,7 @@ def test_all_mistakes_are_told_at_once_also_those_in_the_list_of_tools(tmp_path:
         assert "run.sed" in text
 
 
-def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
+def test_only_toml_files_of_the_folder_are_schedules(tmp_path):
     (tmp_path / "notes.txt").touch()
     (tmp_path / "folder.toml").mkdir()
     second, first = written(tmp_path, name="b"), written(tmp_path, name="a")
@@ -134,43 +132,43 @@ def test_only_toml_files_of_the_folder_are_schedules(tmp_path: Path) -> None:
         ('"* * * * *"', "Thu 2026-01-01 00:01, Thu 2026-01-01 00:02, Thu 2026-01-01 00:03"),
     ],
 )
-def test_a_schedule_tells_its_next_starts(tmp_path: Path, cron: str, starts: str) -> None:
+def test_a_schedule_tells_its_next_starts(tmp_path, cron, starts):
     schedule = load_schedule(written(tmp_path, cron=cron))
     assert schedule.starts_after(NEW_YEAR).startswith(starts)
 
 
-def test_starts_are_told_in_the_time_zone_of_the_file_when_clocks_change(tmp_path: Path) -> None:
+def test_starts_are_told_in_the_time_zone_of_the_file_when_clocks_change(tmp_path):
     schedule = load_schedule(written(tmp_path, cron='"30 2 * * *"', time_zone='"Europe/Berlin"'))
     told = schedule.starts_after(datetime.datetime(2026, 3, 28, tzinfo=datetime.UTC))
     assert told.startswith("Sat 2026-03-28 02:30, Sun 2026-03-29 03:00, Mon 2026-03-30 02:30")
 
 
-def test_an_expression_with_two_kinds_of_days_says_that_either_counts(tmp_path: Path) -> None:
+def test_an_expression_with_two_kinds_of_days_says_that_either_counts(tmp_path):
     told = load_schedule(written(tmp_path, cron='"0 2 1 * 1"')).starts_after(NEW_YEAR)
     assert "each day of the month 1 and each day of the week 1, not only days that are both" in told
 
 
-def test_an_expression_that_fires_each_minute_says_so(tmp_path: Path) -> None:
+def test_an_expression_that_fires_each_minute_says_so(tmp_path):
     told = load_schedule(written(tmp_path, cron='"* * * * *"')).starts_after(NEW_YEAR)
     assert "more often than once an hour" in told
 
 
-def test_a_usual_expression_says_nothing_more_than_its_starts(tmp_path: Path) -> None:
+def test_a_usual_expression_says_nothing_more_than_its_starts(tmp_path):
     assert load_schedule(written(tmp_path)).starts_after(NEW_YEAR).endswith("Mon 2026-01-05 02:00 (UTC)")
 
 
-def test_a_schedule_without_a_clock_names_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_schedule_without_a_clock_names_what_it_waits_for(tmp_path):
     schedule = load_schedule(written(tmp_path, cron=None, after='["wiki_index"]'))
     assert schedule.starts_after(NEW_YEAR) == "no clock starts it: it waits for wiki_index"
 
 
-def test_check_tells_the_next_starts_of_a_schedule_file(tmp_path: Path) -> None:
+def test_check_tells_the_next_starts_of_a_schedule_file(tmp_path):
     path = written(tmp_path, corpus=f'"{tmp_path / "none.jsonl"}"')
     told = CliRunner().invoke(app, ["check", str(path)])
     assert told.stdout.startswith("next starts: ")
     assert told.stdout.count(" 02:00") == 5
 
 
-def test_check_takes_no_option_beside_a_schedule_file(tmp_path: Path) -> None:
+def test_check_takes_no_option_beside_a_schedule_file(tmp_path):
     told = CliRunner().invoke(app, ["check", str(written(tmp_path)), "--limit", "5"])
     assert "expected no other option beside a schedule file" in str(told.exception)

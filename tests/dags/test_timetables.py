@@ -20,7 +20,7 @@ from toolformer_ops.errors import ConfigurationError
         "0 2 * * 5#2",  # its second Friday
     ],
 )
-def test_an_expression_that_fires_is_taken(expression: str) -> None:
+def test_an_expression_that_fires_is_taken(expression):
     require_cron(expression)
 
 
@@ -38,14 +38,12 @@ def test_an_expression_that_fires_is_taken(expression: str) -> None:
         ("@daily", "five fields"),
     ],
 )
-def test_an_expression_that_fires_never_or_by_chance_is_refused(expression: str, said: str) -> None:
+def test_an_expression_that_fires_never_or_by_chance_is_refused(expression, said):
     with pytest.raises(ValueError, match=said):
         require_cron(expression)
 
 
-def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(monkeypatch):
     monkeypatch.setenv("TOOLFORMER_AUDIT_SCHEDULE", "0 6 31 2 *")
     load_settings.cache_clear()
     with pytest.raises(

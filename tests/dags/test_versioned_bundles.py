@@ -2,8 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ Bundles = Callable[..., VersionedBundle]
 
 
 @pytest.fixture
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def tools_dir(tmp_path_factory):
     """The folder of the tool files; empty."""
     folder = tmp_path_factory.mktemp("tools")
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +51,7 @@ def tools_in(bundle: VersionedBundle, dag_id: str) -> set[str]:
     return {task.split(".")[0] for task in found.dags[dag_id].task_ids if task.endswith(".filter")}
 
 
-def test_a_tool_file_that_is_written_is_another_version_of_the_dags(bundle: Bundles, tools_dir: Path) -> None:
+def test_a_tool_file_that_is_written_is_another_version_of_the_dags(bundle, tools_dir):
     processor = bundle(kind=DagsBundle)
     before = version_of(processor)
     write_tool(tools_dir, "Echo", "echo")
@@ -60,7 +59,7 @@ def test_a_tool_file_that_is_written_is_another_version_of_the_dags(bundle: Bund
     assert tools_in(processor, "annotate_corpus") == {*BUILT_IN_TOOLS, "Echo"}
 
 
-def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tools_dir: Path) -> None:
+def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle, tools_dir):
     before = version_of(bundle(kind=DagsBundle))
     write_tool(tools_dir, "Echo", "echo")
     forget_tools()
@@ -71,8 +70,8 @@ def test_a_run_keeps_its_tasks_when_a_tool_file_is_written(bundle: Bundles, tool
 
 @pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
 def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
-    bundle: Bundles, tools_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_before: bool
-) -> None:
+    bundle, tools_dir, tmp_path, monkeypatch, is_made_before
+):
     earlier = shutil.copytree(SHIPPED / "dags", tmp_path / "earlier" / "dags")
     with (earlier / "annotate_corpus.py").open("a") as file:
         file.write("raise SystemExit('of an earlier package')\n")
@@ -90,8 +89,8 @@ def test_a_run_of_an_earlier_package_has_the_dag_files_that_are_installed(
 
 @pytest.mark.parametrize("is_made_before", [False, True], ids=["a new machine", "a machine with old files"])
 def test_a_night_of_an_earlier_package_has_a_dag_file_of_this_one(
-    bundle: Bundles, schedules: Path, monkeypatch: pytest.MonkeyPatch, is_made_before: bool
-) -> None:
+    bundle, schedules, monkeypatch, is_made_before
+):
     written(schedules)
     with monkeypatch.context() as patch:
         moved = "from toolformer_ops.airflow_tasks.a_module_that_moved import nightly_dag\n"
@@ -105,7 +104,7 @@ def test_a_night_of_an_earlier_package_has_a_dag_file_of_this_one(
     assert list(dags_of(worker).dags) == ["nightly_posts"]
 
 
-def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle: Bundles, tools_dir: Path) -> None:
+def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle, tools_dir):
     file = write_tool(tools_dir, "Echo", "echo")
     before = version_of(bundle(kind=DagsBundle))
     file.unlink()
@@ -115,9 +114,7 @@ def test_a_run_keeps_its_tasks_when_a_tool_file_is_removed(bundle: Bundles, tool
     assert tools_in(worker, "annotate_corpus") == {*BUILT_IN_TOOLS, "Echo"}
 
 
-def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(
-    bundle: Bundles, schedules: Path, tools_dir: Path
-) -> None:
+def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(bundle, schedules, tools_dir):
     file = write_tool(tools_dir, "Echo", "echo")
     written(schedules, '[run]\ntools = ["Echo"]\n', name="posts")
     before = version_of(bundle(kind=ScheduleBundle))
@@ -128,9 +125,7 @@ def test_a_night_keeps_its_dag_when_the_file_of_its_tool_is_removed(
     assert tools_in(worker, "nightly_posts") == {*BUILT_IN_TOOLS, "Echo"}
 
 
-def test_a_schedule_file_with_a_tool_that_is_gone_is_no_dag_any_more(
-    bundle: Bundles, schedules: Path, tools_dir: Path
-) -> None:
+def test_a_schedule_file_with_a_tool_that_is_gone_is_no_dag_any_more(bundle, schedules, tools_dir):
     file = write_tool(tools_dir, "Echo", "echo")
     written(schedules, '[run]\ntools = ["Echo"]\n', name="posts")
     processor = bundle(kind=ScheduleBundle)
@@ -142,7 +137,7 @@ def test_a_schedule_file_with_a_tool_that_is_gone_is_no_dag_any_more(
     assert f"found 'Echo'. If it was a tool of yours, put its file back into {tools_dir}" in message
 
 
-def test_the_dag_files_are_newer_when_only_the_tools_changed(bundle: Bundles, tools_dir: Path) -> None:
+def test_the_dag_files_are_newer_when_only_the_tools_changed(bundle, tools_dir):
     processor = bundle(kind=DagsBundle)
     processor.refresh()
     dag_file = processor.path / "annotate_corpus.py"
@@ -154,22 +149,20 @@ def test_the_dag_files_are_newer_when_only_the_tools_changed(bundle: Bundles, to
     assert dag_file.stat().st_mtime > 1.0
 
 
-def test_a_dag_file_of_no_version_has_the_tools_that_are_registered(tools_dir: Path, tmp_path: Path) -> None:
+def test_a_dag_file_of_no_version_has_the_tools_that_are_registered(tools_dir, tmp_path):
     write_tool(tools_dir, "Echo", "echo")
     forget_tools()
     names = [tool.name for tool in dag_tools.tools_beside(str(tmp_path / "annotate_corpus.py"))]
     assert names == [*BUILT_IN_TOOLS, "Echo"]
 
 
-def test_the_death_of_a_process_that_looks_for_tools_is_told_in_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_death_of_a_process_that_looks_for_tools_is_told_in_words(monkeypatch):
     monkeypatch.setattr(dag_tools, "registered_tools", lambda: os._exit(1))
     with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):
         look_for_tools()
 
 
-def test_a_process_that_looks_for_tools_without_an_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_looks_for_tools_without_an_answer_is_ended(monkeypatch):
     monkeypatch.setattr(dag_tools, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(dag_tools, "registered_tools", lambda: __import__("time").sleep(600))
     with pytest.raises(ConfigurationError, match="A package of a tool cannot be imported"):
@@ -190,13 +183,13 @@ def filter_of(tool: str, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...
     )
 
 
-def test_the_filter_of_a_tool_that_the_run_did_not_choose_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_of_a_tool_that_the_run_did_not_choose_is_skipped(monkeypatch):
     task = filter_of("Echo", monkeypatch, chosen=("Calendar",))
     with pytest.raises(AirflowSkipException, match="night-1 was started with Calendar, not with Echo"):
         task.execute({})
 
 
-def test_the_filter_of_a_tool_that_the_run_chose_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_filter_of_a_tool_that_the_run_chose_is_started(monkeypatch):
     task: Any = filter_of("Calendar", monkeypatch, chosen=("Calendar",))
     started: list[list[str]] = []
     task.run_stage = started.append

@@ -8,12 +8,11 @@ places and moments each time.
 import os
 import random
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.disturbances import ALL
-from tests.faults.world import World, a_world
+from tests.faults.world import a_world
 from toolformer_ops.errors import EXIT_TERMINATED
 
 pytestmark = pytest.mark.slow
@@ -26,14 +25,14 @@ MOST_REDONE = 2
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory):
     with a_world(tmp_path_factory.mktemp("world")) as made:
         yield made
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world: World, name: str, seed: str) -> None:
+def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world, name, seed):
     fault = ALL[name]
     if reason := fault.why_not(world):
         pytest.skip(reason)

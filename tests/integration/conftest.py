@@ -3,15 +3,14 @@
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
-from tests.fake_language_model import UseModel, loaded_by_stages
+from tests.fake_language_model import loaded_by_stages
 from tests.written_nights import RELEASED_CALLS_WERE_CHOSEN, Nights
 from toolformer_ops.storage.postgres import database
 
 
 @pytest.fixture
-def annotated(engine: Engine) -> Engine:
+def annotated(engine):
     """Two runs over four documents, as the owner."""
     with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute((Path(__file__).parent / "data" / "small_annotation.sql").read_text())
@@ -20,11 +19,11 @@ def annotated(engine: Engine) -> Engine:
 
 
 @pytest.fixture
-def nights(engine: Engine) -> Nights:
+def nights(engine):
     return Nights(engine)
 
 
 @pytest.fixture
-def use_model(monkeypatch: pytest.MonkeyPatch) -> UseModel:
+def use_model(monkeypatch):
     """Puts a scripted model where the stages load theirs."""
     return loaded_by_stages(monkeypatch)

@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_parts(monkeypatch):
     monkeypatch.setattr(publication, "PART_BYTES", PART)
     monkeypatch.setattr(artifacts, "_in_use", {})
     monkeypatch.setattr(file_hashes, "_known", {})
@@ -45,7 +45,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def cached(s3_settings: Settings, tmp_path: Path) -> Settings:
+def cached(s3_settings, tmp_path):
     """Settings with a bucket and an empty cache."""
     return s3_settings.model_copy(update={"cache_dir": tmp_path / "cache"})
 
@@ -101,7 +101,7 @@ def broken(*_: object) -> None:
     raise BrokenConnectionError("the connection broke")
 
 
-def test_an_artifact_that_is_found_by_its_manifest_is_fetched_once(cached: Settings, tmp_path: Path) -> None:
+def test_an_artifact_that_is_found_by_its_manifest_is_fetched_once(cached, tmp_path):
     published = publish(cached, tmp_path)
     assert publish(cached, tmp_path) == published  # once more is no new publication
     found = artifacts.find(cached, f"{published.address}/", "model")
@@ -112,24 +112,24 @@ def test_an_artifact_that_is_found_by_its_manifest_is_fetched_once(cached: Setti
     assert (downloads(cached), left(cached, "partial")) == (["tiny"], [])
 
 
-def test_another_content_under_a_published_name_is_refused(cached: Settings, tmp_path: Path) -> None:
+def test_another_content_under_a_published_name_is_refused(cached, tmp_path):
     publish(cached, tmp_path)
     with pytest.raises(AlreadyPublishedError, match="models/tiny"):
         publish(cached, tmp_path, files=FILES | {"config.json": b"[]"})
 
 
-def test_an_artifact_of_another_kind_is_refused_by_name(cached: Settings, tmp_path: Path) -> None:
+def test_an_artifact_of_another_kind_is_refused_by_name(cached, tmp_path):
     published = publish(cached, tmp_path)
     with pytest.raises(CorruptObjectError, match=r"models/tiny: expected a published index"):
         artifacts.find(cached, published.address, "index")
 
 
-def test_an_artifact_that_does_not_exist_is_named(cached: Settings) -> None:
+def test_an_artifact_that_does_not_exist_is_named(cached):
     with pytest.raises(ObjectNotFoundError, match="models/nothing"):
         artifacts.find(cached, f"s3://{cached.s3_bucket}/models/nothing", "model")
 
 
-def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, tmp_path: Path) -> None:
+def test_manifest_that_is_not_the_registered_one_is_refused(settings, tmp_path):
     published, other = publish(settings, tmp_path), publish(settings, tmp_path, "other")
     store = ObjectStore(settings)
     store.put(published.manifest.key, store.get(other.manifest.key), "application/json")
@@ -139,9 +139,7 @@ def test_manifest_that_is_not_the_registered_one_is_refused(settings: Settings, 
         artifacts.find(settings, f"{published.address}/", "model")
 
 
-def test_an_object_with_another_content_is_refused_without_keeping_any_of_it(
-    cached: Settings, tmp_path: Path
-) -> None:
+def test_an_object_with_another_content_is_refused_without_keeping_any_of_it(cached, tmp_path):
     published = publish(cached, tmp_path)
     store, whole = ObjectStore(cached), FILES["model.safetensors"]
     [key] = [key for key in store.list("models/") if key.endswith("model.safetensors")]
@@ -153,7 +151,7 @@ def test_an_object_with_another_content_is_refused_without_keeping_any_of_it(
     assert (left(cached), left(cached, "partial")) == ([], [])
 
 
-def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path) -> None:
+def test_damaged_entry_is_never_used(cached, tmp_path):
     published = publish(cached, tmp_path)
     whole = FILES["model.safetensors"]
     done(in_a_process(fetch_whole, cached, published))
@@ -167,9 +165,7 @@ def test_damaged_entry_is_never_used(cached: Settings, tmp_path: Path) -> None:
     assert downloads(cached) == ["tiny"] * 4
 
 
-def test_processes_that_want_one_artifact_at_once_download_it_once(
-    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_want_one_artifact_at_once_download_it_once(cached, tmp_path, monkeypatch):
     published = publish(cached, tmp_path)
     all_want_it, read_part = FORK.Barrier(4), ObjectStore.read_part
 
@@ -193,8 +189,8 @@ def test_processes_that_want_one_artifact_at_once_download_it_once(
 
 @pytest.mark.parametrize("loses_bytes", [False, True], ids=["whole parts", "bytes of a part are lost"])
 def test_a_download_that_was_killed_or_cut_off_is_not_taken_for_whole_before_it_continues(
-    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loses_bytes: bool
-) -> None:
+    cached, tmp_path, monkeypatch, loses_bytes
+):
     published = publish(cached, tmp_path)
     read_part, asked = ObjectStore.read_part, []
     monkeypatch.setattr(publication, "PARTS_AT_ONCE", 1)
@@ -228,9 +224,7 @@ def test_a_download_that_was_killed_or_cut_off_is_not_taken_for_whole_before_it_
     fetch_whole(cached, published)
 
 
-def test_for_room_the_least_recently_used_goes_while_those_in_use_stay(
-    cached: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_room_the_least_recently_used_goes_while_those_in_use_stay(cached, tmp_path, monkeypatch):
     one_size = sum(map(len, FILES.values()))
     small = cached.model_copy(update={"cache_gib": 2.5 * one_size / artifacts.GIB})
     first, second, third = (publish(cached, tmp_path, name) for name in ("first", "second", "third"))
@@ -267,14 +261,14 @@ def test_for_room_the_least_recently_used_goes_while_those_in_use_stay(
     assert left(small) == ["second", "third"]
 
 
-def test_a_cache_that_cannot_be_a_folder_is_refused(cached: Settings, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_a_folder_is_refused(cached, tmp_path):
     third = publish(cached, tmp_path, "third")
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(ConfigurationError):
         artifacts.fetch(cached.model_copy(update={"cache_dir": tmp_path / "file" / "cache"}), third)
 
 
-def test_an_artifact_larger_than_the_cache_is_refused(cached: Settings, tmp_path: Path) -> None:
+def test_an_artifact_larger_than_the_cache_is_refused(cached, tmp_path):
     third = publish(cached, tmp_path, "third")
     tiny = {"cache_dir": tmp_path / "tiny", "cache_gib": 100 / artifacts.GIB}
     with pytest.raises(InfrastructureError):

@@ -22,10 +22,10 @@ from sqlalchemy import text as sql
 from typer.testing import CliRunner
 
 from tests.annotated_runs import release
-from tests.fake_language_model import UNFINISHED, FakeLanguageModel, UseModel, loaded_by_stages
+from tests.fake_language_model import UNFINISHED, FakeLanguageModel, loaded_by_stages
 from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import engine_of, run_sql
-from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
+from tests.servers import RunningPostgres, copied_database, settings_of
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import rows
 from toolformer_ops.audit.auditing import AuditOutcome, Page, findings_of
@@ -228,12 +228,7 @@ def evaluate_model(state: State) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(
-    postgres_server: RunningPostgres,
-    migrated_template: str,
-    object_store_server: RunningObjectStore,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[State, str]]:
+def made(postgres_server, migrated_template, object_store_server, tmp_path_factory):
     """The state and the name of its database, which nobody is connected to."""
     folder = tmp_path_factory.mktemp("audited")
     with (
@@ -267,16 +262,14 @@ def copied_state(made: tuple[State, str], server: RunningPostgres, folder: Path)
 
 
 @pytest.fixture
-def state(
-    made: tuple[State, str], postgres_server: RunningPostgres, use_model: UseModel, tmp_path: Path
-) -> Iterator[State]:
+def state(made, postgres_server, use_model, tmp_path):
     """A copy of the database; the bucket and the corpus are put back."""
     use_model(MODEL)
     with copied_state(made, postgres_server, tmp_path) as state:
         yield state
 
 
-def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_something(state: State) -> None:
+def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_something(state):
     lines: list[str] = []
     outcome = state.audit(sample=20, page_documents=3, say=lines.append)
     assert state.found(outcome) == []
@@ -292,7 +285,7 @@ def test_an_undamaged_state_gives_no_finding_though_every_check_looked_at_someth
     assert lines[-1] == f"audit {outcome.audit_id}: nothing is wrong"
 
 
-def test_a_changed_file_of_a_dag_bundle_is_found(state: State) -> None:
+def test_a_changed_file_of_a_dag_bundle_is_found(state):
     files = {"a.py": b"first", "b.py": b"second"}
     digest = hashlib.sha256()
     for name, content in files.items():
@@ -308,12 +301,12 @@ def test_a_changed_file_of_a_dag_bundle_is_found(state: State) -> None:
     assert (finding.kind, finding.relation, finding.place) == ("changed", "bundle_versions", version)
 
 
-def test_an_undamaged_state_gives_no_finding_in_any_scope(state: State) -> None:
+def test_an_undamaged_state_gives_no_finding_in_any_scope(state):
     scopes = {"corpus": state.corpus, "run": RUN, "release": state.release_id, "model": state.model_id}
     assert all(state.found(state.audit(*scope)) == [] for scope in scopes.items())
 
 
-def test_an_audit_of_an_unknown_release_is_refused(state: State) -> None:
+def test_an_audit_of_an_unknown_release_is_refused(state):
     with pytest.raises(UsageError, match="expected a known release, found 'none'"):
         state.audit("release", "none")
 
@@ -641,12 +634,7 @@ class Round:
 
 
 @pytest.fixture(scope="module", params=ROUNDS, ids=[next(iter(together)) for together in ROUNDS])
-def audited_round(
-    request: pytest.FixtureRequest,
-    made: tuple[State, str],
-    postgres_server: RunningPostgres,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Round:
+def audited_round(request, made, postgres_server, tmp_path_factory):
     together: dict[str, tuple[Damage, str]] = request.param
     folder = tmp_path_factory.mktemp("round")
     with pytest.MonkeyPatch.context() as patch, copied_state(made, postgres_server, folder) as state:
@@ -672,23 +660,23 @@ def audited_round(
         )
 
 
-def test_exactly_the_damages_are_found(audited_round: Round) -> None:
+def test_exactly_the_damages_are_found(audited_round):
     several = audited_round.several
     once = [finding for finding in audited_round.expected if not finding.endswith("+")]
     assert [finding for finding in audited_round.found if finding not in several] == once
     assert set(audited_round.found) >= several
 
 
-def test_an_audit_of_a_damaged_state_ends_without_a_result(audited_round: Round) -> None:
+def test_an_audit_of_a_damaged_state_ends_without_a_result(audited_round):
     assert f"found {len(audited_round.found)} places" in audited_round.refusal
 
 
-def test_a_repair_finds_what_an_audit_finds(audited_round: Round) -> None:
+def test_a_repair_finds_what_an_audit_finds(audited_round):
     expected = {finding.removesuffix("+") for finding in audited_round.expected}
     assert set(audited_round.found_by_repair) >= expected
 
 
-def test_a_repair_takes_nothing_away_that_was_sound(audited_round: Round) -> None:
+def test_a_repair_takes_nothing_away_that_was_sound(audited_round):
     """But marks of finished work, which the next run makes again."""
     sound = []
     for table in audited_round.after.keys() - {"finished_work", "corpus_files"}:
@@ -697,7 +685,7 @@ def test_a_repair_takes_nothing_away_that_was_sound(audited_round: Round) -> Non
     assert sound == []
 
 
-def test_a_repair_of_nothing_changes_nothing(audited_round: Round) -> None:
+def test_a_repair_of_nothing_changes_nothing(audited_round):
     assert audited_round.repaired or audited_round.after == audited_round.before
 
 
@@ -717,22 +705,20 @@ FORGED_CALLS: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED_CALLS)
-def test_an_audit_finds_a_call_that_was_changed_in_the_files_of_a_release(state: State, forged: str) -> None:
+def test_an_audit_finds_a_call_that_was_changed_in_the_files_of_a_release(state, forged):
     values, what = FORGED_CALLS[forged]
     forge_call(state, **values)
     found = [row for row in state.findings(state.audit()) if row.relation == "release"]
     assert [(row.kind, what in row.what) for row in found] == [("changed", True)], found
 
 
-def test_the_check_of_a_release_finds_a_result_that_was_changed_in_its_files(state: State) -> None:
+def test_the_check_of_a_release_finds_a_result_that_was_changed_in_its_files(state):
     forge_call(state, result="7")
     with pytest.raises(NoResultError, match=r"calls_are_those_of_their_rows: .* found '7'"):
         check_release(state.settings, RUN)
 
 
-def test_an_audit_finds_spans_of_calls_that_were_moved_in_the_files_of_a_release(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_audit_finds_spans_of_calls_that_were_moved_in_the_files_of_a_release(state, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ReleasedText, "call_spans", lambda _: [CallSpan(0, 1, 0, 1)])
         publish_changed(state, lambda texts: texts)
@@ -742,7 +728,7 @@ def test_an_audit_finds_spans_of_calls_that_were_moved_in_the_files_of_a_release
     }
 
 
-def test_an_audit_finds_an_answer_that_is_not_the_result_of_a_released_call(state: State) -> None:
+def test_an_audit_finds_an_answer_that_is_not_the_result_of_a_released_call(state):
     state.change("update call_results set results = '{7}' where input = '2 + 3'")
     state.change(
         "*update stage_ledger done set rows_hash = (select rows_hash(string_agg(result_row_text(result), chr(10) "
@@ -756,7 +742,7 @@ def test_an_audit_finds_an_answer_that_is_not_the_result_of_a_released_call(stat
     assert "expected the result '7' of Calculator, as in call_results, found '5'" in found[0].what
 
 
-def test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_documents(state: State) -> None:
+def test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_documents(state):
     state.change(
         f"update stage_ledger set {add('counts', process_killed=1)} where {FILTERED_OUT} and stage = 'filter' "
         f"and recipe_id = {RECIPES['filter']}"
@@ -767,7 +753,7 @@ def test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_docum
     assert state.found() == ["lost failed_documents"]
 
 
-def test_a_document_that_was_given_up_gives_no_finding(state: State) -> None:
+def test_a_document_that_was_given_up_gives_no_finding(state):
     test_a_document_that_the_ledger_counts_as_given_up_is_missed_in_failed_documents(state)
     state.change(
         "insert into failed_documents (recipe_id, document_id, stage, tool, reason, deaths, run_id) "
@@ -777,7 +763,7 @@ def test_a_document_that_was_given_up_gives_no_finding(state: State) -> None:
     assert state.found() == []
 
 
-def test_a_model_of_another_training_is_no_model_of_the_run(state: State) -> None:
+def test_a_model_of_another_training_is_no_model_of_the_run(state):
     other = FinetuningRecipe(
         release_id=state.release_id, base_model="fake", choices=FinetuningChoices(finetune_steps=7)
     )
@@ -793,7 +779,7 @@ def test_a_model_of_another_training_is_no_model_of_the_run(state: State) -> Non
     assert "with finetune_steps " in found.what
 
 
-def test_a_file_of_inputs_that_was_changed_shows_in_the_scores(state: State) -> None:
+def test_a_file_of_inputs_that_was_changed_shows_in_the_scores(state):
     key = state.key("reports/", "inputs")
     state.put(key, state.bucket.objects[key].content.replace(b'"correct": false', b'"correct": true'))
     [found] = state.findings(state.audit())
@@ -801,7 +787,7 @@ def test_a_file_of_inputs_that_was_changed_shows_in_the_scores(state: State) -> 
     assert "expected score 1.0, as its inputs give, found 0.3333333333333333; the file " in found.what
 
 
-def test_scores_of_inputs_that_a_later_evaluation_replaced_are_not_provable(state: State) -> None:
+def test_scores_of_inputs_that_a_later_evaluation_replaced_are_not_provable(state):
     earlier = "evaluated_at = evaluated_at - interval '1 day', score = 0.9, inputs_sha256 = repeat('0', 64)"
     state.change(f"update evaluation_scores set {earlier} where subset = 'squad'")
     outcome = state.audit()
@@ -809,7 +795,7 @@ def test_scores_of_inputs_that_a_later_evaluation_replaced_are_not_provable(stat
     assert [check.unprovable for check in outcome.checks if check.name == "scores"] == [1]
 
 
-def test_a_release_that_its_id_does_not_fit_is_not_repaired(state: State) -> None:
+def test_a_release_that_its_id_does_not_fit_is_not_repaired(state):
     publish_without_first_call(state)
     rows, objects = tables(state), contents(state)
     outcome = state.audit(repairs=True)
@@ -820,7 +806,7 @@ def test_a_release_that_its_id_does_not_fit_is_not_repaired(state: State) -> Non
     assert (outcome.repaired, tables(state), contents(state)) == (0, rows, objects)
 
 
-def test_calls_of_a_release_are_not_written_again_from_files_with_another_recipe(state: State) -> None:
+def test_calls_of_a_release_are_not_written_again_from_files_with_another_recipe(state):
     forge_call(state, scoring_recipe_id="0123456789abcdef")
     rows = tables(state)
     outcome = state.audit(repairs=True)
@@ -849,7 +835,7 @@ REPAIRED = (
 )
 
 
-def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) -> None:
+def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state):
     before, objects, names = proof(state), contents(state), REPAIRED.split(", ")
     for name in names:
         state.damage(name)
@@ -874,16 +860,14 @@ def test_what_can_be_derived_is_brought_back_to_the_same_hashes(state: State) ->
     assert contents(state) == objects
 
 
-def test_an_audit_of_a_release_alone_does_not_make_its_files_from_rows_that_it_did_not_read(
-    state: State,
-) -> None:
+def test_an_audit_of_a_release_alone_does_not_make_its_files_from_rows_that_it_did_not_read(state):
     state.damage("object deleted")
     outcome = state.audit("release", state.release_id, repairs=True)
     assert (state.found(outcome), outcome.repaired) == (["lost object"], 0)
     assert state.audit("run", RUN, repairs=True).wrong == 0
 
 
-def test_a_run_that_is_stuck_is_ended_unless_its_numbers_say_that_it_has_ended(state: State) -> None:
+def test_a_run_that_is_stuck_is_ended_unless_its_numbers_say_that_it_has_ended(state):
     before = proof(state)
     state.damage("run stuck")
     assert state.audit("run", RUN, repairs=True).wrong == 1
@@ -941,7 +925,7 @@ FORGED_RULES: dict[str, tuple[Sequence[str], str, str]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED_RULES)
-def test_what_numbers_are_counted_by_is_found_under_its_own_name(state: State, forged: str) -> None:
+def test_what_numbers_are_counted_by_is_found_under_its_own_name(state, forged):
     statements, relation, what = FORGED_RULES[forged]
     for statement in statements:
         state.change(statement)
@@ -950,7 +934,7 @@ def test_what_numbers_are_counted_by_is_found_under_its_own_name(state: State, f
     assert what in found[0]
 
 
-def test_numbers_are_not_accepted_if_what_they_are_counted_by_was_changed(state: State) -> None:
+def test_numbers_are_not_accepted_if_what_they_are_counted_by_was_changed(state):
     for statement in FORGED_RULES["keep threshold"][0]:
         state.change(statement)
     before = tables(state)
@@ -968,7 +952,7 @@ CHOICES_OF_THRESHOLDS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("chosen", CHOICES_OF_THRESHOLDS)
-def test_a_run_with_its_own_thresholds_gives_no_finding(state: State, chosen: str) -> None:
+def test_a_run_with_its_own_thresholds_gives_no_finding(state, chosen):
     others = choices(state).model_dump() | CHOICES_OF_THRESHOLDS[chosen]
     start_run(state.settings, "other", RunChoices.parse(others))
     assert state.found(state.audit("run", "other")) == []
@@ -976,9 +960,7 @@ def test_a_run_with_its_own_thresholds_gives_no_finding(state: State, chosen: st
     assert state.found(state.audit("run", "other")) == []
 
 
-def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person_accepts_it(
-    state: State,
-) -> None:
+def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person_accepts_it(state):
     for name in ("stored number changed", "counts of a rate changed", "checked yield changed"):
         state.damage(name)
     damaged = tables(state)
@@ -989,7 +971,7 @@ def test_numbers_that_the_rows_do_not_give_are_counted_again_only_where_a_person
         state.audit("run", RUN, accepts=True)
 
 
-def test_numbers_of_each_run_are_counted_from_those_of_the_runs_before(state: State) -> None:
+def test_numbers_of_each_run_are_counted_from_those_of_the_runs_before(state):
     with (Path(state.corpus) / "b.jsonl").open("a") as file:
         file.write(json.dumps({"text": "Box 99 holds 2 pens and 3 caps, a total of 5 things."}) + "\n")
     ingest_corpus(state.settings, state.corpus)
@@ -1009,9 +991,7 @@ def test_numbers_of_each_run_are_counted_from_those_of_the_runs_before(state: St
         assert tables(state) == sound
 
 
-def test_an_interrupted_audit_continues_behind_its_last_page(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_audit_continues_behind_its_last_page(state, monkeypatch):
     state.damage("loss deleted")
     pages = []
     of_statement = rows.statement_page
@@ -1034,7 +1014,7 @@ def test_an_interrupted_audit_continues_behind_its_last_page(
     assert [(scored.items,)] == state.ask("select count(*) from stage_ledger where stage = 'score'")
 
 
-def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> None:
+def test_calls_that_the_engine_computes_otherwise_are_found(state):
     def found_with_sample() -> Any:
         assert state.found() == []
         [found] = state.findings(state.audit(sample=1000))
@@ -1058,8 +1038,8 @@ def test_calls_that_the_engine_computes_otherwise_are_found(state: State) -> Non
 
 
 def test_calls_of_another_version_of_the_code_are_not_compared_with_those_of_this_one(
-    state: State, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    state, monkeypatch, caplog
+):
     state.change(
         "*update call_losses set loss_with_result = loss_with_result + 1, token_log_probabilities = null"
     )
@@ -1074,9 +1054,7 @@ def test_calls_of_another_version_of_the_code_are_not_compared_with_those_of_thi
     )
 
 
-def test_the_command_ends_with_3_where_something_is_wrong(
-    state: State, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_ends_with_3_where_something_is_wrong(state, monkeypatch):
     def command(*words: str) -> Any:
         return CliRunner().invoke(app, words)
 
@@ -1099,7 +1077,7 @@ def test_the_command_ends_with_3_where_something_is_wrong(
     assert isinstance(command("audit", "--run", RUN, "--release", state.release_id).exception, UsageError)
 
 
-def test_what_was_forgotten_or_withdrawn_is_not_missed(state: State) -> None:
+def test_what_was_forgotten_or_withdrawn_is_not_missed(state):
     [released] = state.ask("select document_id from release_calls order by document_id limit 1")
     forget(state.settings, [released.document_id])
     withdraw(state.settings, "model", state.model_id)

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from benchmarks.progress import Progress
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_the_database_measures_its_last_step(tmp_path: Path) -> None:
+def test_the_benchmark_of_the_database_measures_its_last_step(tmp_path):
     """Every stage of the factory is called with stand-ins, which follow their interfaces."""
     command = [sys.executable, "-m", "benchmarks.database", "--size=60", str(tmp_path)]
     finished = subprocess.run(

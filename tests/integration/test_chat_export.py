@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.finetuning_jobs import plain_text, released_call, released_text
 from toolformer_ops.__main__ import app
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.release.chat_export import export_chat
 from toolformer_ops.release.conversations import CONTINUE, FORMS
@@ -44,21 +43,19 @@ CALLS = (
 )
 
 
-def test_a_release_is_exported_by_its_id(s3_settings: Settings) -> None:
+def test_a_release_is_exported_by_its_id(s3_settings):
     address = f"s3://{s3_settings.s3_bucket}/releases/0123456789abcdef"
     assert address_of_release(s3_settings, "0123456789abcdef") == address
 
 
-def test_a_folder_that_exists_is_no_id(
-    s3_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_exists_is_no_id(s3_settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("0123456789abcdef").mkdir()
     assert address_of_release(s3_settings, "0123456789abcdef") == "0123456789abcdef"
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
+def release(tmp_path):
     """A folder with a release of three texts with five calls of four tools."""
     folder = tmp_path / "release"
     folder.mkdir()
@@ -72,9 +69,7 @@ def release(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(
-    release: Path, tmp_path: Path
-) -> None:
+def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(release, tmp_path):
     export = export_chat(load_settings(), str(release), str(tmp_path / "chat"), seed=0)
     path = tmp_path / "chat" / "train.jsonl"
     assert (export.address, export.conversations, export.calls, export.written) == (str(path), 3, 5, True)
@@ -84,7 +79,7 @@ def test_every_text_becomes_a_line_that_offers_all_tools_of_the_release(
         assert [tool["function"]["name"] for tool in row["tools"]] == ["Calculator", "Calendar", "QA", "MT"]
 
 
-def test_a_second_export_changes_nothing(release: Path, tmp_path: Path) -> None:
+def test_a_second_export_changes_nothing(release, tmp_path):
     out = tmp_path / "chat.jsonl"
     first = export_chat(load_settings(), str(release), str(out), seed=0)
     before = out.stat().st_mtime_ns
@@ -93,7 +88,7 @@ def test_a_second_export_changes_nothing(release: Path, tmp_path: Path) -> None:
     assert out.stat().st_mtime_ns == before
 
 
-def test_another_export_over_the_first_is_refused(release: Path, tmp_path: Path) -> None:
+def test_another_export_over_the_first_is_refused(release, tmp_path):
     out = tmp_path / "chat.jsonl"
     export_chat(load_settings(), str(release), str(out), seed=0)
     before = out.stat().st_mtime_ns
@@ -103,14 +98,14 @@ def test_another_export_over_the_first_is_refused(release: Path, tmp_path: Path)
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_an_export_of_no_release_is_refused(tmp_path: Path) -> None:
+def test_an_export_of_no_release_is_refused(tmp_path):
     for folder, said in ((tmp_path / "no", "found nothing at"), (tmp_path, "found a folder without them")):
         with pytest.raises(UsageError, match=said):
             export_chat(load_settings(), str(folder), str(tmp_path / "other"), seed=0)
     assert not (tmp_path / "other").exists()
 
 
-def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tmp_path: Path) -> None:
+def test_from_s3_to_s3_is_the_same_file(s3_settings, release, tmp_path):
     store = ObjectStore(s3_settings)
     files = {path.relative_to(release).as_posix(): path for path in release.rglob("*.parquet")}
     manifest = store.publish("releases/abc", files)
@@ -138,14 +133,14 @@ def test_from_s3_to_s3_is_the_same_file(s3_settings: Settings, release: Path, tm
         (lambda _: None, "nothing"),
     ],
 )
-def test_what_is_no_release_is_named(tmp_path: Path, make: Callable[[Path], object], what: str) -> None:
+def test_what_is_no_release_is_named(tmp_path, make, what):
     make(tmp_path / "place")
     with pytest.raises(UsageError, match=f"found {what} at "):
         export_chat(load_settings(), str(tmp_path / "place"), str(tmp_path / "chat"), seed=0)
 
 
 @pytest.mark.parametrize("out", ["missing/chat", "missing/chat.jsonl"])
-def test_an_export_makes_no_missing_folder(release: Path, tmp_path: Path, out: str) -> None:
+def test_an_export_makes_no_missing_folder(release, tmp_path, out):
     with pytest.raises(UsageError, match="OUT: expected a place in a folder that exists"):
         export_chat(load_settings(), str(release), str(tmp_path / out), seed=0)
     assert not (tmp_path / "missing").exists()
@@ -162,9 +157,7 @@ def release_with(folder: Path, *texts: str) -> Path:
 @pytest.mark.parametrize(
     "control_token", ["<|im_end|>", "<|start_header_id|>", "<end_of_turn>", "[INST]", "<\uff5cUser\uff5c>"]
 )
-def test_a_text_that_spells_a_control_token_of_a_known_model_is_left_out(
-    tmp_path: Path, control_token: str
-) -> None:
+def test_a_text_that_spells_a_control_token_of_a_known_model_is_left_out(tmp_path, control_token):
     release = release_with(
         tmp_path / "release", f"A turn ends with {control_token} here.", "It is a plain text."
     )
@@ -173,9 +166,7 @@ def test_a_text_that_spells_a_control_token_of_a_known_model_is_left_out(
     assert "1 texts are left out, since they spell control tokens" in export.warnings[-1]
 
 
-def test_a_text_that_spells_a_control_token_of_the_named_model_is_left_out(
-    tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_a_text_that_spells_a_control_token_of_the_named_model_is_left_out(tiny_model_dir, tmp_path):
     model = with_template(tiny_model_dir, tmp_path / "model", TEMPLATE)
     release = release_with(
         tmp_path / "release", "A text begins with <s> here.", "It ends with <|im_end|> there."
@@ -187,7 +178,7 @@ def test_a_text_that_spells_a_control_token_of_the_named_model_is_left_out(
     assert "<|im_end|>" in (tmp_path / "chat.jsonl").read_text()  # which is no token of this model
 
 
-def test_signs_that_are_no_control_tokens_are_exported(tmp_path: Path) -> None:
+def test_signs_that_are_no_control_tokens_are_exported(tmp_path):
     release = release_with(tmp_path / "release", "If a < b | c > d, then [x] <p> it is so.")
     export = export_chat(load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0)
     assert (export.conversations, export.left_out, export.warnings) == (1, 0, ())
@@ -213,7 +204,7 @@ def sharegpt_rows(release: Path, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_each_place_of_a_text_is_a_conversation_for_llama_factory(release: Path, tmp_path: Path) -> None:
+def test_each_place_of_a_text_is_a_conversation_for_llama_factory(release, tmp_path):
     rows = sharegpt_rows(release, tmp_path / "rows")
     values = [[turn["value"] for turn in row["conversations"]] for row in rows]
     assert len(values) == 5  # one a call: no two are at one place
@@ -225,14 +216,14 @@ def test_each_place_of_a_text_is_a_conversation_for_llama_factory(release: Path,
     ] in values
 
 
-def test_no_word_of_a_text_is_lost_for_llama_factory(release: Path, tmp_path: Path) -> None:
+def test_no_word_of_a_text_is_lost_for_llama_factory(release, tmp_path):
     rows = sharegpt_rows(release, tmp_path / "rows")
     last_turns = [(row["conversations"][0]["value"], row["conversations"][-1]["value"]) for row in rows]
     read_whole = {opening.removeprefix(CONTINUE) + written for opening, written in last_turns}
     assert set(TEXTS) <= read_whole
 
 
-def test_the_folder_tells_llama_factory_what_the_data_set_is(release: Path, tmp_path: Path) -> None:
+def test_the_folder_tells_llama_factory_what_the_data_set_is(release, tmp_path):
     sharegpt_rows(release, tmp_path / "rows")
     assert json.loads((tmp_path / "rows" / "dataset_info.json").read_text()) == {
         "train": {
@@ -243,12 +234,12 @@ def test_the_folder_tells_llama_factory_what_the_data_set_is(release: Path, tmp_
     }
 
 
-def test_the_command_writes_an_export(release: Path, tmp_path: Path) -> None:
+def test_the_command_writes_an_export(release, tmp_path):
     command = ["export", str(release), str(tmp_path / "chat"), "--format"]
     assert json.loads(CliRunner().invoke(app, [*command, "chat"]).stdout)["conversations"] == 3
 
 
-def test_the_command_refuses_an_unknown_format(release: Path, tmp_path: Path) -> None:
+def test_the_command_refuses_an_unknown_format(release, tmp_path):
     command = ["export", str(release), str(tmp_path / "chat"), "--format"]
     assert isinstance(CliRunner().invoke(app, [*command, "alpaca"]).exception, UsageError)
 
@@ -280,13 +271,8 @@ def with_template(model: Path, folder: Path, template: str | None) -> Path:
     ],
 )
 def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
-    release: Path,
-    tiny_model_dir: Path,
-    tmp_path: Path,
-    template: str | None,
-    expected: str | None,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    release, tiny_model_dir, tmp_path, template, expected, caplog
+):
     model = with_template(tiny_model_dir, tmp_path / "model", template)
     export = export_chat(
         load_settings(), str(release), str(tmp_path / "chat.jsonl"), seed=0, model=str(model)
@@ -297,9 +283,7 @@ def test_a_template_that_loses_tools_calls_or_results_is_warned_of(
     assert [line.message for line in caplog.records if line.levelname == "WARNING"] == list(export.warnings)
 
 
-def test_without_a_named_model_that_of_the_settings_is_asked_if_it_exists(
-    release: Path, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_without_a_named_model_that_of_the_settings_is_asked_if_it_exists(release, tiny_model_dir, tmp_path):
     missing, plain = tmp_path / "no model", with_template(tiny_model_dir, tmp_path / "plain", None)
     tools = with_template(tiny_model_dir, tmp_path / "tools", TEMPLATE)
     for default, named, warnings in ((plain, "", 1), (plain, str(tools), 0), (missing, "", 0)):
@@ -311,7 +295,7 @@ def test_without_a_named_model_that_of_the_settings_is_asked_if_it_exists(
 
 
 @pytest.fixture
-def chat_rows(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def chat_rows(release, tmp_path, monkeypatch):
     """The export as the library `datasets` loads it."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     from datasets import load_dataset
@@ -325,9 +309,7 @@ def chat_rows(release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return rows
 
 
-def test_templates_of_other_models_render_calls_with_their_results(
-    chat_rows: Any, tiny_model_dir: Path
-) -> None:
+def test_templates_of_other_models_render_calls_with_their_results(chat_rows, tiny_model_dir):
     import trl
     from transformers import AutoTokenizer
 

@@ -4,7 +4,6 @@ import math
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ CLAIMS = {claim.name: claim for claim in all_claims()}
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     """Two texts, three calls of which two are kept, complete in all stages."""
     run = AnnotatedRun(settings, {TOOL: 0.5})
     _annotate(run)
@@ -86,9 +85,7 @@ def _stored(run: AnnotatedRun, subject: str) -> dict[str, str]:
     return dict(map(tuple, run.rows(failed, subject=subject)))
 
 
-def test_right_data_pass_every_check_with_results_that_are_stored(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_right_data_pass_every_check_with_results_that_are_stored(settings, run):
     run.change("update documents set text = text || ' [Calculator(1) gives 1]'")  # only looks like a call
     results = check_tool(settings, run.run_id, TOOL)
     assert all(result.success for result in results)
@@ -102,14 +99,14 @@ def test_right_data_pass_every_check_with_results_that_are_stored(
     assert "altair.vegalite" not in sys.modules  # Great Expectations is imported without its charts
 
 
-def test_a_check_that_is_repeated_finds_what_the_first_did(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_check_that_is_repeated_finds_what_the_first_did(settings, run):
     results = check_tool(settings, run.run_id, TOOL)
     # A check that is repeated, since its answer was lost, finds what the first one did.
     again = check_tool(settings, run.run_id, TOOL)
     assert [result.message for result in again] == [result.message for result in results]
 
 
-def test_a_tool_whose_check_fails_holds_up_no_other(settings: Settings) -> None:
+def test_a_tool_whose_check_fails_holds_up_no_other(settings):
     run = AnnotatedRun(settings, {TOOL: 0.5, "Calendar": 0.5})
     _annotate(run)
     run.complete("Calendar")  # nobody described its recipes
@@ -119,13 +116,13 @@ def test_a_tool_whose_check_fails_holds_up_no_other(settings: Settings) -> None:
     assert "recipes_are_described" in checked.refused["Calendar"]
 
 
-def test_a_tool_that_is_not_complete_is_not_checked(settings: Settings) -> None:
+def test_a_tool_that_is_not_complete_is_not_checked(settings):
     run = AnnotatedRun(settings, {TOOL: 0.5, "Calendar": 0.5})
     _annotate(run)
     assert check_tools(settings, run.run_id) == CheckedTools(passed=[TOOL], refused={})
 
 
-def test_a_release_of_right_data_passes_every_check(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_release_of_right_data_passes_every_check(settings, run):
     release(settings, run.run_id)
     outcomes = [(result.claim.name, result.success) for result in check_release(settings, run.run_id)]
     assert outcomes == [(claim.name, True) for claim in claims_of("files")]
@@ -174,9 +171,7 @@ BROKEN = (
 
 
 @pytest.mark.parametrize("number", range(1, 5))
-def test_each_check_that_fails_on_broken_data_names_a_row(
-    settings: Settings, run: AnnotatedRun, number: int
-) -> None:
+def test_each_check_that_fails_on_broken_data_names_a_row(settings, run, number):
     together = [damage[1:] for damage in BROKEN if damage[0] == number]
     for _, statement in together:
         run.change(statement)
@@ -226,7 +221,7 @@ CONSTRAINTS = (
 generated or never null; and a statement that it refuses."""
 
 
-def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: AnnotatedRun) -> None:
+def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run):
     for name, statement in CONSTRAINTS:
         with pytest.raises(DBAPIError) as refused, run.engine.begin() as connection:
             connection.execute(sql_text(statement))
@@ -237,7 +232,7 @@ def test_what_no_check_asks_of_stored_rows_is_made_true_by_a_constraint(run: Ann
         ), statement
 
 
-def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings: Settings, run: AnnotatedRun) -> None:
+def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings, run):
     with pytest.raises(UsageError, match="nobody"):
         check_tool(settings, "nobody", TOOL)
     with pytest.raises(ToolError, match="not with 'QA'"):
@@ -250,7 +245,7 @@ def test_a_run_a_tool_or_a_release_that_is_not_there_is_said(settings: Settings,
         check_release(settings, run.run_id)
 
 
-def test_a_tool_without_a_released_call_is_a_warning(settings: Settings) -> None:
+def test_a_tool_without_a_released_call_is_a_warning(settings):
     run = AnnotatedRun(settings, {TOOL: 0.5, "QA": 1.0})
     run.add_call(TOOL, run.add_text(TEXT), " 29", "400 / 1400", "0.29", saves=1.25)
     run.complete(TOOL)
@@ -259,7 +254,7 @@ def test_a_tool_without_a_released_call_is_a_warning(settings: Settings) -> None
     assert list(_stored(run, "release")) == ["every_tool_is_present"]
 
 
-def test_yield_is_held_to_the_bounds_of_the_run(settings: Settings, run: AnnotatedRun) -> None:
+def test_yield_is_held_to_the_bounds_of_the_run(settings, run):
     bounds = "update annotation_runs set parameters = parameters || cast(:bounds as jsonb)"
     run.change(bounds, bounds='{"min_kept_texts": 3, "max_kept_share": 0.6}')
     assert set(_failing(settings, run)) == {"enough_texts_are_kept", "kept_share_is_plausible"}
@@ -268,9 +263,7 @@ def test_yield_is_held_to_the_bounds_of_the_run(settings: Settings, run: Annotat
     assert _stored(run, TOOL) == {}  # mended
 
 
-def test_release_check_fails_on_a_damaged_release(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_release_check_fails_on_a_damaged_release(settings, run, tmp_path, monkeypatch):
     prefix = release_prefix(release(settings, run.run_id))
     store = ObjectStore(settings)
     store.fetch(prefix, tmp_path / "right")
@@ -362,7 +355,7 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
 """The columns of the rows that a check reads, rows that hold, and rows that break the claim."""
 
 
-def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine: Engine) -> None:
+def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine):
     assert {claim.name for scope in ("tool", "files") for claim in claims_of(scope)} == set(HOLDS_AND_BREAKS)
     with engine.connect() as connection:
         for name, (columns, holding, breaking) in HOLDS_AND_BREAKS.items():
@@ -375,9 +368,7 @@ def test_a_check_returns_exactly_the_rows_that_break_its_claim(engine: Engine) -
             assert sorted(str(row[0]) for row in found) == sorted(keys), name
 
 
-def test_a_result_counts_the_rows_under_the_names_of_the_first_five(
-    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_counts_the_rows_under_the_names_of_the_first_five(postgres_dsn, monkeypatch):
     claim = CLAIMS["probabilities_are_probabilities"]
     monkeypatch.setattr("toolformer_ops.audit.checking.claims_of", lambda _: (claim,))
 
@@ -404,9 +395,7 @@ def test_a_result_counts_the_rows_under_the_names_of_the_first_five(
         result_of("'r1' as call_id", 1)
 
 
-def test_a_connection_that_breaks_in_the_middle_is_an_outage_not_a_wrong_check(
-    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_breaks_in_the_middle_is_an_outage_not_a_wrong_check(settings, run, monkeypatch):
     """The tables to check are temporary: another session has none of them."""
     sessions = iter((1, 2))
 
@@ -421,7 +410,7 @@ def test_a_connection_that_breaks_in_the_middle_is_an_outage_not_a_wrong_check(
         check_tool(settings, run.run_id, TOOL)
 
 
-def test_a_claim_without_a_severity_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_without_a_severity_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "audits").mkdir()
     (tmp_path / "audits" / "odd.sql").write_text(
         "-- name: odd\n-- perhaps: one\n-- tool: checked\nselect 1\n"
@@ -443,9 +432,7 @@ def give_up(run: AnnotatedRun) -> None:
     run.write("failed_documents", recipe | given_up | {"run_id": run.run_id})
 
 
-def test_a_check_of_rows_that_are_deleted_meanwhile_finishes_no_work(
-    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_of_rows_that_are_deleted_meanwhile_finishes_no_work(settings, run, monkeypatch):
     give_up(run)
 
     def run_then_retry(*arguments: Any) -> list[CheckResult]:
@@ -459,9 +446,7 @@ def test_a_check_of_rows_that_are_deleted_meanwhile_finishes_no_work(
     assert run.rows("select tool from checked_yields") == []
 
 
-def test_a_check_finishes_the_work_that_was_tried_again_before_it(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_a_check_finishes_the_work_that_was_tried_again_before_it(settings, run):
     give_up(run)
     run.change("update recipes set dropped_at = clock_timestamp()")
     check_tool(settings, run.run_id, TOOL)
@@ -471,9 +456,7 @@ def test_a_check_finishes_the_work_that_was_tried_again_before_it(
 @pytest.mark.parametrize(
     ("topic", "name"), [("checks", "finished"), ("tries", "retry_failed"), ("numbers", "count")]
 )
-def test_rows_are_deleted_while_no_check_or_end_of_a_run_counts_them(
-    settings: Settings, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch, topic: str, name: str
-) -> None:
+def test_rows_are_deleted_while_no_check_or_end_of_a_run_counts_them(settings, run, monkeypatch, topic, name):
     """Each of the three holds the recipes at the statement that writes."""
     give_up(run)
     free: list[list[Any]] = []

@@ -28,8 +28,8 @@ def steps_on_s3(store: ObjectStore) -> list[int]:
 
 @pytest.mark.slow
 def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undisturbed_one(
-    s3_settings: Settings, tiny_gpt2_dir: Path, tmp_path: Path
-) -> None:
+    s3_settings, tiny_gpt2_dir, tmp_path
+):
     recipe, release = recipe_of(**killed_training.CHOICES), write_release(tmp_path / "release")
     of_model = (recipe, str(tiny_gpt2_dir), release, DEV_TEXTS)
     undisturbed = train_on_release(s3_settings, TrainingJob(*of_model, tmp_path / "undisturbed"))
@@ -62,7 +62,7 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A training's folder after step 8: a checkpoint, the best weights of step 4, a log."""
     for name, content in {
         "checkpoints/checkpoint-8/model.safetensors": b"weights of step 8",
@@ -101,9 +101,7 @@ def restored(settings: Settings, place: Path, newest_here: int | None = None) ->
     }
 
 
-def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
-    s3_settings: Settings, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_that_is_not_whole_on_s3_is_never_used(s3_settings, folder, tmp_path, monkeypatch):
     store = ObjectStore(s3_settings)
     send(s3_settings, folder, 8)
     content = {
@@ -148,8 +146,6 @@ def test_checkpoint_that_is_not_whole_on_s3_is_never_used(
     assert "checkpoints/checkpoint-16/whole.json" in restored(s3_settings, tmp_path / "whole")
 
 
-def test_training_continues_where_s3_takes_no_checkpoint(
-    s3_settings: Settings, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_training_continues_where_s3_takes_no_checkpoint(s3_settings, folder, caplog):
     send(s3_settings.model_copy(update={"s3_bucket": "no-such-bucket"}), folder, 8)
     assert "the checkpoint of step 8 could not be sent to S3, the training continues" in caplog.text

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.records import CallLosses
@@ -68,17 +68,17 @@ class MeetingModel(SlowModel):
 
 
 @pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _often(monkeypatch):
     monkeypatch.setattr(micro_batches, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
-def model(use_model: UseModel) -> FakeLanguageModel:
+def model(use_model):
     return use_model(SlowModel())
 
 
 @pytest.fixture
-def small(settings: Settings) -> Settings:
+def small(settings):
     """Micro-batches of two texts; a process that says nothing has claims for two seconds."""
     return settings.model_copy(update={"micro_batch_documents": 2, "lock_seconds": 2.0})
 
@@ -115,9 +115,7 @@ def at_once(settings: Settings, *runs: str) -> None:
             thread.result()
 
 
-def test_each_text_is_sampled_once_by_two_runs_at_the_same_time(
-    small: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
+def test_each_text_is_sampled_once_by_two_runs_at_the_same_time(small, tmp_path, use_model):
     model = use_model(MeetingModel())
     start(small, tmp_path, "r1", "r2")
     at_once(small, "r1", "r2")
@@ -132,7 +130,7 @@ def test_each_text_is_sampled_once_by_two_runs_at_the_same_time(
 
 
 @pytest.mark.usefixtures("model")
-def test_two_runs_at_the_same_time_leave_the_rows_of_one(small: Settings, tmp_path: Path) -> None:
+def test_two_runs_at_the_same_time_leave_the_rows_of_one(small, tmp_path):
     start(small, tmp_path, "r1", "r2")
     annotate_stage(small, "r1", "Calculator", "0/1")
     alone = snapshot(small)
@@ -143,7 +141,7 @@ def test_two_runs_at_the_same_time_leave_the_rows_of_one(small: Settings, tmp_pa
 
 
 @pytest.mark.usefixtures("model")
-def test_nothing_stays_claimed(small: Settings, tmp_path: Path) -> None:
+def test_nothing_stays_claimed(small, tmp_path):
     start(small, tmp_path, "r1", "r2")
     at_once(small, "r1", "r2")
     assert run_sql(small, "select count(*) from document_claims union all select count(*) from claimers") == [
@@ -153,9 +151,7 @@ def test_nothing_stays_claimed(small: Settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("model")
-def test_what_a_killed_process_had_claimed_is_done_by_the_other_run(
-    small: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_process_had_claimed_is_done_by_the_other_run(small, tmp_path, monkeypatch):
     deadly = "deadly to sample: 2 pens and 3 caps, a total of 5 things."
     start(small, tmp_path, "r1", "r2", more=[deadly])
     annotate_stage(small, "r2", "Calculator", "0/1")

@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.servers import settings_of
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, exit_code
 from toolformer_ops.records import content_uuid, document_id_of
 from toolformer_ops.stages import ingestion
@@ -35,12 +34,12 @@ Line = dict[str, Any] | None
 
 
 @pytest.fixture
-def settings(postgres_dsn: str) -> Settings:
+def settings(postgres_dsn):
     return settings_of(postgres_dsn)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "corpus").mkdir()
     return tmp_path / "corpus"
 
@@ -127,9 +126,7 @@ def _version(engine: Engine, uri: str, version: int) -> dict[str, tuple[Any, ...
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 @hypothesis.given(source=st.randoms(use_true_random=False))
-def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(
-    folder: Path, settings: Settings, engine: Engine, source: random.Random
-) -> None:
+def test_any_sequence_of_changes_makes_the_versions_that_whole_files_would(folder, settings, engine, source):
     write = Reading.write_batch
     # All in one database: other corpora have the same texts with other urls and dates.
     corpus = folder / str(len(list(folder.iterdir())))
@@ -210,9 +207,7 @@ def _texts(*texts: str, **fields: Any) -> list[Line]:
     return [{"text": text, **fields} for text in texts]
 
 
-def test_a_corrected_date_is_a_variant_until_the_first_date_comes_again(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
+def test_a_corrected_date_is_a_variant_until_the_first_date_comes_again(folder, settings, engine):
     url = "https://x/caf\u00e9\U0001f600?a=1"
     for date in ("2014-05-06", "1999-12-31", "2014-05-06"):
         _write(folder / "a.jsonl", [{"text": "one", "url": url, "date": date}])
@@ -235,7 +230,7 @@ def test_a_corrected_date_is_a_variant_until_the_first_date_comes_again(
     assert run_sql(engine, of_variant, v=variant) == [("one", "1999-12-31", document_id_of("one"))]
 
 
-def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path, settings: Settings) -> None:
+def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder, settings):
     _write(folder / "a.jsonl", _texts("one"))
     [found] = corpus_files.find_files(settings, normal_uri(str(folder)))
     assert (found.size, found.stamp) == (len('{"text": "one"}\n'), None)
@@ -245,9 +240,7 @@ def test_a_file_that_changed_a_moment_ago_is_compared_by_its_bytes(folder: Path,
     assert (report.added, report.removed) == (1, 1)
 
 
-def test_the_lines_of_a_long_file_are_fetched_in_pieces(
-    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lines_of_a_long_file_are_fetched_in_pieces(folder, settings, monkeypatch):
     monkeypatch.setattr(corpus_reading, "HELD_LINES_A_PIECE", 3)
     lines: list[Line] = [{"text": f"text {number}"} for number in range(10)]
     _write(folder / "a.jsonl", lines)
@@ -265,9 +258,7 @@ def test_the_lines_of_a_long_file_are_fetched_in_pieces(
     assert [json.loads(content)["text"] for content in parsed] == ["another", "one more"]
 
 
-def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(
-    folder: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_changed_file_only_the_lines_that_changed_are_parsed(folder, settings, monkeypatch):
     parsed: list[bytes] = []
 
     def read(content: bytes, *names: Any) -> Any:
@@ -304,8 +295,8 @@ ONE, TWO = b'{"text": "one"}\n', b'{"text": "two"}\n'
     ids=["half a character", "packed", "less than half"],
 )
 def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
-    folder: Path, settings: Settings, engine: Engine, name: str, content: bytes, found: str
-) -> None:
+    folder, settings, engine, name, content, found
+):
     _write(folder / "a.jsonl", _texts(*map(str, range(10))))
     whole = ONE + TWO + b'{"text": "three"}\n'
     (folder / name).write_bytes(gzip.compress(whole) if name.endswith(".gz") else whole)
@@ -332,8 +323,8 @@ def test_a_known_file_that_is_cut_makes_no_version_unless_accepted(
     ids=["half a record", "packed", "blank lines"],
 )  # fmt: skip
 def test_a_file_that_is_not_whole_when_it_is_first_met_makes_no_version_unless_accepted(
-    folder: Path, settings: Settings, engine: Engine, name: str, content: bytes, reason: str, found: str
-) -> None:
+    folder, settings, engine, name, content, reason, found
+):
     before = _state(engine)
     (folder / name).write_bytes(content)
     with pytest.raises(
@@ -345,9 +336,7 @@ def test_a_file_that_is_not_whole_when_it_is_first_met_makes_no_version_unless_a
     assert (report.documents, report.rejected_by_reason) == (1, {reason: 1})
 
 
-def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepted(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
+def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepted(folder, settings, engine):
     for name, texts in (("a", "12"), ("b", "34"), ("c", "5")):
         _write(folder / f"{name}.jsonl", _texts(*texts))
     ingest_corpus(settings, str(folder))
@@ -366,9 +355,7 @@ def test_a_corpus_that_would_lose_more_than_half_makes_no_version_unless_accepte
 # Forgetting
 
 
-def test_forgotten_texts_are_refused_once_out_of_their_corpora(
-    folder: Path, settings: Settings, engine: Engine
-) -> None:
+def test_forgotten_texts_are_refused_once_out_of_their_corpora(folder, settings, engine):
     _write(folder / "a.jsonl", [*_texts("one", "secret", "two", "secret"), *_texts("secret", "three", id=1)])
     _write(folder / "b.jsonl", _texts("one", "secret"))
     ingest_corpus(settings, str(folder))

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres, copied_database, settings_of
+from tests.servers import copied_database, settings_of
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY, Settings
@@ -51,7 +51,7 @@ def _value(engine: Engine, statement: str) -> object:
 # Connecting
 
 
-def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str) -> None:
+def test_an_unreachable_database_is_named_without_its_password(postgres_dsn):
     here = make_url(postgres_dsn)
     nobody = here.set(username="nobody_here", password="s3cret").render_as_string(hide_password=False)
     for dsn, says in (
@@ -78,8 +78,8 @@ def test_an_unreachable_database_is_named_without_its_password(postgres_dsn: str
 
 
 def test_that_too_many_are_connected_names_the_limit_as_the_remedy(
-    postgres_server: RunningPostgres, database_name: str, postgres_dsn: str
-) -> None:
+    postgres_server, database_name, postgres_dsn
+):
     with contextlib.closing(psycopg2.connect(postgres_server.address.dsn("postgres"))) as connection:
         connection.autocommit = True
         connection.cursor().execute(f"alter database {database_name} connection limit 0")
@@ -97,11 +97,11 @@ def test_that_too_many_are_connected_names_the_limit_as_the_remedy(
         "no more connections allowed (max_client_conn)",
     ],
 )
-def test_each_way_to_say_that_too_many_are_connected_is_recognised(said: str) -> None:
+def test_each_way_to_say_that_too_many_are_connected_is_recognised(said):
     assert database._TOO_MANY.search(said)
 
 
-def test_a_connection_that_postgres_ends_is_an_outage_but_not_a_refused_statement(engine: Engine) -> None:
+def test_a_connection_that_postgres_ends_is_an_outage_but_not_a_refused_statement(engine):
     for statement, error in (
         ("select pg_terminate_backend(pg_backend_pid())", DatabaseUnreachableError),
         ("select 1 / 0", DatabaseError),
@@ -111,7 +111,7 @@ def test_a_connection_that_postgres_ends_is_an_outage_but_not_a_refused_statemen
         assert type(caught.value) is error
 
 
-def test_every_table_or_view_says_what_its_columns_hold(settings: Settings) -> None:
+def test_every_table_or_view_says_what_its_columns_hold(settings):
     silent = """
         select c.relname, a.attname
         from pg_class c
@@ -122,7 +122,7 @@ def test_every_table_or_view_says_what_its_columns_hold(settings: Settings) -> N
     assert run_sql(settings, silent) == []
 
 
-def test_every_file_that_a_comment_names_is_there(engine: Engine) -> None:
+def test_every_file_that_a_comment_names_is_there(engine):
     comments = run_sql(
         engine,
         "select d.description from pg_description d join pg_class c on c.oid = d.objoid "
@@ -133,14 +133,14 @@ def test_every_file_that_a_comment_names_is_there(engine: Engine) -> None:
     assert [name for name in sorted(named) if not (REPOSITORY / "toolformer_ops" / name).exists()] == []
 
 
-def test_new_migrations_are_applied_once(engine: Engine, sql_folder: Path) -> None:
+def test_new_migrations_are_applied_once(engine, sql_folder):
     migrations = sql_folder / "migrations"
     (migrations / "9997_one.sql").write_text("create table one (n int);")
     assert schema.migrate(engine, sql_folder) == ["migrations/9997_one.sql"]
     assert schema.migrate(engine, sql_folder) == []
 
 
-def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: Path) -> None:
+def test_a_failing_migration_leaves_nothing_behind(engine, sql_folder):
     migrations = sql_folder / "migrations"
     (migrations / "9998_good.sql").write_text("create table good (n int);")
     (migrations / "9999_bad.sql").write_text("create table bad (n no_such_type);")
@@ -154,9 +154,7 @@ def test_a_failing_migration_leaves_nothing_behind(engine: Engine, sql_folder: P
     assert _value(engine, "select coalesce(to_regclass('good'), to_regclass('never')) is null") is True
 
 
-def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is_taken(
-    engine: Engine, sql_folder: Path
-) -> None:
+def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is_taken(engine, sql_folder):
     path = sql_folder / "schema" / "01_corpora.sql"
     path.write_text(path.read_text() + "-- changed\n")
     with pytest.raises(DatabaseError, match=r"01_corpora\.sql: expected the content that was applied"):
@@ -173,12 +171,12 @@ def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is
 
 
 @pytest.fixture
-def sql_folder(tmp_path: Path) -> Path:
+def sql_folder(tmp_path):
     return shutil.copytree(database.SQL_DIR, tmp_path / "sql")
 
 
 @pytest.fixture
-def newer_database(settings: Settings) -> Engine:
+def newer_database(settings):
     """A database that a newer version has migrated; `settings` and the environment name it."""
     engine = database.connect(settings)
     with database.transaction(engine) as connection:
@@ -205,9 +203,7 @@ WRITING = (
 """Commands that write besides the stages, which are asked with what they require."""
 
 
-def test_a_command_that_writes_refuses_the_database_of_newer_code(
-    newer_database: Engine, tiny_model_dir: Path
-) -> None:
+def test_a_command_that_writes_refuses_the_database_of_newer_code(newer_database, tiny_model_dir):
     commands = [command.split() for command in WRITING.split("; ")]
     for name, stage in get_command(stages.app).commands.items():  # type: ignore[attr-defined]
         options = OPTIONS | {"--parameters": "{}" if name == "start-finetuning" else CHOICES}
@@ -228,7 +224,7 @@ ROWS_WITHOUT_PARTITIONS = re.sub(
 
 
 @pytest.fixture
-def without_partitions(postgres_server: RunningPostgres, sql_folder: Path) -> Iterator[Engine]:
+def without_partitions(postgres_server, sql_folder):
     """A filled database in which the ledger and the filter decisions are tables without partitions."""
     for path in sql_folder.glob("migrations/*"):
         if path.name >= "0046":
@@ -259,14 +255,14 @@ def _ledger(engine: Engine) -> list[tuple[object, ...]]:
     ]
 
 
-def test_the_ledger_is_moved_into_partitions_with_all_rows(without_partitions: Engine) -> None:
+def test_the_ledger_is_moved_into_partitions_with_all_rows(without_partitions):
     before = _ledger(without_partitions)
     schema.migrate(without_partitions)
     assert len(before) == 29
     assert _ledger(without_partitions) == before
 
 
-def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitions: Engine) -> None:
+def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitions):
     insert = (
         "insert into run_tools (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
         "scoring_recipe_id, tool_version, keep_threshold) values ('r1', 'QA', 'f9', '59', 'e9', 'a9', '1', 1.0)"
@@ -281,7 +277,7 @@ def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitio
     assert run_sql(without_partitions, new.format("filter_decisions")) == [("filter_decisions_f9",)]
 
 
-def test_a_view_of_people_on_the_ledger_reads_its_partitions(without_partitions: Engine) -> None:
+def test_a_view_of_people_on_the_ledger_reads_its_partitions(without_partitions):
     run_sql(without_partitions, "create schema own")
     run_sql(
         without_partitions, "create view own.done as select stage, count(*) from stage_ledger group by stage"
@@ -299,7 +295,7 @@ alter table filter_decisions add constraint kill check (filter_recipe_id <> 'f2'
 """The rows that are there stay; a session that writes one of recipe f2 again is killed."""
 
 
-def test_a_move_into_partitions_that_is_killed_changes_nothing(without_partitions: Engine) -> None:
+def test_a_move_into_partitions_that_is_killed_changes_nothing(without_partitions):
     before = _ledger(without_partitions)
     run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
     with pytest.raises(DatabaseError):
@@ -308,9 +304,7 @@ def test_a_move_into_partitions_that_is_killed_changes_nothing(without_partition
     assert _value(without_partitions, "select to_regclass('stage_ledger_f1')") is None
 
 
-def test_a_move_into_partitions_that_was_killed_is_made_by_the_next_migration(
-    without_partitions: Engine,
-) -> None:
+def test_a_move_into_partitions_that_was_killed_is_made_by_the_next_migration(without_partitions):
     before = _ledger(without_partitions)
     run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
     with pytest.raises(DatabaseError):
@@ -321,9 +315,7 @@ def test_a_move_into_partitions_that_was_killed_is_made_by_the_next_migration(
     assert _value(without_partitions, "select count(*) from stage_ledger_f1") == 4
 
 
-def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
-    postgres_server: RunningPostgres, sql_folder: Path
-) -> None:
+def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(postgres_server, sql_folder):
     tables = "documents annotation_runs candidate_calls call_losses stage_ledger run_releases release_calls evaluation_scores"
     rows = [f"select count(*) from {table}" for table in tables.split()]
     rows.append("select array_agg(loss_reduction order by call_id) from call_losses")
@@ -345,7 +337,7 @@ def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(
         engine.dispose()
 
 
-def test_functions_with_their_views_are_made_anew_when_one_changes(engine: Engine, sql_folder: Path) -> None:
+def test_functions_with_their_views_are_made_anew_when_one_changes(engine, sql_folder):
     path, answer = sql_folder / "functions" / "02_losses.sql", sql_folder / "views" / "99_answer.sql"
     path.write_text(
         path.read_text().replace("loss_reduction >= keep_threshold", "loss_reduction > keep_threshold")
@@ -363,9 +355,7 @@ def test_functions_with_their_views_are_made_anew_when_one_changes(engine: Engin
     assert _value(engine, "select is_kept(null, 1.0, 1.0)") is True
 
 
-def test_a_migration_that_gives_up_its_wait_for_a_lock_says_who_has_it(
-    engine: Engine, sql_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_that_gives_up_its_wait_for_a_lock_says_who_has_it(engine, sql_folder, monkeypatch):
     with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
         file.write("-- changed\n")
     reader = engine.connect()
@@ -385,8 +375,8 @@ def test_a_migration_that_gives_up_its_wait_for_a_lock_says_who_has_it(
 
 
 def test_a_migration_names_only_the_session_that_it_waits_for(
-    engine: Engine, sql_folder: Path, postgres_dsn: str, reader_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    engine, sql_folder, postgres_dsn, reader_dsn, monkeypatch
+):
     monkeypatch.setattr(schema, "LOCK_TRIES", 1)
     with (sql_folder / "views" / "01_run_documents.sql").open("a") as file:
         file.write("-- changed\n")
@@ -440,9 +430,7 @@ COLUMNS: dict[str, st.SearchStrategy[Any]] = {
 @hypothesis.seed(0)
 @hypothesis.settings(derandomize=True, max_examples=60, deadline=None, database=None)
 @hypothesis.given(rows=st.lists(st.tuples(*(st.none() | values for values in COLUMNS.values())), max_size=6))
-def test_what_is_copied_is_what_postgres_then_holds(
-    postgres_server: RunningPostgres, rows: list[Any]
-) -> None:
+def test_what_is_copied_is_what_postgres_then_holds(postgres_server, rows):
     """The rows of all stages go by COPY's text format; Postgres itself says what it read."""
     opened = contextlib.closing(psycopg2.connect(postgres_server.dsn("postgres")))
     with opened as connection, connection.cursor() as cursor:
@@ -470,18 +458,18 @@ def at_once(*work: Callable[[], Any]) -> list[Any]:
         return list(threads.map(lambda task: (start.wait(), task())[1], work))
 
 
-def test_a_row_that_is_loaded_twice_stays_as_it_was_counted_once(engine: Engine) -> None:
+def test_a_row_that_is_loaded_twice_stays_as_it_was_counted_once(engine):
     assert _load(engine, [_document(1, "old")]) == 1
     assert _load(engine, [_document(1, "new"), _document(2, "two"), _document(2, "two again")]) == 1
     assert _value(engine, "select array_agg(text order by document_id) from documents") == ["old", "two"]
 
 
-def test_two_who_load_the_same_rows_at_once_count_each_once(engine: Engine) -> None:
+def test_two_who_load_the_same_rows_at_once_count_each_once(engine):
     rows = [_document(number, "x") for number in range(10, 210)]  # in opposite order both end
     assert sum(at_once(lambda: _load(engine, rows), lambda: _load(engine, rows[::-1]))) == 200
 
 
-def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine: Engine) -> None:
+def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine):
     number = database.ROWS_PER_COPY + 5  # more than one piece
     for fails in (True, False):
         with contextlib.suppress(KeyError), database.transaction(engine) as connection:
@@ -493,7 +481,7 @@ def test_a_transaction_takes_several_loads_of_any_size_or_none_of_them(engine: E
         assert _value(engine, "select count(*) from documents") == (0 if fails else number + 1)
 
 
-def test_neither_texts_nor_names_that_postgres_cannot_store_reach_it(engine: Engine) -> None:
+def test_neither_texts_nor_names_that_postgres_cannot_store_reach_it(engine):
     for content in ("a\x00b", "a\ud800b"):
         with pytest.raises(DatabaseError, match=r"U\+0000|surrogate"):
             _load(engine, [_document(1, content)])
@@ -510,9 +498,7 @@ def test_neither_texts_nor_names_that_postgres_cannot_store_reach_it(engine: Eng
 # Partitions
 
 
-def test_many_threads_that_want_the_same_partition_make_it_once_while_another_stage_writes(
-    engine: Engine,
-) -> None:
+def test_many_threads_that_want_the_same_partition_make_it_once_while_another_stage_writes(engine):
     def ensure() -> None:
         with database.transaction(engine) as connection:
             connection.execute(text("set local lock_timeout = '20s'"))
@@ -532,7 +518,7 @@ def test_many_threads_that_want_the_same_partition_make_it_once_while_another_st
 # Finding work
 
 
-def test_only_inputs_with_a_row_of_this_version_of_the_tool_are_known(annotated: Engine) -> None:
+def test_only_inputs_with_a_row_of_this_version_of_the_tool_are_known(annotated):
     keys = [uuid.UUID(f"0{number}000000-0000-0000-0000-000000000000") for number in (1, 3, 9)]
     for version, expected in (("1", [([], "divides_by_zero"), (["0.29"], None)]), ("2", [])):
         with database.transaction(annotated) as connection:
@@ -541,9 +527,7 @@ def test_only_inputs_with_a_row_of_this_version_of_the_tool_are_known(annotated:
         assert sorted((row.results, row.reason) for row in found) == expected
 
 
-def test_remaining_work_counts_unscored_documents_at_measured_seconds_a_token(
-    annotated: Engine,
-) -> None:
+def test_remaining_work_counts_unscored_documents_at_measured_seconds_a_token(annotated):
     run_sql(
         annotated,
         "insert into micro_batches (run_id, tool, stage, recipe_id, documents, tokens, rows_written, seconds) values "
@@ -572,9 +556,7 @@ def test_remaining_work_counts_unscored_documents_at_measured_seconds_a_token(
         assert [(one.documents, one.tokens, one.seconds_per_token) for one in work] == [expected]
 
 
-def test_a_command_that_reads_works_on_the_database_of_newer_code(
-    newer_database: Engine, settings: Settings
-) -> None:
+def test_a_command_that_reads_works_on_the_database_of_newer_code(newer_database, settings):
     for command, says in (
         ("runs --json", "[]"),
         ("changes r", "expected the id of a run or a release, found 'r'"),
@@ -586,15 +568,13 @@ def test_a_command_that_reads_works_on_the_database_of_newer_code(
         assert says in found.stdout + str(found.exception)
 
 
-def test_nothing_is_published_from_code_older_than_its_database(
-    settings: Settings, newer_database: Engine
-) -> None:
+def test_nothing_is_published_from_code_older_than_its_database(settings, newer_database):
     with pytest.raises(ConfigurationError, match="of a newer version"):
         artifacts.publish(settings, "model", "m", "models/m", {"config.json": Path(__file__)}, source="m")
     assert list(ObjectStore(settings).list("models/")) == []
 
 
-def test_the_doctor_names_a_database_of_newer_code(settings: Settings, newer_database: Engine) -> None:
+def test_the_doctor_names_a_database_of_newer_code(settings, newer_database):
     [doctor] = [finding for finding in findings(settings) if finding.subject == "Postgres"]
     assert (doctor.state, "migrations/9999_more.sql of a newer version" in doctor.detail) == ("missing", True)
 
@@ -608,7 +588,7 @@ def locks_finding(settings: Settings) -> Finding:
     return finding_about("Postgres locks", settings)
 
 
-def test_the_doctor_says_how_large_the_buffers_of_postgres_are(settings: Settings) -> None:
+def test_the_doctor_says_how_large_the_buffers_of_postgres_are(settings):
     finding = finding_about("Postgres memory", settings)
     assert finding.state == "ok"
     assert re.fullmatch(
@@ -617,9 +597,7 @@ def test_the_doctor_says_how_large_the_buffers_of_postgres_are(settings: Setting
     )
 
 
-def test_the_doctor_names_buffers_that_are_too_small_for_the_database(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_buffers_that_are_too_small_for_the_database(settings, monkeypatch):
     monkeypatch.setattr(self_check, "BYTES_PER_BUFFER_BYTE", 0.001)
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=16 * 2**30))
     finding = finding_about("Postgres memory", settings)
@@ -627,9 +605,7 @@ def test_the_doctor_names_buffers_that_are_too_small_for_the_database(
     assert "Set shared_buffers to 2,048MB or more" in finding.detail
 
 
-def test_the_doctor_names_sorts_that_take_more_than_half_of_the_memory(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_sorts_that_take_more_than_half_of_the_memory(settings, monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=2**29))
     finding = finding_about("Postgres memory", settings)
     assert finding.state == "missing"
@@ -637,19 +613,17 @@ def test_the_doctor_names_sorts_that_take_more_than_half_of_the_memory(
 
 
 @pytest.mark.parametrize(("memory_gib", "buffers_mb"), [(2, 256), (24, 1536), (512, 8192)])
-def test_the_buffers_of_the_embedded_postgres_follow_the_memory(memory_gib: int, buffers_mb: int) -> None:
+def test_the_buffers_of_the_embedded_postgres_follow_the_memory(memory_gib, buffers_mb):
     assert postgres.shared_buffers_mb(memory_gib * 2**30) == buffers_mb
 
 
-def test_the_doctor_says_how_many_locks_a_question_about_all_runs_takes(settings: Settings) -> None:
+def test_the_doctor_says_how_many_locks_a_question_about_all_runs_takes(settings):
     finding = locks_finding(settings)
     assert finding.state == "ok"
     assert re.search(r"[0-9,]+ locks; a question to the views takes up to [0-9]+", finding.detail)
 
 
-def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(settings, monkeypatch):
     monkeypatch.setattr(self_check, "SESSIONS_AT_ONCE", 1_000_000)
     finding = locks_finding(settings)
     assert finding.state == "missing"
@@ -657,7 +631,7 @@ def test_the_doctor_names_the_setting_where_sessions_would_fill_the_locks(
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_another_number_of_rows_than_the_one_that_is_expected_is_an_error(engine: Engine, rows: int) -> None:
+def test_another_number_of_rows_than_the_one_that_is_expected_is_an_error(engine, rows):
     statement = queries.Statement("numbers", "select * from generate_series(1, :rows)")
     with pytest.raises(DatabaseError, match=f"numbers: expected one row, found {rows}"):
         database.fetch_one(engine, statement, rows=rows)

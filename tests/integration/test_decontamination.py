@@ -26,7 +26,7 @@ QUOTES = "A line: she sold all red ones, at 29 cents each; how much did she get 
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     """A folder with evaluation data: GSM8K with one question, and one of another data set that has too few words."""
     folder = tmp_path / "data"
     for name, file, records in (
@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deployment(settings: Settings, data: Path) -> Settings:
+def deployment(settings, data):
     return settings.model_copy(update={"evaluation_data": str(data)})
 
 
@@ -81,8 +81,8 @@ def exported_refusals(settings: Settings, uri: str, folder: Path) -> tuple[int, 
     ],
 )
 def test_refusals_are_compared_with_evaluation_data_as_the_release_is(
-    deployment: Settings, tmp_path: Path, decontaminate: str, refusals: int, sentence: str
-) -> None:
+    deployment, tmp_path, decontaminate, refusals, sentence
+):
     _, uri = with_two_refusals(deployment, decontaminate)
     count, card = exported_refusals(deployment, uri, tmp_path / "chat")
     assert count == refusals
@@ -90,9 +90,7 @@ def test_refusals_are_compared_with_evaluation_data_as_the_release_is(
 
 
 @pytest.mark.parametrize(("share", "refusals"), [(0.3, 1), (0.5, 1), (0.67, 2), (0.9, 2)])
-def test_refusals_are_so_great_a_share_of_all_conversations(
-    deployment: Settings, tmp_path: Path, share: float, refusals: int
-) -> None:
+def test_refusals_are_so_great_a_share_of_all_conversations(deployment, tmp_path, share, refusals):
     """Beside one text with a call, of two texts that would do."""
     _, uri = with_two_refusals(deployment, "off")
     compare = functools.partial(compared_with_evaluation_data, deployment)
@@ -100,7 +98,7 @@ def test_refusals_are_so_great_a_share_of_all_conversations(
     assert (export.conversations, export.refusals) == (1 + refusals, refusals)
 
 
-def test_refusals_that_all_hold_evaluation_data_are_not_written(deployment: Settings, tmp_path: Path) -> None:
+def test_refusals_that_all_hold_evaluation_data_are_not_written(deployment, tmp_path):
     run = annotated(deployment, "leave_out", "run-1", PLAIN)
     run.add_call("Calculator", run.add_text(HOLDS), " 29 %", "400 / 1400", "0.29", saves=-0.5)
     run.complete("Calculator")
@@ -117,7 +115,7 @@ EXPECTED = [
 ]  # the question has 23 words, so 11 n-grams of 13; the second text holds its words 10 to 23
 
 
-def test_texts_that_hold_a_question_are_left_out_by_name(deployment: Settings, tmp_path: Path) -> None:
+def test_texts_that_hold_a_question_are_left_out_by_name(deployment, tmp_path):
     run = annotated(deployment, "leave_out")
     release_id = release(deployment, run.run_id)
     texts, card = released(deployment, release_id, tmp_path / "release")
@@ -128,7 +126,7 @@ def test_texts_that_hold_a_question_are_left_out_by_name(deployment: Settings, t
     assert "| qa:nq_open | 1 | 8 | 1 | `" in card
 
 
-def test_texts_that_hold_a_question_are_counted(deployment: Settings) -> None:
+def test_texts_that_hold_a_question_are_counted(deployment):
     run = annotated(deployment, "leave_out")
     release_id = release(deployment, run.run_id)
     counted = run.rows(
@@ -141,15 +139,13 @@ def test_texts_that_hold_a_question_are_counted(deployment: Settings) -> None:
     assert release(deployment, run.run_id) == release_id
 
 
-def test_a_release_of_nothing_but_such_texts_says_why_it_is_none(deployment: Settings) -> None:
+def test_a_release_of_nothing_but_such_texts_says_why_it_is_none(deployment):
     only = annotated(deployment, "leave_out", "run-2", HOLDS)
     reason = release_of_run(deployment, only.run_id).reason
     assert "1 texts are left out for the evaluation data in them" in reason
 
 
-def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(
-    deployment: Settings, tmp_path: Path
-) -> None:
+def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(deployment, tmp_path):
     run = annotated(deployment, "report")
     release_id = release(deployment, run.run_id)
     texts, card = released(deployment, release_id, tmp_path / "release")
@@ -170,9 +166,7 @@ def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(
         check_release(deployment, run.run_id)
 
 
-def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(
-    deployment: Settings, data: Path
-) -> None:
+def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(deployment, data):
     ids = {}
     for choice in ("off", "report", "leave_out"):
         run = annotated(deployment, choice, choice, PLAIN)  # which holds nothing
@@ -188,9 +182,7 @@ def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(
     assert release(deployment, "off") == ids["off"]
 
 
-def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(
-    deployment: Settings, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(deployment, data, caplog):
     run = annotated(deployment, "report")
     release_id = release(deployment, run.run_id)
     store = ObjectStore(deployment)
@@ -217,9 +209,7 @@ def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(
         ("gsm8k/test.jsonl", "gsm8k: expected JSON Lines with question and answer"),
     ],
 )
-def test_a_run_without_its_evaluation_data_is_refused_before_it_starts(
-    settings: Settings, tmp_path: Path, files: str | None, said: str
-) -> None:
+def test_a_run_without_its_evaluation_data_is_refused_before_it_starts(settings, tmp_path, files, said):
     folder = tmp_path / "evaluation"
     if files:
         (folder / files).parent.mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ POST = "Good morning! Today is Friday, March 1, and it rains."
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0})
     shirts, post = run.add_text(SUM), run.add_text(POST)
     run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.25)
@@ -35,7 +34,7 @@ def run(settings: Settings) -> AnnotatedRun:
 
 
 @pytest.fixture
-def connection(run: AnnotatedRun) -> Iterator[Connection]:
+def connection(run):
     with database.transaction(run.engine) as connection:
         yield connection
 
@@ -56,7 +55,7 @@ def shown_calls(report: str) -> list[str]:
     return [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
 
 
-def test_the_report_shows_yields_with_the_best_calls(connection: Connection, run: AnnotatedRun) -> None:
+def test_the_report_shows_yields_with_the_best_calls(connection, run):
     report = report_of(connection, run)
     assert "Annotated 4 of 4 pairs" in report
     # tool, sampled, scored, calls (texts) that save 0.5, 1.0 and 2.0 nats, of which the tool's is marked, and
@@ -72,9 +71,7 @@ def test_the_report_shows_yields_with_the_best_calls(connection: Connection, run
     assert "password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
 
 
-def test_the_report_shows_release_beside_model_without_a_password(
-    connection: Connection, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_shows_release_beside_model_without_a_password(connection, run, monkeypatch):
     connection.exec_driver_sql(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "
         "values ('r1', 'run-1', 's3://b/releases/r1', 'x', 2, 3, '{MT}');"
@@ -92,7 +89,7 @@ def test_the_report_shows_release_beside_model_without_a_password(
     assert "of a deployment" not in report
 
 
-def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_thresholds(settings: Settings) -> None:
+def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_thresholds(settings):
     run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
     shirts, post = run.add_text(SUM), run.add_text(POST)
     run.add_call("Calculator", shirts, " 333", "520 - 187", "333", saves=2.256)
@@ -109,7 +106,7 @@ def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_threshold
 
 
 @pytest.mark.usefixtures("run")
-def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> None:
+def test_the_query_at_the_end_is_answered_to_the_reader(settings):
     reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
     console = Console(file=io.StringIO(), width=200)
     with database.transaction(reader) as connection:
@@ -119,7 +116,7 @@ def test_the_query_at_the_end_is_answered_to_the_reader(settings: Settings) -> N
     assert "below_threshold" in console.file.getvalue()  # the Calendar call that saves 0.75 nats
 
 
-def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, run: AnnotatedRun) -> None:
+def test_progress_is_read_by_tool_with_the_calls_so_far(connection, run):
     progress = read_progress(connection, run.run_id)
     assert progress.counts == "4 calls"
     assert [(tool.tool, tool.at_work) for tool in progress.tools] == [
@@ -129,15 +126,15 @@ def test_progress_is_read_by_tool_with_the_calls_so_far(connection: Connection, 
     assert {(stage.done, stage.total) for tool in progress.tools for stage in tool.stages} == {(2, 2)}
 
 
-def test_a_run_that_has_not_started_has_no_progress(connection: Connection) -> None:
+def test_a_run_that_has_not_started_has_no_progress(connection):
     assert read_progress(connection, "no-such-run") == Progress()
 
 
-def test_the_best_call_so_far_is_the_first_of_the_report(connection: Connection, run: AnnotatedRun) -> None:
+def test_the_best_call_so_far_is_the_first_of_the_report(connection, run):
     best = best_call(connection, run.run_id)
     assert best is not None
     assert best.plain == shown_calls(report_of(connection, run))[0]
 
 
-def test_a_run_that_has_not_started_has_no_best_call(connection: Connection) -> None:
+def test_a_run_that_has_not_started_has_no_best_call(connection):
     assert best_call(connection, "no-such-run") is None

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from tests.annotated_files import annotate_file
 from tests.openai_server import (
     MODEL,
-    OpenAIServer,
     Response,
     continues,
     openai_server,
@@ -66,20 +64,20 @@ def knows_sums(body: dict[str, Any]) -> Response:
 
 
 @pytest.fixture
-def server() -> Iterator[OpenAIServer]:
+def server():
     with openai_server(knows_sums) as running:
         yield running
 
 
 @pytest.fixture
-def here(settings: Settings, tmp_path: Path) -> Settings:
+def here(settings, tmp_path):
     """Settings with a folder for the files of proposers, and little patience."""
     changes = {"tools_dir": tmp_path / "tools", "cache_dir": tmp_path / "cache", "outage_seconds": 0.2}
     return settings.model_copy(update=changes)
 
 
 @pytest.fixture
-def corpus(here: Settings, tmp_path: Path) -> Path:
+def corpus(here, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     ingest_corpus(here, str(path))
@@ -134,7 +132,7 @@ class Factory:
 
 
 @pytest.fixture
-def factory(here: Settings, corpus: Path, tiny_model_dir: Path, server: OpenAIServer) -> Factory:
+def factory(here, corpus, tiny_model_dir, server):
     proposer = write_proposer_file(here.tools_folder, server.url)
     return Factory(here, corpus, tiny_model_dir, proposer)
 
@@ -150,9 +148,7 @@ def likeliest(model: Path, text: str) -> dict[int, float]:
 # What a run does
 
 
-def test_the_runs_own_model_finds_the_places(
-    factory: Factory, server: OpenAIServer, tiny_model_dir: Path
-) -> None:
+def test_the_runs_own_model_finds_the_places(factory, server, tiny_model_dir):
     factory.annotate("r")
     asked: dict[str, set[str]] = {text: set() for text in TEXTS}
     for body in server.requests:
@@ -162,7 +158,7 @@ def test_the_runs_own_model_finds_the_places(
     assert asked == found
 
 
-def test_the_endpoints_calls_are_judged_by_the_runs_own_model(factory: Factory, tiny_model_dir: Path) -> None:
+def test_the_endpoints_calls_are_judged_by_the_runs_own_model(factory, tiny_model_dir):
     calls = factory.annotate("r")
     assert {call for _, _, _, call, _, _ in calls} == {f"Calculator({part}" for part in PARTS.values()} | {
         "Calculator(1 + 1)"
@@ -175,13 +171,13 @@ def test_the_endpoints_calls_are_judged_by_the_runs_own_model(factory: Factory, 
     assert not audit(factory.settings, "run", "r", sample=10).findings
 
 
-def test_each_sample_is_counted(factory: Factory) -> None:
+def test_each_sample_is_counted(factory):
     factory.annotate("r")
     counts = factory.counts("r")
     assert (counts["positions"], counts["samples"], counts["candidates"]) == (9, 18, 18)
 
 
-def test_the_same_rows_come_of_answers_that_were_kept(factory: Factory, server: OpenAIServer) -> None:
+def test_the_same_rows_come_of_answers_that_were_kept(factory, server):
     first = factory.annotate("r")
     asked = len(server.requests)
     factory.forget_work()
@@ -192,16 +188,14 @@ def test_the_same_rows_come_of_answers_that_were_kept(factory: Factory, server: 
     assert len(server.requests) == asked
 
 
-def test_a_run_with_another_temperature_asks_anew(factory: Factory, server: OpenAIServer) -> None:
+def test_a_run_with_another_temperature_asks_anew(factory, server):
     factory.annotate("r")
     asked = len(server.requests)
     factory.annotate("hotter", temperature=1.5)
     assert len(server.requests) == 2 * asked
 
 
-def test_after_a_server_that_died_a_restart_asks_only_the_rest(
-    factory: Factory, server: OpenAIServer
-) -> None:
+def test_after_a_server_that_died_a_restart_asks_only_the_rest(factory, server):
     undisturbed, asked = factory.annotate("r"), len(server.requests)
     factory.forget_work()
     run_sql(factory.settings, "delete from proposer_answers")
@@ -218,7 +212,7 @@ def test_after_a_server_that_died_a_restart_asks_only_the_rest(
     assert factory.calls("r") == undisturbed
 
 
-def test_a_chat_proposes_where_its_answer_has_calls(factory: Factory, server: OpenAIServer) -> None:
+def test_a_chat_proposes_where_its_answer_has_calls(factory, server):
     def answers(body: dict[str, Any]) -> Response:
         text = body["messages"][-1]["content"].rpartition("Input: ")[2].removesuffix("\nOutput:")
         if "cows" in text:
@@ -243,7 +237,7 @@ def test_a_chat_proposes_where_its_answer_has_calls(factory: Factory, server: Op
 # What a run is refused for
 
 
-def test_a_wrong_endpoint_starts_no_run(factory: Factory, server: OpenAIServer) -> None:
+def test_a_wrong_endpoint_starts_no_run(factory, server):
     server.script = lambda _: Response(b"who are you?", 401)
     with pytest.raises(ModelError, match="Correct the secret"):
         factory.start("r")
@@ -251,7 +245,7 @@ def test_a_wrong_endpoint_starts_no_run(factory: Factory, server: OpenAIServer) 
     assert server.requests == []
 
 
-def test_a_file_that_changed_ends_the_stage(factory: Factory, server: OpenAIServer) -> None:
+def test_a_file_that_changed_ends_the_stage(factory, server):
     factory.start("r")
     write_proposer_file(factory.settings.tools_folder, server.url, model="maker/other")
     with pytest.raises(ConfigurationError, match="was started with the model endpoint:maker/writer@"):
@@ -261,7 +255,7 @@ def test_a_file_that_changed_ends_the_stage(factory: Factory, server: OpenAIServ
 # What is stored of it
 
 
-def test_the_address_is_in_no_recipe(factory: Factory, server: OpenAIServer) -> None:
+def test_the_address_is_in_no_recipe(factory, server):
     factory.start("r")
     with openai_server(knows_sums) as other:
         factory.proposer = write_proposer_file(factory.settings.tools_folder, other.url, name="second")
@@ -270,7 +264,7 @@ def test_the_address_is_in_no_recipe(factory: Factory, server: OpenAIServer) -> 
     assert len(recipes) == 1
 
 
-def test_the_proposer_has_its_model_with_licence_within_days(factory: Factory) -> None:
+def test_the_proposer_has_its_model_with_licence_within_days(factory):
     factory.annotate("r")
     engine = database.connect(factory.settings)
     [recipe] = run_sql(
@@ -284,7 +278,7 @@ def test_the_proposer_has_its_model_with_licence_within_days(factory: Factory) -
 # On a file, without services
 
 
-def test_a_file_is_annotated_without_a_second_question(factory: Factory, server: OpenAIServer) -> None:
+def test_a_file_is_annotated_without_a_second_question(factory, server):
     stored = factory.annotate("r")
     server.requests.clear()
 
@@ -305,7 +299,7 @@ def test_a_file_is_annotated_without_a_second_question(factory: Factory, server:
 
 
 @pytest.fixture
-def real_server(tiny_model_dir: Path, tmp_path: Path) -> Iterator[str]:
+def real_server(tiny_model_dir, tmp_path):
     """`transformers serve` with the tiny model."""
     pytest.importorskip("openai", reason="transformers serve needs the package openai (tests.lock)")
     port = choose_ports("page")["page"]
@@ -333,9 +327,7 @@ def real_server(tiny_model_dir: Path, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_real_server_proposes_what_its_model_writes(
-    factory: Factory, real_server: str, tiny_model_dir: Path
-) -> None:
+def test_a_real_server_proposes_what_its_model_writes(factory, real_server, tiny_model_dir):
     factory.proposer = write_proposer_file(
         factory.settings.tools_folder, real_server, name="real", model=str(tiny_model_dir), concurrency=2
     )

@@ -3,10 +3,7 @@
 import importlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from transformers.utils import get_json_schema
@@ -14,7 +11,6 @@ from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.__main__ import app
-from toolformer_ops.config import Settings
 from toolformer_ops.release.conversations import CONTINUE
 from toolformer_ops.release.environment_export import FILES, export_environment
 from toolformer_ops.stages.release import release_prefix
@@ -25,7 +21,7 @@ SHOP = "It was Friday, so the shop sold 12 * 7 = 84 pens."
 
 
 @pytest.fixture
-def uri(settings: Settings) -> str:
+def uri(settings):
     """The address of a release with three calls; at the place of the first the run has tried three others."""
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 0.5})
     people, shop = run.add_text(SUM), run.add_text(SHOP)
@@ -41,20 +37,20 @@ def uri(settings: Settings) -> str:
 
 
 @pytest.fixture
-def folder(settings: Settings, uri: str, tmp_path: Path) -> Path:
+def folder(settings, uri, tmp_path):
     export_environment(settings, uri, str(tmp_path / "tasks"))
     return tmp_path / "tasks"
 
 
 @pytest.fixture
-def tasks(folder: Path) -> dict[str, dict[str, Any]]:
+def tasks(folder):
     """By the kept call's input."""
     lines = (folder / "train.jsonl").read_text(encoding="utf-8").splitlines()
     return {task["expected"]["input"]: task for task in map(json.loads, lines)}
 
 
 @pytest.fixture
-def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+def modules(folder, monkeypatch):
     """The written modules, imported from their folder."""
     monkeypatch.syspath_prepend(str(folder))
     names = ("call_tasks", "for_trl")
@@ -63,16 +59,16 @@ def modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         del sys.modules[name]
 
 
-def test_each_released_call_is_a_task(tasks: dict[str, dict[str, Any]]) -> None:
+def test_each_released_call_is_a_task(tasks):
     assert set(tasks) == {"400 / 1400", "12 * 7", ""}
 
 
-def test_a_task_ends_where_its_call_stands(tasks: dict[str, dict[str, Any]]) -> None:
+def test_a_task_ends_where_its_call_stands(tasks):
     [message] = tasks["400 / 1400"]["prompt"]
     assert message == {"role": "user", "content": f"{CONTINUE}Out of 1400 people, 400 passed, that is"}
 
 
-def test_a_task_holds_the_kept_call_with_its_result(tasks: dict[str, dict[str, Any]]) -> None:
+def test_a_task_holds_the_kept_call_with_its_result(tasks):
     assert tasks["400 / 1400"]["expected"] == {
         "tool": "Calculator",
         "input": "400 / 1400",
@@ -82,7 +78,7 @@ def test_a_task_holds_the_kept_call_with_its_result(tasks: dict[str, dict[str, A
     }
 
 
-def test_a_task_holds_the_other_calls_at_its_place_kept_or_not(tasks: dict[str, dict[str, Any]]) -> None:
+def test_a_task_holds_the_other_calls_at_its_place_kept_or_not(tasks):
     rejected = {
         name: {(call["input"], call["result"], call["nats"]) for call in task["rejected"]}
         for name, task in tasks.items()
@@ -105,18 +101,11 @@ def test_a_task_holds_the_other_calls_at_its_place_kept_or_not(tasks: dict[str, 
     ],
     ids=["kept", "spaces", "rejected", "harmful", "untried", "another tool", "second call", "no call"],
 )
-def test_a_call_is_worth_its_share_of_what_the_kept_one_saves(
-    tasks: dict[str, dict[str, Any]],
-    modules: dict[str, ModuleType],
-    calls: list[tuple[str, dict[str, Any]]],
-    worth: float,
-) -> None:
+def test_a_call_is_worth_its_share_of_what_the_kept_one_saves(tasks, modules, calls, worth):
     assert modules["call_tasks"].reward(tasks["400 / 1400"], calls) == worth
 
 
-def test_an_environment_of_trl_answers_with_recorded_results(
-    tasks: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
-) -> None:
+def test_an_environment_of_trl_answers_with_recorded_results(tasks, modules):
     task = tasks["400 / 1400"]
     environment = modules["for_trl"].environment_class(task["tools"])()
     environment.reset(**task)
@@ -125,9 +114,7 @@ def test_an_environment_of_trl_answers_with_recorded_results(
     assert environment.get_reward() == 0.25
 
 
-def test_an_environment_begins_anew_with_each_task(
-    tasks: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
-) -> None:
+def test_an_environment_begins_anew_with_each_task(tasks, modules):
     environment = modules["for_trl"].environment_class(tasks[""]["tools"])()
     environment.reset(**tasks["12 * 7"])
     environment.Calculator(input="1 + 1")
@@ -136,9 +123,7 @@ def test_an_environment_begins_anew_with_each_task(
     assert environment.get_reward() == 1.0
 
 
-def test_the_methods_of_an_environment_have_the_schemas_of_the_tools(
-    tasks: dict[str, dict[str, Any]], modules: dict[str, ModuleType]
-) -> None:
+def test_the_methods_of_an_environment_have_the_schemas_of_the_tools(tasks, modules):
     tools = tasks[""]["tools"]
     environment = modules["for_trl"].environment_class(tools)()
     read = [get_json_schema(getattr(environment, tool["function"]["name"]))["function"] for tool in tools]
@@ -149,25 +134,18 @@ def test_the_methods_of_an_environment_have_the_schemas_of_the_tools(
     ]
 
 
-def test_a_folder_has_the_files_that_trainers_need(folder: Path) -> None:
+def test_a_folder_has_the_files_that_trainers_need(folder):
     assert {path.name for path in folder.iterdir()} == {"train.jsonl", "README.md", *FILES}
 
 
-def test_the_command_says_how_many_tasks_there_are(settings: Settings, uri: str, tmp_path: Path) -> None:
+def test_the_command_says_how_many_tasks_there_are(settings, uri, tmp_path):
     out = str(tmp_path / "tasks.jsonl")
     result = CliRunner().invoke(app, ["export", "--format", "environment", uri, out])
     said = json.loads(result.stdout)
     assert (said["tasks"], said["with_rejected"], said["address"]) == (3, 1, out)
 
 
-def test_trl_takes_a_step_in_the_environment(
-    tasks: dict[str, dict[str, Any]],
-    folder: Path,
-    modules: dict[str, ModuleType],
-    tiny_model_dir: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_trl_takes_a_step_in_the_environment(tasks, folder, modules, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     import trl
     from datasets import load_dataset

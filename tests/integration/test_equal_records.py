@@ -6,7 +6,7 @@ The language model is scripted. What it samples follows from the seed of a text,
 import functools
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.annotated_runs import release
 from tests.fake_language_model import FakeLanguageModel, FakeSampler, loaded_by_stages
 from tests.kept_bucket import kept_bucket
 from tests.run_sql import run_sql
-from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
+from tests.servers import copied_database, settings_of
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
@@ -160,12 +160,7 @@ History = Callable[[Settings, Path], str]
 
 
 @pytest.fixture(scope="module")
-def annotated(
-    postgres_server: RunningPostgres,
-    migrated_template: str,
-    object_store_server: RunningObjectStore,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[History], Annotated]]:
+def annotated(postgres_server, migrated_template, object_store_server, tmp_path_factory):
     """A database with this history; each is made once."""
     folder = tmp_path_factory.mktemp("equal")
     with ExitStack() as opened:
@@ -187,43 +182,35 @@ HISTORIES = pytest.mark.parametrize("history", [behind_another_corpus, corrected
 
 @HISTORIES
 @pytest.mark.parametrize("table", ["candidate_calls", "lost_samples", "call_losses"])
-def test_a_record_has_the_rows_that_it_has_in_a_fresh_database(
-    annotated: Callable[[History], Annotated], history: History, table: str
-) -> None:
+def test_a_record_has_the_rows_that_it_has_in_a_fresh_database(annotated, history, table):
     fresh = rows_of_run(annotated(alone).settings, table)
     assert fresh
     assert rows_of_run(annotated(history).settings, table) == fresh
 
 
 def test_placebos_are_those_of_a_fresh_database_behind_another_corpus(
-    annotated: Callable[[History], Annotated],
-) -> None:  # a corpus whose records are corrected keeps its pool
+    annotated,
+):  # a corpus whose records are corrected keeps its pool
     fresh = rows_of_run(annotated(alone).settings, "placebo_losses")
     assert fresh
     assert rows_of_run(annotated(behind_another_corpus).settings, "placebo_losses") == fresh
 
 
 @HISTORIES
-def test_a_corpus_has_the_release_that_it_has_in_a_fresh_database(
-    annotated: Callable[[History], Annotated], history: History
-) -> None:
+def test_a_corpus_has_the_release_that_it_has_in_a_fresh_database(annotated, history):
     assert annotated(history).release_id == annotated(alone).release_id
 
 
 @HISTORIES
-def test_a_release_has_the_bytes_that_it_has_from_a_fresh_database(
-    annotated: Callable[[History], Annotated], history: History
-) -> None:
+def test_a_release_has_the_bytes_that_it_has_from_a_fresh_database(annotated, history):
     fresh = annotated(alone).released_files()
     assert annotated(history).released_files() == fresh
 
 
-def test_the_same_texts_with_other_urls_are_another_release(
-    annotated: Callable[[History], Annotated],
-) -> None:
+def test_the_same_texts_with_other_urls_are_another_release(annotated):
     assert annotated(in_january).release_id != annotated(alone).release_id
 
 
 @HISTORIES
-def test_an_audit_has_no_finding(annotated: Callable[[History], Annotated], history: History) -> None:
+def test_an_audit_has_no_finding(annotated, history):
     assert not audit(annotated(history).settings, "run", "may", sample=10).findings

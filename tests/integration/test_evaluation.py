@@ -64,7 +64,7 @@ class FakeModels:
 
 
 @pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> FakeModels:
+def models(monkeypatch):
     from toolformer_ops.decoding.model import WritingModel
 
     found = FakeModels()
@@ -73,7 +73,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> FakeModels:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return published.write(tmp_path)
 
 
@@ -99,9 +99,7 @@ def scores(run: AnnotatedRun) -> list[SuiteScore]:
         return scores_of_run(connection, RUN)
 
 
-def test_all_models_of_a_run_are_evaluated_beside_the_language_model(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+def test_all_models_of_a_run_are_evaluated_beside_the_language_model(settings, models, data):
     run = start(settings, data)
     outcome = CliRunner().invoke(app, ["stage", "evaluate", "--run", RUN, "--suite", "lama"])
     assert outcome.exit_code == 0, outcome.output
@@ -126,9 +124,7 @@ def test_all_models_of_a_run_are_evaluated_beside_the_language_model(
     assert ids == [("base", None), ("disabled", "tuned"), ("with_tools", "tuned"), ("without_calls", "plain")]
 
 
-def test_evaluated_inputs_are_on_s3_under_their_hash(
-    settings: Settings, data: Path, models: FakeModels
-) -> None:
+def test_evaluated_inputs_are_on_s3_under_their_hash(settings, data, models):
     run = start(settings, data)
     evaluate_stage(settings, RUN, "lama")
     store = ObjectStore(settings)
@@ -150,7 +146,7 @@ def test_evaluated_inputs_are_on_s3_under_their_hash(
     assert oslo in inputs
 
 
-def test_a_second_evaluation_loads_no_model(settings: Settings, models: FakeModels, data: Path) -> None:
+def test_a_second_evaluation_loads_no_model(settings, models, data):
     run = start(settings, data)
     evaluate_stage(settings, RUN, "lama")
     before = execute(run, "select count(*), max(evaluated_at) from evaluation_scores")
@@ -159,9 +155,7 @@ def test_a_second_evaluation_loads_no_model(settings: Settings, models: FakeMode
     assert execute(run, "select count(*), max(evaluated_at) from evaluation_scores") == before
 
 
-def test_a_variant_that_lacks_the_score_of_one_data_set_is_evaluated_again(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+def test_a_variant_that_lacks_the_score_of_one_data_set_is_evaluated_again(settings, models, data):
     run = start(settings, data)
     evaluate_stage(settings, RUN, "lama")
     lost = "delete from evaluation_scores where variant = 'base' and subset = 'trex' returning 1"
@@ -172,9 +166,7 @@ def test_a_variant_that_lacks_the_score_of_one_data_set_is_evaluated_again(
     assert ("base", "trex") in {(score.variant, score.subset) for score in scores(run)}
 
 
-def test_perplexity_is_scored_with_calls_disabled_alone(
-    settings: Settings, data: Path, models: FakeModels
-) -> None:
+def test_perplexity_is_scored_with_calls_disabled_alone(settings, data, models):
     run = start(settings, data)
     assert (
         evaluate_stage(settings, RUN, "perplexity") == 3 * 2 * 2
@@ -185,16 +177,14 @@ def test_perplexity_is_scored_with_calls_disabled_alone(
     assert found == [("base", 0, None), ("disabled", 0, None), ("without_calls", 0, None)]
 
 
-def test_perplexity_is_scored_once(settings: Settings, models: FakeModels, data: Path) -> None:
+def test_perplexity_is_scored_once(settings, models, data):
     start(settings, data)
     evaluate_stage(settings, RUN, "perplexity")
     models.loaded.clear()
     assert (evaluate_stage(settings, RUN, "perplexity"), models.loaded) == (0, [])
 
 
-def test_other_data_are_evaluated_again_for_scores_that_count(
-    settings: Settings, data: Path, models: FakeModels
-) -> None:
+def test_other_data_are_evaluated_again_for_scores_that_count(settings, data, models):
     run = start(settings, data, finetuned=False)
     assert evaluate_stage(settings, RUN, "lama:squad") == 1
     path = data / "lama" / "data" / "Squad" / "test.jsonl"
@@ -204,7 +194,7 @@ def test_other_data_are_evaluated_again_for_scores_that_count(
     assert [(score.inputs, score.calendar_date) for score in scores(run)] == [(2, CALENDAR_DATE)]
 
 
-def test_another_day_is_evaluated_again(settings: Settings, data: Path, models: FakeModels) -> None:
+def test_another_day_is_evaluated_again(settings, data, models):
     run = start(settings, data, finetuned=False)
     evaluate_stage(settings, RUN, "lama:squad")
     another_day = "update evaluation_scores set calendar_date = '2022-11-20', evaluated_at = evaluated_at - interval '1 day'"
@@ -214,9 +204,7 @@ def test_another_day_is_evaluated_again(settings: Settings, data: Path, models: 
     assert [score.calendar_date for score in scores(run)] == [CALENDAR_DATE]
 
 
-def test_a_run_that_is_not_there_lacks_data_or_has_another_model_is_refused(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+def test_a_run_that_is_not_there_lacks_data_or_has_another_model_is_refused(settings, models, data):
     with pytest.raises(UsageError, match="expected a started run, found 'run-1'"):
         evaluate_stage(settings, RUN, "lama")
     run = start(settings, "", finetuned=False)
@@ -231,9 +219,7 @@ def test_a_run_that_is_not_there_lacks_data_or_has_another_model_is_refused(
         evaluate_stage(settings, RUN, "qa")
 
 
-def test_a_model_that_comes_later_is_evaluated_beside_those_that_are_known(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+def test_a_model_that_comes_later_is_evaluated_beside_those_that_are_known(settings, models, data):
     run = start(settings, data, finetuned=False)
     assert evaluate_stage(settings, RUN, "qa") == 3
     execute(run, MODELS)
@@ -243,9 +229,7 @@ def test_a_model_that_comes_later_is_evaluated_beside_those_that_are_known(
     assert {score.variant for score in scores(run)} == set(VARIANTS)
 
 
-def test_a_suite_whose_tool_is_down_writes_no_score(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+def test_a_suite_whose_tool_is_down_writes_no_score(settings, models, data):
     run = start(settings, data)
     models.down = ["QA"]
     with pytest.raises(ToolError, match="suite lama is not evaluated, since a tool is down: QA"):
@@ -257,9 +241,7 @@ def test_a_suite_whose_tool_is_down_writes_no_score(
     assert {score.suite for score in scores(run)} == {"qa"}
 
 
-def test_postgres_keeps_scores_as_they_were_written_unless_they_cannot_be(
-    settings: Settings,
-) -> None:
+def test_postgres_keeps_scores_as_they_were_written_unless_they_cannot_be(settings):
     run = start(settings, "")
 
     def write(*written: SuiteScore) -> int:
@@ -290,7 +272,7 @@ def test_postgres_keeps_scores_as_they_were_written_unless_they_cannot_be(
     assert scores(run) == [another_day, with_tools]
 
 
-def test_an_input_keeps_every_character_with_its_date(s3_settings: Settings) -> None:
+def test_an_input_keeps_every_character_with_its_date(s3_settings):
     one = EvaluatedInput(
         "temporal", "dateset", "tuned", "with_tools", 10, 1, "What day\u2028is it?", ("Friday",), " [Calendar() -> …] Freitag\n",
         "Freitag", False, (made_call("Calendar", None, "not_a_date"),), datetime.date(2020, 11, 20),
@@ -304,8 +286,8 @@ def test_an_input_keeps_every_character_with_its_date(s3_settings: Settings) -> 
 
 
 def test_a_named_data_set_of_a_folder_on_s3_is_evaluated_alone_on_as_many_inputs_as_the_run_says(
-    settings: Settings, models: FakeModels, data: Path
-) -> None:
+    settings, models, data
+):
     store = ObjectStore(settings)
     for path in (data / "lama").rglob("*.jsonl"):
         store.put_if_absent(f"evaluation/{path.relative_to(data)}", path)

@@ -1,15 +1,12 @@
 """`stage report-evaluation` and `report`: from rows and files to one page on S3, made anew each time, and fetched."""
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.annotated_runs import AnnotatedRun
-from tests.integration.test_evaluation import RUN, FakeModels, data, models, start
+from tests.integration.test_evaluation import RUN, data, models, start
 from toolformer_ops.__main__ import app
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, UsageError, exit_code
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.stages.evaluation import evaluate_stage
@@ -31,7 +28,7 @@ insert into run_models (run_id, model_id, without_calls) values ('run-1', 'tuned
 
 
 @pytest.fixture
-def run(settings: Settings, models: FakeModels, data: Path, tmp_path: Path) -> AnnotatedRun:
+def run(settings, models, data, tmp_path):
     """A run with a release and two models, of which one suite of two is evaluated."""
     started = start(settings, data, finetuned=False, evaluation_suites=["lama", "qa"])
     store = ObjectStore(settings)
@@ -55,7 +52,7 @@ def run(settings: Settings, models: FakeModels, data: Path, tmp_path: Path) -> A
     return started
 
 
-def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRun) -> None:
+def test_everything_about_a_run_is_gathered(settings, run):
     contents = gather(settings, ObjectStore(settings), run.run_id)
     assert (contents.run_id, contents.base_model, contents.asked_suites) == (RUN, "m@1", ("lama", "qa"))
     released = (contents.release_id, contents.release_texts, contents.release_calls, contents.lacking_tools)
@@ -73,9 +70,7 @@ def test_everything_about_a_run_is_gathered(settings: Settings, run: AnnotatedRu
     assert (found.call_start_rank, found.paired.difference, found.inputs) == (10, 0.5, 2)
 
 
-def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(
-    settings: Settings, run: AnnotatedRun
-) -> None:
+def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings, run):
     store = ObjectStore(settings)
     [key] = [key for key in store.list("models/tuned") if key.endswith("training_log.jsonl")]
     content = store.get(key)
@@ -90,18 +85,14 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(
     assert gather(settings, store, run.run_id).models[0].training == ()
 
 
-def test_a_page_that_was_not_written_cannot_be_fetched(
-    tmp_path: Path, settings: Settings, run: AnnotatedRun
-) -> None:
+def test_a_page_that_was_not_written_cannot_be_fetched(tmp_path, settings, run):
     early = CliRunner().invoke(app, ["report", "--run", RUN, "--out", str(tmp_path / "r.html")])
     assert early.exception is not None
     assert exit_code(early.exception) == EXIT_USAGE
     assert not (tmp_path / "r.html").exists()
 
 
-def test_the_page_that_was_written_can_be_fetched(
-    settings: Settings, tmp_path: Path, run: AnnotatedRun
-) -> None:
+def test_the_page_that_was_written_can_be_fetched(settings, tmp_path, run):
     done = CliRunner().invoke(app, ["stage", "report-evaluation", "--run", RUN])
     assert json.loads(done.stdout) == {"uri": f"s3://{settings.s3_bucket}/reports/run-1/index.html"}
     store = ObjectStore(settings)
@@ -114,7 +105,7 @@ def test_the_page_that_was_written_can_be_fetched(
     assert store.get(report_key(RUN)) == page
 
 
-def test_the_page_is_written_again_when_a_suite_comes(settings: Settings, run: AnnotatedRun) -> None:
+def test_the_page_is_written_again_when_a_suite_comes(settings, run):
     store = ObjectStore(settings)
     report_evaluation(settings, RUN)
     assert b"Not evaluated:" in store.get(report_key(RUN))
@@ -123,7 +114,7 @@ def test_the_page_is_written_again_when_a_suite_comes(settings: Settings, run: A
     assert b"Not evaluated:" not in store.get(report_key(RUN))
 
 
-def test_neither_an_unknown_run_nor_an_id_that_leads_elsewhere_is_taken(settings: Settings) -> None:
+def test_neither_an_unknown_run_nor_an_id_that_leads_elsewhere_is_taken(settings):
     with pytest.raises(UsageError, match="expected a started run, found 'none'"):
         report_evaluation(settings, "none")
     for wrong in ("../models", "a/b", "", "a\nb"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel, UseModel
+from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.config import Settings
@@ -29,12 +29,12 @@ SCRIPT = ("Calculator(2 + 3)", "Calculator(2 * 3)")
 
 
 @pytest.fixture
-def model(use_model: UseModel) -> FakeLanguageModel:
+def model(use_model):
     return use_model(FakeLanguageModel(SCRIPT, sure_words=frozenset({"and"})))
 
 
 @pytest.fixture
-def corpus(settings: Settings, tmp_path: Path) -> Path:
+def corpus(settings, tmp_path):
     texts = [SUM, *(f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4))]
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -84,9 +84,7 @@ def of_the_sum(settings: Settings, columns: str, table: str) -> list[tuple[Any, 
     )
 
 
-def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
+def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored(settings, corpus, model):
     # 1 of 16 sampled calls a text is kept: pruned ones count, too.
     annotate(settings, "r", parameters(corpus, max_kept_share=0.1))
     # 1. A position.
@@ -124,8 +122,8 @@ def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored
 
 
 def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without_pruning(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
+    settings, corpus, model
+):
     annotate(settings, "all", parameters(corpus, prune_below=0.0))
     assert run_sql(settings, "select count(*) from pruned_positions") == [(0,)]
     assert run_sql(settings, "select count(*), count(reason) from call_losses") == [(5 * 9 * 2, 0)]
@@ -141,9 +139,7 @@ def test_at_every_threshold_from_prune_below_on_the_kept_calls_are_those_without
     assert len(kept(settings, "all", 0.125)) == 5
 
 
-def test_in_a_context_window_a_call_must_beat_the_full_context_too(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
+def test_in_a_context_window_a_call_must_beat_the_full_context_too(settings, corpus, model):
     annotate(settings, "whole", parameters(corpus))
     sampled = run_sql(settings, "select count(*) from candidate_calls")
     model.context_tokens.clear()
@@ -158,9 +154,7 @@ def test_in_a_context_window_a_call_must_beat_the_full_context_too(
     assert all(result.success for result in check_tool(settings, "r", TOOL))
 
 
-def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(
-    settings: Settings, corpus: Path, model: FakeLanguageModel
-) -> None:
+def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(settings, corpus, model):
     with pytest.raises(UsageError, match=r"at least prune_below, 0\.5 nats, found 0\.25"):
         start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
     with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):

@@ -21,7 +21,7 @@ from toolformer_ops.storage.objects.publication import ObjectStore
 
 
 @pytest.fixture
-def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
+def run(settings, tiny_model_dir):
     """Five texts with a call each, released, with the tiny model as the run's model."""
     run = annotated_run(settings, tiny_model_dir)
     release(settings, run.run_id)
@@ -29,7 +29,7 @@ def run(settings: Settings, tiny_model_dir: Path) -> AnnotatedRun:
 
 
 @pytest.fixture
-def store(settings: Settings) -> ObjectStore:
+def store(settings):
     return ObjectStore(settings)
 
 
@@ -63,8 +63,8 @@ def annotated_run(
 
 
 def test_a_finetuned_model_is_published_whole_for_transformers(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+    settings, store, run, tiny_model_dir, tmp_path
+):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     [(release_id,)] = run.rows("select release_id from dataset_releases")
@@ -110,8 +110,8 @@ def test_a_finetuned_model_is_published_whole_for_transformers(
 
 @pytest.mark.usefixtures("run")
 def test_of_two_finetunes_of_one_release_even_at_once_one_model_remains(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, tiny_model_dir, tmp_path, monkeypatch
+):
     other = annotated_run(settings, tiny_model_dir, "run-2", finetune_device_batch=4)
     release(settings, "run-2")
     # 1. Two machines train at once.
@@ -142,8 +142,8 @@ def test_of_two_finetunes_of_one_release_even_at_once_one_model_remains(
 
 
 def test_a_finetune_that_was_killed_at_its_end_goes_on_without_anything_half_written(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, store, run, monkeypatch
+):
     with monkeypatch.context() as patched:
         patched.setattr(release_training, "write_curves", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -171,9 +171,7 @@ HELD_OUT = tuple(
 )
 
 
-def test_documents_outside_the_release_choose_the_step_of_both_models(
-    settings: Settings, store: ObjectStore, tiny_model_dir: Path
-) -> None:
+def test_documents_outside_the_release_choose_the_step_of_both_models(settings, store, tiny_model_dir):
     run = annotated_run(
         settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT
     )
@@ -200,9 +198,7 @@ def test_documents_outside_the_release_choose_the_step_of_both_models(
     ]
 
 
-def test_the_development_texts_are_the_same_for_the_baseline(
-    settings: Settings, store: ObjectStore, tiny_model_dir: Path
-) -> None:
+def test_the_development_texts_are_the_same_for_the_baseline(settings, store, tiny_model_dir):
     run = annotated_run(
         settings, tiny_model_dir, finetune_eval_steps=2, finetune_dev_documents=3, more_texts=HELD_OUT
     )
@@ -222,9 +218,7 @@ def test_the_development_texts_are_the_same_for_the_baseline(
     assert later.text not in chosen(finetune_dev_documents=1000)
 
 
-def test_a_release_or_model_that_is_not_the_registered_one_is_refused(
-    settings: Settings, store: ObjectStore, run: AnnotatedRun, tmp_path: Path
-) -> None:
+def test_a_release_or_model_that_is_not_the_registered_one_is_refused(settings, store, run, tmp_path):
     (tmp_path / "other").write_text("something else")
 
     def replace(prefix: str) -> bytes:
@@ -265,7 +259,7 @@ def test_a_release_or_model_that_is_not_the_registered_one_is_refused(
     assert finetune(settings, run.run_id) == publish(settings, run.run_id)  # as the message says
 
 
-def test_nothing_to_train_on_publishes_no_model(settings: Settings, tiny_model_dir: Path) -> None:
+def test_nothing_to_train_on_publishes_no_model(settings, tiny_model_dir):
     unreleased = annotated_run(settings, tiny_model_dir)
     for stage in (finetune, publish):
         with pytest.raises(NoResultError, match="expected a release with texts to train on, found none"):

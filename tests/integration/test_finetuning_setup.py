@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.annotated_runs import AnnotatedRun, release
+from tests.annotated_runs import release
 from tests.integration.test_finetuning import annotated_run
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError, UsageError
 from toolformer_ops.stages.finetuning import finetune, publish
 from toolformer_ops.stages.run_setup import finish_run, start_finetuning
@@ -16,23 +15,23 @@ from toolformer_ops.storage.history.forgetting import forget
 
 
 @pytest.fixture
-def model(tiny_gpt2_dir: Path, tmp_path: Path) -> Path:
+def model(tiny_gpt2_dir, tmp_path):
     return Path(shutil.copytree(tiny_gpt2_dir, tmp_path / "model"))
 
 
 @pytest.fixture
-def annotated(settings: Settings, model: Path) -> AnnotatedRun:
+def annotated(settings, model):
     return annotated_run(settings, model, more_texts=("It rained all day.",))
 
 
 @pytest.fixture
-def release_id(settings: Settings, annotated: AnnotatedRun) -> str:
+def release_id(settings, annotated):
     return release(settings, annotated.run_id)
 
 
 def test_a_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_anew(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+    settings, annotated, release_id
+):
     chosen = json.dumps({"finetune_steps": 2, "finetune_baseline": True, "finetune_length": None})
     parameters = start_finetuning(settings, "tuned-1", release_id, chosen)
     assert (parameters.finetune_steps, parameters.finetune_baseline, parameters.finetune_length) == (
@@ -49,9 +48,7 @@ def test_a_run_takes_the_parameters_of_the_releases_run_but_for_those_chosen_ane
     assert annotated.rows("select run_id from run_releases order by 1") == [("run-1",), ("tuned-1",)]
 
 
-def test_a_run_finetunes_a_release_by_its_id_alone(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_a_run_finetunes_a_release_by_its_id_alone(settings, annotated, release_id):
     start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert finetune(settings, "tuned-1") == publish(settings, "tuned-1")
     finish_run(settings, "tuned-1", "success")
@@ -61,15 +58,13 @@ def test_a_run_finetunes_a_release_by_its_id_alone(
     assert annotated.rows("select state from annotation_runs where run_id = 'tuned-1'") == [("success",)]
 
 
-def test_a_run_finetunes_a_release_by_its_address(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_a_run_finetunes_a_release_by_its_address(settings, annotated, release_id):
     [(address,)] = annotated.rows("select uri from dataset_releases")
     start_finetuning(settings, "tuned-1", f"{address}/", "{}")
     assert annotated.rows("select release_id from run_releases where run_id = 'tuned-1'") == [(release_id,)]
 
 
-def test_what_cannot_be_chosen_is_named(settings: Settings, annotated: AnnotatedRun, release_id: str) -> None:
+def test_what_cannot_be_chosen_is_named(settings, annotated, release_id):
     for chosen_release, parameters, message in (
         ("nothing", "{}", "the id or the address of a registered release, found 'nothing'"),
         (release_id, "{", "expected a JSON object"),
@@ -83,9 +78,7 @@ def test_what_cannot_be_chosen_is_named(settings: Settings, annotated: Annotated
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 
-def test_a_run_starts_once_with_its_parameters(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_a_run_starts_once_with_its_parameters(settings, annotated, release_id):
     for _ in range(2):
         start_finetuning(settings, "tuned-1", release_id, '{"finetune_steps": 2}')
     assert len(annotated.rows("select 1 from annotation_runs")) == 2
@@ -106,20 +99,14 @@ def test_a_run_starts_once_with_its_parameters(
     ],
 )
 def test_adapters_that_the_model_cannot_have_are_refused_when_the_run_starts(
-    settings: Settings,
-    annotated: AnnotatedRun,
-    release_id: str,
-    chosen: dict[str, object],
-    message: str,
-) -> None:
+    settings, annotated, release_id, chosen, message
+):
     with pytest.raises(UsageError, match=message):
         start_finetuning(settings, "tuned-1", release_id, json.dumps({"finetune_method": "lora", **chosen}))
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 
-def test_a_run_that_was_started_on_another_release_is_refused(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_a_run_that_was_started_on_another_release_is_refused(settings, annotated, release_id):
     other = "f" * 16
     copied = (
         "insert into dataset_releases select (jsonb_populate_record(release, jsonb_build_object('release_id', "
@@ -134,8 +121,8 @@ def test_a_run_that_was_started_on_another_release_is_refused(
 
 
 def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
-    settings: Settings, annotated: AnnotatedRun, release_id: str, model: Path
-) -> None:
+    settings, annotated, release_id, model
+):
     (model / "config.json").write_text((model / "config.json").read_text() + "\n")
     for error in (ConfigurationError, ModelError):
         with pytest.raises(error):
@@ -146,9 +133,7 @@ def test_model_that_changed_or_is_gone_is_said_before_anything_is_written(
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 
-def test_a_release_with_a_forgotten_text_is_refused(
-    settings: Settings, annotated: AnnotatedRun, release_id: str
-) -> None:
+def test_a_release_with_a_forgotten_text_is_refused(settings, annotated, release_id):
     annotated.change("update annotation_runs set state = 'success', finished_at = now()")
     forget(settings, [annotated.documents[0].document_id])
     with pytest.raises(UsageError, match="expected a release without forgotten texts, found 1 in "):

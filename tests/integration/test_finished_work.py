@@ -25,7 +25,7 @@ STAGES = {"filter": "", "sample": "filter", "execute": "sample", "score": "execu
 
 
 @pytest.fixture
-def nights(nights: Nights) -> Nights:
+def nights(nights):
     nights.ingest(*(Record(f"text {number}", record_id=f"r{number}") for number in range(12)))
     return nights
 
@@ -96,7 +96,7 @@ def kill_before_the_end(connection: Connection, run: RunTool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_undone_documents_are_those_of_the_plain_computation(nights: Nights, seed: int) -> None:
+def test_undone_documents_are_those_of_the_plain_computation(nights, seed):
     drawn = draw("undone", seed)
     records = [record for record, _ in nights.members.values()]
     spared = killed = 0

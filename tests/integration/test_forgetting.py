@@ -3,7 +3,6 @@
 import json
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -114,7 +113,7 @@ class Corpus(AnnotatedRun):
 
 
 @pytest.fixture
-def corpus(settings: Settings) -> Corpus:
+def corpus(settings):
     return Corpus(settings)
 
 
@@ -126,7 +125,7 @@ def command(*words: object, answer: str = "") -> str:
     return result.stdout
 
 
-def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> None:
+def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus):
     before = corpus.everything()
     counted = forget(
         corpus.settings, [corpus.variant_id], dry_run=True
@@ -173,7 +172,7 @@ def test_no_table_holds_a_forgotten_text_or_what_came_of_it(corpus: Corpus) -> N
     assert forget(corpus.settings, [corpus.secret.document_id]).rows["stage_ledger"] == 1
 
 
-def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus: Corpus) -> None:
+def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of_them(corpus):
     held = corpus.add_text("Zoë Hollow of Elm Street owed 31 crowns, says the clerk Noé Brontë.")
     text = held.text
     details = {10: text[-24:], 11: text[:24], 12: f"found {text[20:44]}", 13: f"{text[:23]}...{text[-23:]}"}
@@ -188,7 +187,7 @@ def test_a_refused_record_that_quotes_24_characters_of_a_text_in_a_row_is_rid_of
     ]
 
 
-def test_what_was_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None:
+def test_what_was_noted_of_a_forgotten_text_goes_with_it(corpus):
     secret, other, variant = corpus.secret.document_id, corpus.other.document_id, corpus.variant_id
     [(call,)] = corpus.rows("select call_id from candidate_calls where document_id = :id", id=other)
     noted = {"recipe_id": "r", "stage": "score", "tool": "Calculator", "run_id": "run-1"}
@@ -221,9 +220,7 @@ def test_what_was_noted_of_a_forgotten_text_goes_with_it(corpus: Corpus) -> None
     assert corpus.rows("select tool from call_results where input = :input", input=OWN_INPUT) == [("Other",)]
 
 
-def test_a_killed_forgetting_is_continued_by_the_next(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_forgetting_is_continued_by_the_next(corpus, monkeypatch):
     third = corpus.add_text("A third text about nothing.")
     targets = [corpus.secret.document_id, third.document_id]
     with monkeypatch.context() as patched:
@@ -244,7 +241,7 @@ def test_a_killed_forgetting_is_continued_by_the_next(
     assert corpus.rows("select count(*) from forgotten_documents where removed_at is null") == [(0,)]
 
 
-def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(corpus: Corpus) -> None:
+def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(corpus):
     """The text left the corpus at version 2, and a run that was started then does not meet it."""
     secret = corpus.secret.document_id
     corpus.change("update corpus_documents set left_version = 2 where document_id = :id", id=secret)
@@ -277,7 +274,7 @@ def test_an_unfinished_run_keeps_a_text_from_being_forgotten_only_if_it_uses_it(
     assert corpus.rows("select text from documents") == [(OTHER,)]
 
 
-def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus: Corpus) -> None:
+def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus):
     secret = corpus.secret.document_id
     AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2").add_text(OTHER)
     for refused, named in (
@@ -295,7 +292,7 @@ def test_what_is_not_there_or_in_use_is_neither_forgotten_nor_withdrawn(corpus: 
     assert corpus.rows("select count(*) from forgotten_documents") == [(0,)]
 
 
-def test_all_texts_that_a_record_ever_had_are_forgotten_together(corpus: Corpus) -> None:
+def test_all_texts_that_a_record_ever_had_are_forgotten_together(corpus):
     """Ms Secret's record has had three texts: of version 1, of version 2, and one that a later line of the same file replaced."""
     newer, replaced = (corpus.add_text(f"Ms Secret of Elm Street, {number}.") for number in (2, 3))
     for document, change in (
@@ -326,7 +323,7 @@ def test_all_texts_that_a_record_ever_had_are_forgotten_together(corpus: Corpus)
     assert corpus.rows("select text from documents") == [(OTHER,)]
 
 
-def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Corpus) -> None:
+def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus):
     second = AnnotatedRun(corpus.settings, {"Calculator": 0.5}, "run-2")
     shared: Document = second.add_text(OTHER)
     left = second.add_text("A text that the second corpus held once.")
@@ -358,7 +355,7 @@ def test_a_corpus_takes_the_texts_with_it_that_no_other_corpus_holds(corpus: Cor
 
 
 @pytest.mark.parametrize("kind", ["release", "check-release", "audit", "history"])
-def test_a_folder_that_a_killed_process_left_is_deleted(corpus: Corpus, kind: str) -> None:
+def test_a_folder_that_a_killed_process_left_is_deleted(corpus, kind):
     folder = corpus.settings.state_dir / f"{kind}-killed"
     folder.mkdir(parents=True)
     (folder / "old.parquet").write_text(SECRET)
@@ -368,13 +365,13 @@ def test_a_folder_that_a_killed_process_left_is_deleted(corpus: Corpus, kind: st
     assert not folder.exists()
 
 
-def test_the_folder_of_a_living_process_stays(corpus: Corpus) -> None:
+def test_the_folder_of_a_living_process_stays(corpus):
     with temporary_folder(corpus.settings.state_dir, "release") as folder:
         assert forget(corpus.settings, [corpus.secret.document_id]).left_folders == []
         assert folder.is_dir()
 
 
-def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus: Corpus) -> None:
+def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(corpus):
     assert forget(corpus.settings, [corpus.add_text("A third text about nothing.").document_id]).places == []
     [place] = forget(corpus.settings, [corpus.secret.document_id]).places
     assert (place.kind, place.publication_id, place.withdrawn) == ("release", corpus.release_id, False)
@@ -409,7 +406,7 @@ def test_a_release_that_holds_a_forgotten_text_is_named_until_it_is_withdrawn(co
     assert withdraw(corpus.settings, "release", corpus.release_id) == []
 
 
-def test_a_model_trained_on_the_release_is_named_to_be_withdrawn(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_model_trained_on_the_release_is_named_to_be_withdrawn(corpus, tmp_path):
     store = ObjectStore(corpus.settings)
     (tmp_path / "weights").write_bytes(b"w")
     for name in ("m1", "m10"):  # m1 is how the other name begins
@@ -458,11 +455,11 @@ def run_again(corpus: Corpus) -> list[uuid.UUID]:
     return [row.document_id for row in corpus.rows(texts, id=release_id)]
 
 
-def test_a_run_over_the_same_version_does_not_release_a_text_that_was_forgotten(corpus: Corpus) -> None:
+def test_a_run_over_the_same_version_does_not_release_a_text_that_was_forgotten(corpus):
     forget(corpus.settings, [corpus.secret.document_id])
     assert run_again(corpus) == [corpus.other.document_id]
 
 
-def test_a_run_over_the_same_version_takes_the_release_of_the_run_before(corpus: Corpus) -> None:
+def test_a_run_over_the_same_version_takes_the_release_of_the_run_before(corpus):
     assert run_again(corpus) == sorted([corpus.secret.document_id, corpus.other.document_id])
     assert corpus.rows("select count(*) from dataset_releases") == [(1,)]

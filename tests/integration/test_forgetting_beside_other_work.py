@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tests.annotated_runs import release
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.integration.test_finetuning import annotated_run
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
@@ -37,7 +37,7 @@ REFUSAL = "expected texts that stay, found some that are being forgotten"
 
 
 @pytest.fixture
-def corpus(tmp_path: Path, settings: Settings, use_model: UseModel) -> str:
+def corpus(tmp_path, settings, use_model):
     """The address of an ingested corpus with both texts."""
     use_model(FakeLanguageModel())
     return ingested(settings, tmp_path / "corpus.jsonl", SECRET, OTHER)
@@ -74,7 +74,7 @@ def choices(corpus: str) -> RunChoices:
 
 
 @pytest.fixture
-def before_deletion(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def before_deletion(monkeypatch):
     """Takes what happens after texts are marked, and before the first is deleted."""
 
     def set_step(step: Callable[[], object]) -> None:
@@ -88,9 +88,7 @@ def before_deletion(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], o
     return set_step
 
 
-def test_no_run_starts_over_a_text_that_is_being_forgotten(
-    settings: Settings, corpus: str, before_deletion: Callable[[Callable[[], object]], None]
-) -> None:
+def test_no_run_starts_over_a_text_that_is_being_forgotten(settings, corpus, before_deletion):
     def start() -> None:
         with pytest.raises(InfrastructureError, match=REFUSAL):
             start_run(settings, "night", choices(corpus))
@@ -100,17 +98,14 @@ def test_no_run_starts_over_a_text_that_is_being_forgotten(
     assert run_sql(settings, "select run_id from annotation_runs") == []
 
 
-def test_a_run_starts_once_the_text_is_forgotten(settings: Settings, corpus: str) -> None:
+def test_a_run_starts_once_the_text_is_forgotten(settings, corpus):
     forget(settings, [SECRET])
     assert start_run(settings, "night", choices(corpus)) == ["Calculator"]
 
 
 def test_a_run_starts_over_a_corpus_that_does_not_hold_the_text_that_is_being_forgotten(
-    settings: Settings,
-    corpus: str,
-    tmp_path: Path,
-    before_deletion: Callable[[Callable[[], object]], None],
-) -> None:
+    settings, corpus, tmp_path, before_deletion
+):
     others = ingested(settings, tmp_path / "others.jsonl", OTHER)
     before_deletion(lambda: start_run(settings, "night", choices(others)))
     assert forget(settings, [SECRET]).texts == 1
@@ -118,8 +113,8 @@ def test_a_run_starts_over_a_corpus_that_does_not_hold_the_text_that_is_being_fo
 
 
 def test_a_failed_run_is_not_opened_again_over_a_text_that_is_being_forgotten(
-    settings: Settings, corpus: str, before_deletion: Callable[[Callable[[], object]], None]
-) -> None:
+    settings, corpus, before_deletion
+):
     start_run(settings, "night", choices(corpus))
     run_setup.finish_run(settings, "night", "failed")
 
@@ -132,8 +127,8 @@ def test_a_failed_run_is_not_opened_again_over_a_text_that_is_being_forgotten(
 
 
 def test_no_run_finetunes_on_a_release_of_a_text_that_is_being_forgotten(
-    settings: Settings, tiny_gpt2_dir: Path, before_deletion: Callable[[Callable[[], object]], None]
-) -> None:
+    settings, tiny_gpt2_dir, before_deletion
+):
     annotated = annotated_run(settings, tiny_gpt2_dir)
     release_id = release(settings, annotated.run_id)
     run_setup.finish_run(settings, annotated.run_id, "success")
@@ -148,17 +143,13 @@ def test_no_run_finetunes_on_a_release_of_a_text_that_is_being_forgotten(
 
 
 @pytest.mark.parametrize("step", ["mark", "delete"])
-def test_texts_are_taken_while_no_run_or_corpus_takes_them(
-    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_texts_are_taken_while_no_run_or_corpus_takes_them(settings, corpus, monkeypatch, step):
     free = answers_at(queries.forgetting[step], SHARE_IS_FREE, settings, monkeypatch)
     forget(settings, [SECRET])
     assert free == [False]
 
 
-def test_a_run_is_registered_while_no_text_can_be_marked(
-    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_registered_while_no_text_can_be_marked(settings, corpus, monkeypatch):
     free: list[bool] = []
     require = run_setup.require_whole_texts
 
@@ -172,11 +163,8 @@ def test_a_run_is_registered_while_no_text_can_be_marked(
 
 
 def test_a_corpus_keeps_the_texts_of_others_if_a_run_over_it_starts_while_it_is_forgotten(
-    settings: Settings,
-    corpus: str,
-    tmp_path: Path,
-    before_deletion: Callable[[Callable[[], object]], None],
-) -> None:
+    settings, corpus, tmp_path, before_deletion
+):
     others = ingested(settings, tmp_path / "others.jsonl", OTHER)
     before_deletion(lambda: start_run(settings, "night", choices(others)))
     with pytest.raises(UsageError, match="expected texts that no unfinished run uses, found night"):
@@ -186,7 +174,7 @@ def test_a_corpus_keeps_the_texts_of_others_if_a_run_over_it_starts_while_it_is_
 
 
 @pytest.fixture
-def before_version(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def before_version(monkeypatch):
     """Takes what happens once, after the files of an ingestion are read, and before its version is made."""
 
     def set_step(step: Callable[[], object]) -> None:
@@ -211,8 +199,8 @@ def versions(settings: Settings) -> list[tuple[int, int]]:
 
 
 def test_no_version_counts_a_text_that_is_forgotten_while_its_changed_file_is_read(
-    settings: Settings, corpus: str, before_version: Callable[[Callable[[], object]], None]
-) -> None:
+    settings, corpus, before_version
+):
     with Path(corpus).open("a") as file:
         file.write(json.dumps({"text": "A third text about nothing."}) + "\n")
     before_version(lambda: forget(settings, [SECRET]))
@@ -222,9 +210,7 @@ def test_no_version_counts_a_text_that_is_forgotten_while_its_changed_file_is_re
     assert run_sql(settings, "select read_as from corpus_files") == [(-1,)]
 
 
-def test_the_next_ingestion_makes_the_version_without_the_forgotten_text(
-    settings: Settings, corpus: str, before_version: Callable[[Callable[[], object]], None]
-) -> None:
+def test_the_next_ingestion_makes_the_version_without_the_forgotten_text(settings, corpus, before_version):
     with Path(corpus).open("a") as file:
         file.write(json.dumps({"text": "A third text about nothing."}) + "\n")
     before_version(lambda: forget(settings, [SECRET]))
@@ -236,11 +222,8 @@ def test_the_next_ingestion_makes_the_version_without_the_forgotten_text(
 
 
 def test_no_corpus_takes_a_text_that_is_forgotten_after_it_was_read(
-    settings: Settings,
-    corpus: str,
-    tmp_path: Path,
-    before_version: Callable[[Callable[[], object]], None],
-) -> None:
+    settings, corpus, tmp_path, before_version
+):
     before_version(lambda: forget(settings, [SECRET]))
     with pytest.raises(InfrastructureError, match="1 records and texts of 0 files"):
         ingested(settings, tmp_path / "copy.jsonl", SECRET, OTHER)
@@ -248,20 +231,15 @@ def test_no_corpus_takes_a_text_that_is_forgotten_after_it_was_read(
 
 
 def test_a_text_of_another_corpus_is_forgotten_while_a_corpus_is_ingested(
-    settings: Settings,
-    corpus: str,
-    tmp_path: Path,
-    before_version: Callable[[Callable[[], object]], None],
-) -> None:
+    settings, corpus, tmp_path, before_version
+):
     before_version(lambda: forget(settings, [SECRET]))
     ingested(settings, tmp_path / "others.jsonl", OTHER)
     assert versions(settings) == [(1, 2), (1, 1)]
 
 
 @pytest.mark.parametrize("step", ["missing_documents", "compare"])
-def test_a_corpus_takes_texts_while_none_can_be_marked(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_corpus_takes_texts_while_none_can_be_marked(settings, tmp_path, monkeypatch, step):
     free = answers_at(queries.ingestion[step], LOCK_IS_FREE, settings, monkeypatch)
     ingested(settings, tmp_path / "corpus.jsonl", SECRET)
     assert free == [False]

@@ -24,7 +24,7 @@ from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from tests.integration.test_numbers import changed_tool, finish, night
 from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import engine_of, run_sql
-from tests.servers import RunningObjectStore, RunningPostgres, copied_database, settings_of
+from tests.servers import copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import repairing
@@ -154,12 +154,7 @@ class WrittenCorpus:
 
 
 @pytest.fixture(scope="module")
-def written_corpus(
-    postgres_server: RunningPostgres,
-    migrated_template: str,
-    object_store_server: RunningObjectStore,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[WrittenCorpus]:
+def written_corpus(postgres_server, migrated_template, object_store_server, tmp_path_factory):
     with (
         copied_database(postgres_server, migrated_template, postgres.OWNER) as name,
         kept_bucket(object_store_server.address) as bucket,
@@ -173,15 +168,13 @@ def written_corpus(
 
 
 @pytest.fixture
-def used_corpus(request: pytest.FixtureRequest) -> WrittenCorpus | None:
+def used_corpus(request):
     """The written corpus, if the test uses it."""
     return request.getfixturevalue("written_corpus") if "corpus" in request.fixturenames else None
 
 
 @pytest.fixture
-def database_name(
-    postgres_server: RunningPostgres, migrated_template: str, used_corpus: WrittenCorpus | None
-) -> Iterator[str]:
+def database_name(postgres_server, migrated_template, used_corpus):
     """A copy of the database of the written corpus, or of an empty one."""
     template = used_corpus.database if used_corpus else migrated_template
     with copied_database(postgres_server, template, postgres.OWNER) as name:
@@ -189,7 +182,7 @@ def database_name(
 
 
 @pytest.fixture
-def bucket(object_store_server: RunningObjectStore, used_corpus: WrittenCorpus | None) -> Iterator[str]:
+def bucket(object_store_server, used_corpus):
     """The bucket of the written corpus, or an empty one."""
     if used_corpus:
         yield used_corpus.bucket.name
@@ -200,7 +193,7 @@ def bucket(object_store_server: RunningObjectStore, used_corpus: WrittenCorpus |
 
 
 @pytest.fixture
-def corpus(settings: Settings, written_corpus: WrittenCorpus) -> Corpus:
+def corpus(settings, written_corpus):
     """The written corpus in the test's own database."""
     corpus = copy.copy(written_corpus.corpus)
     corpus.settings, corpus.engine = settings, database.connect(settings)
@@ -223,9 +216,7 @@ def without_s3(monkeypatch: pytest.MonkeyPatch, operation: str = "put") -> Itera
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_all_views_agree_on_random_nights_with_forgetting(
-    nights: Nights, settings: Settings, seed: int
-) -> None:
+def test_all_views_agree_on_random_nights_with_forgetting(nights, settings, seed):
     drawn = draw("history", seed)
     records = [Record(f"text {n}", f"https://x.org/{n}", f"r{n}") for n in range(30)]
     tools = TOOLS
@@ -288,9 +279,7 @@ def three_nights_with_other_releases(nights: Nights) -> None:
         finish(nights, run_id, *TOOLS)
 
 
-def test_what_releases_do_with_kept_calls_is_the_same_in_the_history(
-    nights: Nights, settings: Settings
-) -> None:
+def test_what_releases_do_with_kept_calls_is_the_same_in_the_history(nights, settings):
     three_nights_with_other_releases(nights)
     history.write(settings)
     candidates = of_postgres(settings, "candidates")
@@ -299,9 +288,7 @@ def test_what_releases_do_with_kept_calls_is_the_same_in_the_history(
     assert {row[place] for row in candidates["rows"]} == REASONS_OF_RELEASES | {None}
 
 
-def test_a_release_that_another_run_made_before_gets_the_choices_of_this_run(
-    nights: Nights, settings: Settings
-) -> None:
+def test_a_release_that_another_run_made_before_gets_the_choices_of_this_run(nights, settings):
     nights.ingest(*(Record(f"text {n} 1") for n in range(30)))
     night(nights, "night-0", *TOOLS)
     history.write(settings)
@@ -317,7 +304,7 @@ def test_a_release_that_another_run_made_before_gets_the_choices_of_this_run(
     assert ask(settings, asked).rows == [tuple(row) for row in run_sql(settings, asked)]
 
 
-def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, settings: Settings) -> None:
+def test_a_second_night_writes_the_rows_of_new_texts_alone(nights, settings):
     records = [Record(f"text {n}") for n in range(30)]
     nights.ingest(*records)
     night(nights, "night-0", Tool("Calculator"))
@@ -335,9 +322,7 @@ def test_a_second_night_writes_the_rows_of_new_texts_alone(nights: Nights, setti
     assert sum(file.rows for file in new) == rows > 0
 
 
-def test_a_recipe_of_several_pages_has_all_of_its_rows_in_the_history(
-    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_of_several_pages_has_all_of_its_rows_in_the_history(nights, settings, monkeypatch):
     monkeypatch.setattr(history, "ROWS_PER_PAGE", 7)
     nights.ingest(*(Record(f"text {n}") for n in range(30)))
     night(nights, "night-0", Tool("Calculator"))
@@ -348,14 +333,14 @@ def test_a_recipe_of_several_pages_has_all_of_its_rows_in_the_history(
         assert sum(file.rows for file in files(settings, table)) == rows > 7
 
 
-def test_nothing_is_written_twice(corpus: Corpus, settings: Settings) -> None:
+def test_nothing_is_written_twice(corpus, settings):
     listed = read_manifest(Objects(settings))
     again = history.write(settings)
     assert (again.runs, again.files) == ([], 0)
     assert read_manifest(Objects(settings)) == listed
 
 
-def test_rows_that_are_computed_again_are_written_again(nights: Nights, settings: Settings) -> None:
+def test_rows_that_are_computed_again_are_written_again(nights, settings):
     nights.ingest(*(Record(f"text {n}") for n in range(30)))
     night(nights, "night-0", Tool("Calculator"), killed=0.5)
     history.write(settings)
@@ -366,7 +351,7 @@ def test_rows_that_are_computed_again_are_written_again(nights: Nights, settings
     assert differing_views(settings) == []
 
 
-def test_rows_that_retention_drops_stay_in_the_history(corpus: Corpus, settings: Settings) -> None:
+def test_rows_that_retention_drops_stay_in_the_history(corpus, settings):
     before = of_history(settings, "scored_calls")
     run_sql(settings, "update dataset_releases set withdrawn_at = now()")
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
@@ -385,7 +370,7 @@ CALLS_AND_LOSSES = [
 
 
 @pytest.fixture
-def old(corpus: Corpus, settings: Settings) -> Corpus:
+def old(corpus, settings):
     """The corpus, whose run has a release and is continued by no night: its schedule is gone."""
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
     insert = (
@@ -404,7 +389,7 @@ def calls_in_postgres(settings: Settings) -> int:
     return len(run_sql(settings, "select from scored_calls"))
 
 
-def test_calls_of_a_release_that_the_history_holds_are_dropped(old: Corpus, settings: Settings) -> None:
+def test_calls_of_a_release_that_the_history_holds_are_dropped(old, settings):
     assert retention.unused(settings, NO_NEXT_NIGHT).recipes == []
     before = {view: of_history(settings, view) for view in VIEWS}
     dropped = retention.drop_written(settings, NO_NEXT_NIGHT)
@@ -415,7 +400,7 @@ def test_calls_of_a_release_that_the_history_holds_are_dropped(old: Corpus, sett
     assert {view: of_history(settings, view) for view in VIEWS} == before
 
 
-def test_what_the_history_lacks_stays_in_postgres(old: Corpus, settings: Settings) -> None:
+def test_what_the_history_lacks_stays_in_postgres(old, settings):
     tables = ("stage_ledger", "filter_decisions", "release_calls", "documents", "finished_run_yield")
     counts = "select " + ", ".join(f"(select count(*) from {table})" for table in tables)
     [before] = run_sql(settings, counts)
@@ -424,14 +409,14 @@ def test_what_the_history_lacks_stays_in_postgres(old: Corpus, settings: Setting
     assert run_sql(settings, counts) == [before]
 
 
-def test_calls_that_the_history_does_not_hold_stay(settings: Settings) -> None:
+def test_calls_that_the_history_does_not_hold_stay(settings):
     Corpus(settings)
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
     assert retention.drop_written(settings, NO_NEXT_NIGHT) == []
     assert calls_in_postgres(settings) == 3
 
 
-def test_calls_that_the_next_night_needs_stay(corpus: Corpus, settings: Settings) -> None:
+def test_calls_that_the_next_night_needs_stay(corpus, settings):
     assert retention.drop_written(settings, retention.Uses()) == []
     assert calls_in_postgres(settings) == 3
 
@@ -439,7 +424,7 @@ def test_calls_that_the_next_night_needs_stay(corpus: Corpus, settings: Settings
 @pytest.mark.parametrize(
     "damage", ["gone", "other bytes", "not in the manifest", "a row too few", "unregistered"]
 )
-def test_calls_of_which_a_file_is_not_whole_stay(old: Corpus, settings: Settings, damage: str) -> None:
+def test_calls_of_which_a_file_is_not_whole_stay(old, settings, damage):
     objects = Objects(settings)
     [calls], [losses] = files(settings, "candidate_calls"), files(settings, "call_losses")
     if damage == "gone":
@@ -458,9 +443,7 @@ def test_calls_of_which_a_file_is_not_whole_stay(old: Corpus, settings: Settings
     assert run_sql(settings, "select count(*) from call_losses") == [(3,)]
 
 
-def test_calls_stay_where_s3_does_not_answer(
-    old: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_stay_where_s3_does_not_answer(old, settings, monkeypatch):
     def refuse(*_: object) -> None:
         raise ObjectStoreUnreachableError("S3 does not answer")
 
@@ -470,7 +453,7 @@ def test_calls_stay_where_s3_does_not_answer(
     assert calls_in_postgres(settings) == 3
 
 
-def test_a_run_that_uses_a_recipe_again_finds_none_of_its_work_done(old: Corpus, settings: Settings) -> None:
+def test_a_run_that_uses_a_recipe_again_finds_none_of_its_work_done(old, settings):
     retention.drop_written(settings, NO_NEXT_NIGHT)
     with database.transaction(old.engine) as connection:
         for stage, recipe in CALLS_AND_LOSSES:
@@ -479,7 +462,7 @@ def test_a_run_that_uses_a_recipe_again_finds_none_of_its_work_done(old: Corpus,
     assert stages == [("execute",), ("filter",)]
 
 
-def test_an_audit_misses_no_call_that_the_history_has(old: Corpus, settings: Settings) -> None:
+def test_an_audit_misses_no_call_that_the_history_has(old, settings):
     retention.drop_written(settings, NO_NEXT_NIGHT)
     outcome = audit(settings)
     lost = "select place from audit_findings where audit_id = :id and kind = 'lost' and relation like 'ca%'"
@@ -487,9 +470,7 @@ def test_an_audit_misses_no_call_that_the_history_has(old: Corpus, settings: Set
     assert "filter rows" in [check.name for check in outcome.checks]
 
 
-def test_calls_in_the_history_alone_are_not_computed_again_by_an_audit(
-    old: Corpus, settings: Settings
-) -> None:
+def test_calls_in_the_history_alone_are_not_computed_again_by_an_audit(old, settings):
     retention.drop_written(settings, NO_NEXT_NIGHT)
     checks = audit(settings, sample=3).checks
     assert [check.items for check in checks if check.name == "calls computed again"] == []
@@ -505,9 +486,7 @@ def test_calls_in_the_history_alone_are_not_computed_again_by_an_audit(
         (["select count(*) from documents"], False),
     ],
 )
-def test_a_question_about_calls_that_were_dropped_is_told_where_they_are(
-    old: Corpus, settings: Settings, words: list[str], is_told: bool
-) -> None:
+def test_a_question_about_calls_that_were_dropped_is_told_where_they_are(old, settings, words, is_told):
     retention.drop_written(settings, NO_NEXT_NIGHT)
     done = CliRunner().invoke(app, ["sql", *words])
     assert ("Postgres lacks calls of run run-1: retention dropped them on 2" in done.stderr) is is_told
@@ -522,14 +501,8 @@ def test_a_question_about_calls_that_were_dropped_is_told_where_they_are(
     ],
 )
 def test_the_command_drops_what_the_history_holds_only_if_told_so(
-    old: Corpus,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    words: list[str],
-    answer: str,
-    calls: int,
-) -> None:
+    old, settings, monkeypatch, tmp_path, words, answer, calls
+):
     monkeypatch.setenv("TOOLFORMER_SCHEDULES_DIR", str(tmp_path))  # without a file of the run's schedule
     load_settings.cache_clear()
     assert answer in CliRunner().invoke(app, ["retention", "--older-than", "0", *words]).stdout
@@ -539,7 +512,7 @@ def test_the_command_drops_what_the_history_holds_only_if_told_so(
 # Forgetting
 
 
-def test_a_forgotten_text_is_in_no_object_of_the_history(corpus: Corpus, settings: Settings) -> None:
+def test_a_forgotten_text_is_in_no_object_of_the_history(corpus, settings):
     assert len(objects_with(settings, "Elm Street")) == 1
     assert len(objects_with(settings, str(corpus.secret.document_id))) > 1
     forgotten = forget(settings, [corpus.secret.document_id])
@@ -553,7 +526,7 @@ def test_a_forgotten_text_is_in_no_object_of_the_history(corpus: Corpus, setting
     assert differing_views(settings) == []
 
 
-def test_a_forgotten_text_is_in_no_copy_on_this_machine(corpus: Corpus, settings: Settings) -> None:
+def test_a_forgotten_text_is_in_no_copy_on_this_machine(corpus, settings):
     ask(settings, "select * from candidates")
     copies = settings.cache_folder / "history"
     assert any("Elm Street" in str(pq.read_table(path).to_pylist()) for path in copies.glob("*.parquet"))
@@ -580,9 +553,7 @@ def during_download(monkeypatch: pytest.MonkeyPatch, table: str, act: Callable[[
     monkeypatch.setattr(Objects, "sha256", fetched)
 
 
-def test_another_machine_removes_its_copies_of_a_forgotten_text_when_it_asks_next(
-    corpus: Corpus, settings: Settings, tmp_path: Path
-) -> None:
+def test_another_machine_removes_its_copies_of_a_forgotten_text_when_it_asks_next(corpus, settings, tmp_path):
     other = settings.model_copy(update={"cache_dir": tmp_path / "other"})
     ask(other, "select * from candidates")
     forget(settings, [corpus.secret.document_id])
@@ -591,18 +562,14 @@ def test_another_machine_removes_its_copies_of_a_forgotten_text_when_it_asks_nex
     assert "Elm Street" not in texts_of_copies(other)
 
 
-def test_copies_that_the_manifest_names_are_fetched_once(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_that_the_manifest_names_are_fetched_once(corpus, settings, monkeypatch):
     before = of_history(settings, "candidates")
     ask(settings, "select tool from run_tools")
     monkeypatch.setattr(Objects, "sha256", None)
     assert of_history(settings, "candidates") == before
 
 
-def test_files_with_the_same_bytes_are_fetched_once(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_with_the_same_bytes_are_fetched_once(corpus, settings, monkeypatch):
     objects = Objects(settings)
     [file] = files(settings, "run_tools")
     other = dataclasses.replace(file, owner_id="other", file_key=key_of("run_tools", "other", file.sha256))
@@ -621,17 +588,13 @@ def test_files_with_the_same_bytes_are_fetched_once(
     assert len(fetched) == 1
 
 
-def test_a_query_that_fetches_while_a_text_is_forgotten_leaves_no_copy_of_it(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_that_fetches_while_a_text_is_forgotten_leaves_no_copy_of_it(corpus, settings, monkeypatch):
     during_download(monkeypatch, "candidate_calls", lambda: forget(settings, [corpus.secret.document_id]))
     assert len(ask(settings, "select * from scored_calls").rows) == 1
     assert "Elm Street" not in texts_of_copies(settings)
 
 
-def test_a_file_that_is_being_fetched_is_not_removed(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_being_fetched_is_not_removed(corpus, settings, monkeypatch):
     during_download(
         monkeypatch,
         "candidate_calls",
@@ -640,9 +603,7 @@ def test_a_file_that_is_being_fetched_is_not_removed(
     assert len(ask(settings, "select * from scored_calls").rows) == 3
 
 
-def test_a_query_whose_folder_is_removed_meanwhile_says_so(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_whose_folder_is_removed_meanwhile_says_so(corpus, settings, monkeypatch):
     folder = settings.cache_folder / "history"
     # Other threads still write into it, so that deleting its files one by one may fail.
     during_download(monkeypatch, "candidate_calls", lambda: folder.rename(folder.with_name("removed")))
@@ -651,7 +612,7 @@ def test_a_query_whose_folder_is_removed_meanwhile_says_so(
 
 
 @pytest.mark.parametrize("name", ["part-killed/old.parquet", "tmpkilled.part"])
-def test_a_download_of_a_killed_process_is_removed(corpus: Corpus, settings: Settings, name: str) -> None:
+def test_a_download_of_a_killed_process_is_removed(corpus, settings, name):
     left = settings.cache_folder / "history" / name
     left.parent.mkdir(parents=True)
     left.write_text("a text")
@@ -667,9 +628,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, place: object, function: str) -> 
         yield
 
 
-def test_forgetting_goes_on_where_it_was_killed_before_the_small_tables(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgetting_goes_on_where_it_was_killed_before_the_small_tables(corpus, settings, monkeypatch):
     run_sql(
         settings,
         "insert into failed_documents (recipe_id, document_id, stage, tool, reason, deaths, run_id) "
@@ -683,9 +642,7 @@ def test_forgetting_goes_on_where_it_was_killed_before_the_small_tables(
     assert ask(settings, "select * from failed_documents").rows == []
 
 
-def test_forgetting_goes_on_where_it_was_killed_before_the_copies_went(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgetting_goes_on_where_it_was_killed_before_the_copies_went(corpus, settings, monkeypatch):
     ask(settings, "select * from candidates")
     with killed_at(monkeypatch, history_queries, "remove_from_cache"), pytest.raises(KeyboardInterrupt):
         forget(settings, [corpus.secret.document_id])
@@ -694,18 +651,14 @@ def test_forgetting_goes_on_where_it_was_killed_before_the_copies_went(
     assert "Elm Street" not in texts_of_copies(settings)
 
 
-def test_forgetting_goes_on_where_s3_was_away(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgetting_goes_on_where_s3_was_away(corpus, settings, monkeypatch):
     with without_s3(monkeypatch), pytest.raises(ObjectStoreUnreachableError):
         forget(settings, [corpus.secret.document_id])
     forget(settings)
     assert objects_with(settings, "Elm Street") == []
 
 
-def test_forgetting_goes_on_after_a_file_that_s3_did_not_take(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgetting_goes_on_after_a_file_that_s3_did_not_take(corpus, settings, monkeypatch):
     with without_s3(monkeypatch, "put_if_absent"), pytest.raises(ObjectStoreUnreachableError):
         forget(settings, [corpus.secret.document_id])
     assert objects_with(settings, "Elm Street") != []
@@ -714,9 +667,7 @@ def test_forgetting_goes_on_after_a_file_that_s3_did_not_take(
     assert differing_views(settings) == []
 
 
-def test_texts_whose_rows_retention_dropped_are_taken_out_of_the_history(
-    corpus: Corpus, settings: Settings
-) -> None:
+def test_texts_whose_rows_retention_dropped_are_taken_out_of_the_history(corpus, settings):
     run_sql(settings, "update dataset_releases set withdrawn_at = now()")
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
     retention.drop_unused(settings, retention.Uses(schedules=()))
@@ -725,9 +676,7 @@ def test_texts_whose_rows_retention_dropped_are_taken_out_of_the_history(
     assert len(of_history(settings, "scored_calls")["rows"]) == 1
 
 
-def test_forgetting_without_a_history_asks_nothing_of_s3(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forgetting_without_a_history_asks_nothing_of_s3(settings, monkeypatch):
     corpus = Corpus(settings)
     monkeypatch.setattr(history, "Objects", None)
     assert forget(settings, [corpus.secret.document_id]).history_files == 0
@@ -736,7 +685,7 @@ def test_forgetting_without_a_history_asks_nothing_of_s3(
 # What goes wrong while it is written
 
 
-def test_a_file_that_a_killed_process_left_is_deleted(corpus: Corpus, settings: Settings) -> None:
+def test_a_file_that_a_killed_process_left_is_deleted(corpus, settings):
     objects = Objects(settings)
     key = "history/call_losses/left/left.parquet"
     objects.put(key, b"left", "application/octet-stream")
@@ -747,7 +696,7 @@ def test_a_file_that_a_killed_process_left_is_deleted(corpus: Corpus, settings: 
     assert run_sql(settings, "select count(*) from history_files where state <> 'whole'") == [(0,)]
 
 
-def test_two_files_with_the_same_bytes_are_one(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_files_with_the_same_bytes_are_one(settings, monkeypatch):
     monkeypatch.setattr(history, "DOCUMENTS_PER_FILE", 1)
     Corpus(settings)
     run_sql(settings, "delete from call_losses")
@@ -755,7 +704,7 @@ def test_two_files_with_the_same_bytes_are_one(settings: Settings, monkeypatch: 
     assert [file.rows for file in files(settings, "call_losses")] == [0]
 
 
-def test_files_that_are_gone_are_written_again(corpus: Corpus, settings: Settings) -> None:
+def test_files_that_are_gone_are_written_again(corpus, settings):
     tables = ("candidate_calls", "call_losses", "corpus_joined", "release_choices", "run_tools")
     gone = {file.file_key for table in tables for file in files(settings, table)}
     for key in gone:
@@ -766,9 +715,7 @@ def test_files_that_are_gone_are_written_again(corpus: Corpus, settings: Setting
     assert differing_views(settings) == []
 
 
-def test_the_end_of_a_run_is_not_failed_by_s3(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_of_a_run_is_not_failed_by_s3(settings, monkeypatch, caplog):
     Corpus(settings)
     with without_s3(monkeypatch):
         history.write_at_end(settings, "run-1")
@@ -777,7 +724,7 @@ def test_the_end_of_a_run_is_not_failed_by_s3(
     assert history_queries.runs_of(settings) == ["run-1"]
 
 
-def test_the_task_that_ends_a_run_writes_its_history(settings: Settings) -> None:
+def test_the_task_that_ends_a_run_writes_its_history(settings):
     corpus = Corpus(settings)
     corpus.change(
         "update annotation_runs set state = 'running', finished_at = null, numbers_stored_at = null"
@@ -787,7 +734,7 @@ def test_the_task_that_ends_a_run_writes_its_history(settings: Settings) -> None
     assert history_queries.runs_of(settings) == ["run-1"]
 
 
-def test_an_audit_does_not_take_a_write_at_work_for_damage(corpus: Corpus, settings: Settings) -> None:
+def test_an_audit_does_not_take_a_write_at_work_for_damage(corpus, settings):
     run_sql(settings, "update history_files set state = 'leaving' where table_name = 'run_tools'")
     key = key_of("call_losses", "later", "0" * 64)
     of_file = {"file_key": key, "table_name": "call_losses", "owner_id": "later", "sha256": "0" * 64}
@@ -797,9 +744,7 @@ def test_an_audit_does_not_take_a_write_at_work_for_damage(corpus: Corpus, setti
                    id=outcome.audit_id) == []  # fmt: skip
 
 
-def test_a_write_whose_time_is_over_is_continued_by_the_next(
-    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_whose_time_is_over_is_continued_by_the_next(nights, settings, monkeypatch):
     monkeypatch.setattr(history, "DOCUMENTS_PER_FILE", 5)
     nights.ingest(*(Record(f"text {n}") for n in range(30)))
     night(nights, "night-0", Tool("Calculator"))
@@ -810,7 +755,7 @@ def test_a_write_whose_time_is_over_is_continued_by_the_next(
     assert differing_views(settings) == []
 
 
-def test_a_run_that_ends_does_not_wait_for_another_writer(corpus: Corpus) -> None:
+def test_a_run_that_ends_does_not_wait_for_another_writer(corpus):
     with (
         history.writing(corpus.engine),
         pytest.raises(BusyError),
@@ -838,15 +783,13 @@ def delete_damaged_rows(settings: Settings) -> None:
     ],
     ids=["retry", "retention", "retention of the history", "forget", "repair"],
 )
-def test_rows_are_not_deleted_while_the_history_is_written(
-    old: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch, delete: Callable[[Settings], object]
-) -> None:
+def test_rows_are_not_deleted_while_the_history_is_written(old, settings, monkeypatch, delete):
     monkeypatch.setattr(sessions, "OTHERS_SECONDS", 0.1)
     with history.writing(old.engine), pytest.raises(DatabaseLockedError):
         delete(settings)
 
 
-def test_a_run_that_has_not_ended_is_refused(settings: Settings) -> None:
+def test_a_run_that_has_not_ended_is_refused(settings):
     with pytest.raises(UsageError, match="expected a finished run, found none of this id"):
         history.write(settings, "no-such-run")
 
@@ -854,7 +797,7 @@ def test_a_run_that_has_not_ended_is_refused(settings: Settings) -> None:
 # What bad history says
 
 
-def test_a_history_that_was_never_written_is_named_with_the_remedy(settings: Settings) -> None:
+def test_a_history_that_was_never_written_is_named_with_the_remedy(settings):
     with pytest.raises(
         HistoryError, match=r"found none: no finished run is written yet\. `toolformer-ops history write"
     ):
@@ -870,9 +813,7 @@ def test_a_history_that_was_never_written_is_named_with_the_remedy(settings: Set
     ],
     ids=["another version", "changed", "half written"],
 )  # fmt: skip
-def test_a_manifest_that_is_not_ours_is_named(
-    corpus: Corpus, settings: Settings, change: Any, message: str
-) -> None:
+def test_a_manifest_that_is_not_ours_is_named(corpus, settings, change, message):
     objects = Objects(settings)
     body = objects.get(MANIFEST_KEY)
     assert change(body) != body
@@ -883,7 +824,7 @@ def test_a_manifest_that_is_not_ours_is_named(
     assert ask(settings, "select tool from run_tools").rows == [("Calculator",)]
 
 
-def test_a_file_with_other_bytes_is_named(corpus: Corpus, settings: Settings) -> None:
+def test_a_file_with_other_bytes_is_named(corpus, settings):
     [file] = files(settings, "call_losses")
     body = Objects(settings).get(file.file_key)
     Objects(settings).put(file.file_key, body[:-9] + b"x" + body[-8:], "application/octet-stream")
@@ -893,7 +834,7 @@ def test_a_file_with_other_bytes_is_named(corpus: Corpus, settings: Settings) ->
         ask(settings, "select * from kept_calls")
 
 
-def test_a_damaged_copy_is_fetched_again(corpus: Corpus, settings: Settings) -> None:
+def test_a_damaged_copy_is_fetched_again(corpus, settings):
     before = of_history(settings, "kept_calls")
     for path in (settings.cache_folder / "history").glob("*.parquet"):
         path.write_bytes(path.read_bytes()[::-1])
@@ -911,13 +852,13 @@ def found_by_audit(settings: Settings) -> list[tuple[str, str]]:
     return [(kind, place.split("/history/")[1].split("/")[0]) for kind, place in rows]
 
 
-def test_an_audit_finds_nothing_in_a_sound_history(corpus: Corpus, settings: Settings) -> None:
+def test_an_audit_finds_nothing_in_a_sound_history(corpus, settings):
     forget(settings, [corpus.secret.document_id])
     assert found_by_audit(settings) == []
 
 
 @pytest.mark.parametrize("what", ["gone", "changed", "unregistered", "manifest", "orphan"])
-def test_an_audit_finds_what_is_wrong_with_the_history(corpus: Corpus, settings: Settings, what: str) -> None:
+def test_an_audit_finds_what_is_wrong_with_the_history(corpus, settings, what):
     objects = Objects(settings)
     [file] = files(settings, "call_losses")
     if what == "gone":
@@ -942,14 +883,12 @@ def test_an_audit_finds_what_is_wrong_with_the_history(corpus: Corpus, settings:
     )
 
 
-def test_an_audit_names_a_manifest_that_is_lost(corpus: Corpus, settings: Settings) -> None:
+def test_an_audit_names_a_manifest_that_is_lost(corpus, settings):
     Objects(settings).delete(MANIFEST_KEY)
     assert ("lost", "manifest.json") in found_by_audit(settings)
 
 
-def test_an_audit_takes_a_first_write_that_ended_before_its_manifest_for_no_loss(
-    corpus: Corpus, settings: Settings
-) -> None:
+def test_an_audit_takes_a_first_write_that_ended_before_its_manifest_for_no_loss(corpus, settings):
     Objects(settings).delete(MANIFEST_KEY)
     outcome = audit(settings, orphans_after=timedelta(days=1))
     statement = "select place from audit_findings where audit_id = :id and place like '%manifest.json'"
@@ -972,14 +911,12 @@ def test_an_audit_takes_a_first_write_that_ended_before_its_manifest_for_no_loss
         "",
     ],
 )
-def test_what_does_not_only_read_is_refused(corpus: Corpus, settings: Settings, query: str) -> None:
+def test_what_does_not_only_read_is_refused(corpus, settings, query):
     with pytest.raises(UsageError, match="expected one query that reads, found"):
         ask(settings, query)
 
 
-def test_a_query_on_the_history_without_end_is_ended(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_on_the_history_without_end_is_ended(corpus, settings, monkeypatch):
     monkeypatch.setattr(history_queries, "QUERY_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"expected a query that takes at most 0\.5 s"):
         ask(
@@ -998,14 +935,12 @@ def test_a_query_on_the_history_without_end_is_ended(
         "select * from read_parquet('https://example.org/x.parquet')",
     ],
 )
-def test_a_query_reads_no_file_beside_the_history(corpus: Corpus, settings: Settings, query: str) -> None:
+def test_a_query_reads_no_file_beside_the_history(corpus, settings, query):
     with pytest.raises(UsageError, match="the history: "):
         ask(settings, query)
 
 
-def test_a_query_that_needs_more_memory_than_allowed_is_one_sentence(
-    corpus: Corpus, settings: Settings
-) -> None:
+def test_a_query_that_needs_more_memory_than_allowed_is_one_sentence(corpus, settings):
     small = settings.model_copy(update={"history_memory_gib": 0.05})
     with pytest.raises(
         UsageError, match=r"takes at most 0\.05 GiB, found one that needs more: raise TOOLFORMER_HISTORY_MEM"
@@ -1013,12 +948,12 @@ def test_a_query_that_needs_more_memory_than_allowed_is_one_sentence(
         ask(small, "select list(a.range * b.range) from range(10000) a, range(10000) b")
 
 
-def test_a_name_that_the_history_lacks_is_told_apart(corpus: Corpus, settings: Settings) -> None:
+def test_a_name_that_the_history_lacks_is_told_apart(corpus, settings):
     with pytest.raises(UnknownNameError, match="stage_ledger"):
         ask(settings, "select * from stage_ledger")
 
 
-def test_only_the_files_that_a_query_reads_are_fetched(corpus: Corpus, settings: Settings) -> None:
+def test_only_the_files_that_a_query_reads_are_fetched(corpus, settings):
     ask(settings, "select * from threshold_counts")
     assert len(list((settings.cache_folder / "history").glob("*.parquet"))) == 1
     assert "call_losses" in history_queries.tables_of("select * from how_many_calls_are_kept(), kept_calls")
@@ -1028,7 +963,7 @@ def test_only_the_files_that_a_query_reads_are_fetched(corpus: Corpus, settings:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_without_rows_has_the_types_of_its_files(table: str) -> None:
+def test_a_table_without_rows_has_the_types_of_its_files(table):
     with duckdb.connect() as connection:
         of_files = connection.from_arrow(arrow_schema(table).empty_table())
         connection.execute(history_queries.empty_table(table))
@@ -1039,7 +974,7 @@ def test_a_table_without_rows_has_the_types_of_its_files(table: str) -> None:
 # The commands
 
 
-def test_an_answer_is_printed_as_psql_prints_it(corpus: Corpus, settings: Settings) -> None:
+def test_an_answer_is_printed_as_psql_prints_it(corpus, settings):
     query = "select tool, calls, threshold, is_keep_threshold from threshold_counts where threshold = 0.5"
     done = CliRunner().invoke(app, ["sql", "--history", query])
     assert done.stdout.splitlines() == [
@@ -1051,9 +986,7 @@ def test_an_answer_is_printed_as_psql_prints_it(corpus: Corpus, settings: Settin
 
 
 @pytest.mark.parametrize("words", [[], ["--history"]], ids=["Postgres", "history"])
-def test_a_number_is_printed_with_six_digits(
-    corpus: Corpus, settings: Settings, capfd: pytest.CaptureFixture[str], words: list[str]
-) -> None:
+def test_a_number_is_printed_with_six_digits(corpus, settings, capfd, words):
     done = CliRunner().invoke(app, ["sql", *words, "select cast(2 as double precision) / 3 as share"])
     assert "0.666667" in (done.stdout + capfd.readouterr().out).split()
 
@@ -1065,9 +998,7 @@ def test_a_number_is_printed_with_six_digits(
         ("select count(*) from stage_ledger", "the history: "),
     ],
 )
-def test_postgres_is_asked_what_the_history_cannot_answer(
-    settings: Settings, capfd: pytest.CaptureFixture[str], query: str, reason: str
-) -> None:
+def test_postgres_is_asked_what_the_history_cannot_answer(settings, capfd, query, reason):
     corpus = Corpus(settings)
     if "stage_ledger" in query:
         history.write(settings)
@@ -1079,20 +1010,18 @@ def test_postgres_is_asked_what_the_history_cannot_answer(
     assert corpus.run_id == "run-1"
 
 
-def test_the_command_says_what_it_wrote(settings: Settings) -> None:
+def test_the_command_says_what_it_wrote(settings):
     Corpus(settings)
     done = CliRunner().invoke(app, ["history", "write", "--run", "run-1"])
     assert done.stdout.startswith("1 runs written: ")
 
 
-def test_the_command_takes_one_run_or_all(settings: Settings) -> None:
+def test_the_command_takes_one_run_or_all(settings):
     refused = CliRunner().invoke(app, ["history", "write"])
     assert "expected --run or --all, found neither" in str(refused.exception)
 
 
-def test_the_snippets_of_the_documentation_read_the_files_without_us(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_snippets_of_the_documentation_read_the_files_without_us(corpus, settings, monkeypatch):
     key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
     assert key is not None
     assert secret is not None
@@ -1127,7 +1056,7 @@ def test_the_snippets_of_the_documentation_read_the_files_without_us(
 
 
 @pytest.fixture
-def many_nights(nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Nights:
+def many_nights(nights, settings, monkeypatch):
     """Four nights, each with new texts, whose files are small."""
     monkeypatch.setattr(history_merging, "FEWEST_FILES", 3)
     records = [Record(f"text {n}") for n in range(30)]
@@ -1139,9 +1068,7 @@ def many_nights(nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPa
     return nights
 
 
-def test_a_merge_of_small_files_changes_no_row(
-    many_nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_of_small_files_changes_no_row(many_nights, settings, monkeypatch):
     before = {view: of_history(settings, view) for view in VIEWS}
     assert len(files(settings, "call_losses")) == 4
     # 1. Killed, and concluded by the next write.
@@ -1158,7 +1085,7 @@ def test_a_merge_of_small_files_changes_no_row(
     assert history_merging.merge(settings) == 0
 
 
-def test_a_night_after_a_merge_writes_its_own_rows_alone(many_nights: Nights, settings: Settings) -> None:
+def test_a_night_after_a_merge_writes_its_own_rows_alone(many_nights, settings):
     history_merging.merge(settings)
     many_nights.ingest(*(Record(f"text {n}") for n in range(40)))
     night(many_nights, "night-4", Tool("Calculator", placebos=True))
@@ -1167,9 +1094,7 @@ def test_a_night_after_a_merge_writes_its_own_rows_alone(many_nights: Nights, se
     assert differing_views(settings) == []
 
 
-def test_a_text_is_forgotten_in_a_merged_file(
-    corpus: Corpus, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_is_forgotten_in_a_merged_file(corpus, settings, monkeypatch):
     monkeypatch.setattr(history_merging, "FEWEST_FILES", 1)
     history_merging.merge(settings)
     forget(settings, [corpus.secret.document_id])

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +47,7 @@ from toolformer_ops.storage.postgres import database, partitions
 
 
 @pytest.fixture
-def only_copies(old: Corpus, settings: Settings) -> Corpus:  # noqa: F811
+def only_copies(old, settings):  # noqa: F811
     """The corpus, whose calls and losses are in the history alone."""
     retention.drop_written(settings, NO_NEXT_NIGHT)
     return old
@@ -83,10 +82,10 @@ def findings(settings: Settings, **options: Any) -> list[tuple[str, str]]:
     ids=str,
 )
 def test_a_manifest_names_files_by_their_content_alone(
-    corpus: Corpus,  # noqa: F811
-    settings: Settings,
-    changes: dict[str, Any],
-) -> None:
+    corpus,  # noqa: F811
+    settings,
+    changes,
+):
     [file] = files(settings, "run_tools")
     put_manifest(settings, dataclasses.replace(file, **changes))
     with pytest.raises(HistoryError, match="expected files that are named by their content"):
@@ -97,10 +96,10 @@ def test_a_manifest_names_files_by_their_content_alone(
 
 
 def test_no_path_is_made_of_a_manifest_that_was_written_by_another(
-    corpus: Corpus,  # noqa: F811
-    settings: Settings,
-    tmp_path: Path,
-) -> None:
+    corpus,  # noqa: F811
+    settings,
+    tmp_path,
+):
     [file] = files(settings, "run_tools")
     outside = tmp_path / "outside"
     named = dataclasses.replace(file, sha256=str(outside))
@@ -142,14 +141,14 @@ def with_other_reductions(table: pa.Table) -> pa.Table:
     return table.set_column(position, "loss_reduction", pc.add(table["loss_reduction"], 9.0))
 
 
-def test_an_exchanged_manifest_answers_nothing(corpus: Corpus, settings: Settings) -> None:  # noqa: F811
+def test_an_exchanged_manifest_answers_nothing(corpus, settings):  # noqa: F811
     [losses] = files(settings, "call_losses")
     exchanged(settings, losses, with_other_losses)
     with pytest.raises(HistoryError, match="expected the files of history_files in Postgres, found 1 others"):
         ask(settings, "select * from kept_calls")
 
 
-def test_a_manifest_that_lacks_a_file_answers_nothing(corpus: Corpus, settings: Settings) -> None:  # noqa: F811
+def test_a_manifest_that_lacks_a_file_answers_nothing(corpus, settings):  # noqa: F811
     listed = read_manifest(Objects(settings))
     put_manifest(settings, *(file for file in listed if file.table_name != "call_losses"))
     with pytest.raises(
@@ -159,10 +158,10 @@ def test_a_manifest_that_lacks_a_file_answers_nothing(corpus: Corpus, settings: 
 
 
 def test_a_question_that_meets_a_write_reads_the_new_manifest(
-    corpus: Corpus,  # noqa: F811
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    corpus,  # noqa: F811
+    settings,
+    monkeypatch,
+):
     listed = read_manifest(Objects(settings))
     [tools] = [file for file in listed if file.table_name == "run_tools"]
     earlier = dataclasses.replace(tools, sha256="0" * 64, file_key=key_of("run_tools", "catalog", "0" * 64))
@@ -183,7 +182,7 @@ def empty(settings: Settings) -> dict[str, bytes]:
     return taken
 
 
-def test_a_write_into_an_empty_bucket_drops_no_only_copy(only_copies: Corpus, settings: Settings) -> None:
+def test_a_write_into_an_empty_bucket_drops_no_only_copy(only_copies, settings):
     before = {view: of_history(settings, view) for view in VIEWS}
     copies = files(settings, "candidate_calls") + files(settings, "call_losses")
     taken = empty(settings)
@@ -195,7 +194,7 @@ def test_a_write_into_an_empty_bucket_drops_no_only_copy(only_copies: Corpus, se
     assert {view: of_history(settings, view) for view in VIEWS} == before
 
 
-def test_the_command_fails_while_an_only_copy_is_missing(only_copies: Corpus, settings: Settings) -> None:
+def test_the_command_fails_while_an_only_copy_is_missing(only_copies, settings):
     [losses] = files(settings, "call_losses")
     Objects(settings).delete(losses.file_key)
     done = CliRunner().invoke(app, ["history", "write", "--all"])
@@ -203,7 +202,7 @@ def test_the_command_fails_while_an_only_copy_is_missing(only_copies: Corpus, se
     assert f"is not there, and Postgres has not all of its rows: {losses.file_key}" in done.stdout
 
 
-def test_a_lost_only_copy_is_given_up_when_a_person_says_so(only_copies: Corpus, settings: Settings) -> None:
+def test_a_lost_only_copy_is_given_up_when_a_person_says_so(only_copies, settings):
     [losses] = files(settings, "call_losses")
     Objects(settings).delete(losses.file_key)
     done = CliRunner().invoke(app, ["history", "write", "--all", "--give-up-lost"])
@@ -211,7 +210,7 @@ def test_a_lost_only_copy_is_given_up_when_a_person_says_so(only_copies: Corpus,
     assert files(settings, "call_losses") == []
 
 
-def test_forgetting_drops_no_only_copy_that_is_missing(only_copies: Corpus, settings: Settings) -> None:
+def test_forgetting_drops_no_only_copy_that_is_missing(only_copies, settings):
     taken = empty(settings)
     with pytest.raises(HistoryError, match="expected 2 files of the history that hold forgotten texts"):
         forget(settings, [only_copies.secret.document_id])
@@ -233,9 +232,7 @@ def lose_registration(settings: Settings) -> None:
     run_sql(settings, "delete from history_files")
 
 
-def test_files_that_postgres_no_longer_knows_are_registered_again(
-    only_copies: Corpus, settings: Settings
-) -> None:
+def test_files_that_postgres_no_longer_knows_are_registered_again(only_copies, settings):
     before = {view: of_history(settings, view) for view in VIEWS}
     lose_registration(settings)
     assert len(register(settings).files) == 2
@@ -243,13 +240,13 @@ def test_files_that_postgres_no_longer_knows_are_registered_again(
     assert {view: of_history(settings, view) for view in VIEWS} == before
 
 
-def test_the_command_registers_files_again(only_copies: Corpus, settings: Settings) -> None:
+def test_the_command_registers_files_again(only_copies, settings):
     lose_registration(settings)
     done = CliRunner().invoke(app, ["history", "register"])
     assert "2 files registered; `history write --all` adds their runs" in done.stdout
 
 
-def test_a_forgotten_text_is_not_registered_again(only_copies: Corpus, settings: Settings) -> None:
+def test_a_forgotten_text_is_not_registered_again(only_copies, settings):
     copies = files(settings, "candidate_calls") + files(settings, "call_losses")
     bodies = {file.file_key: Objects(settings).get(file.file_key) for file in copies}
     forget(settings, [only_copies.secret.document_id])
@@ -273,16 +270,14 @@ def test_a_forgotten_text_is_not_registered_again(only_copies: Corpus, settings:
         ("delete from corpus_documents", None),
     ],
 )
-def test_a_file_is_registered_only_with_its_recipe(
-    only_copies: Corpus, settings: Settings, change: str, reason: str | None
-) -> None:
+def test_a_file_is_registered_only_with_its_recipe(only_copies, settings, change, reason):
     lose_registration(settings)
     run_sql(settings, change)
     refused = list(register(settings).refused.values())
     assert [reason in text for text in refused if reason] == [True] * len(refused)
 
 
-def test_a_file_under_another_name_is_not_registered(only_copies: Corpus, settings: Settings) -> None:
+def test_a_file_under_another_name_is_not_registered(only_copies, settings):
     [losses] = files(settings, "call_losses")
     key = key_of("call_losses", recipe_id("score", "Calculator"), "0" * 64)
     Objects(settings).put(key, Objects(settings).get(losses.file_key), "application/octet-stream")
@@ -292,12 +287,12 @@ def test_a_file_under_another_name_is_not_registered(only_copies: Corpus, settin
 # What the audit sees
 
 
-def test_an_audit_of_only_copies_is_sound(only_copies: Corpus, settings: Settings) -> None:
+def test_an_audit_of_only_copies_is_sound(only_copies, settings):
     history.write(settings)
     assert findings(settings) == []
 
 
-def test_an_audit_misses_a_file_that_left_no_trace(only_copies: Corpus, settings: Settings) -> None:
+def test_an_audit_misses_a_file_that_left_no_trace(only_copies, settings):
     [losses] = files(settings, "call_losses")
     Objects(settings).delete(losses.file_key)
     run_sql(settings, "delete from history_documents where file_key = :key", key=losses.file_key)
@@ -306,15 +301,13 @@ def test_an_audit_misses_a_file_that_left_no_trace(only_copies: Corpus, settings
     assert findings(settings) == [("lost", "call_losses")]
 
 
-def test_an_audit_finds_that_no_file_is_registered(only_copies: Corpus, settings: Settings) -> None:
+def test_an_audit_finds_that_no_file_is_registered(only_copies, settings):
     lose_registration(settings)
     assert ("lost", "candidate_calls") in findings(settings)
 
 
 @pytest.mark.parametrize("change", [with_other_losses, with_other_reductions])
-def test_an_audit_finds_changed_rows_of_a_file(
-    only_copies: Corpus, settings: Settings, change: Callable[[pa.Table], pa.Table]
-) -> None:
+def test_an_audit_finds_changed_rows_of_a_file(only_copies, settings, change):
     [losses] = files(settings, "call_losses")
     new = exchanged(settings, losses, change)
     run_sql(settings, "alter table history_documents drop constraint history_documents_file_key_fkey")
@@ -328,15 +321,13 @@ def test_an_audit_finds_changed_rows_of_a_file(
     assert ("changed", "object") in findings(settings)
 
 
-def test_an_audit_finds_a_wrong_number_of_rows(only_copies: Corpus, settings: Settings) -> None:
+def test_an_audit_finds_a_wrong_number_of_rows(only_copies, settings):
     run_sql(settings, "update history_files set rows = rows + 1 where table_name = 'call_losses'")
     history.write(settings)
     assert ("changed", "history_files") in findings(settings)
 
 
-def test_an_audit_does_not_say_that_an_only_copy_may_be_deleted(
-    only_copies: Corpus, settings: Settings
-) -> None:
+def test_an_audit_does_not_say_that_an_only_copy_may_be_deleted(only_copies, settings):
     [losses] = files(settings, "call_losses")
     body = Objects(settings).get(losses.file_key)
     Objects(settings).put(losses.file_key, body[::-1], "application/octet-stream")
@@ -354,7 +345,7 @@ def test_an_audit_does_not_say_that_an_only_copy_may_be_deleted(
 
 
 @pytest.fixture
-def used_again(only_copies: Corpus, settings: Settings) -> Corpus:
+def used_again(only_copies, settings):
     """The corpus, of which a later run has made the calls of one text again."""
     with database.transaction(only_copies.engine) as connection:
         for stage, recipe in CALLS_AND_LOSSES:
@@ -370,21 +361,17 @@ def used_again(only_copies: Corpus, settings: Settings) -> Corpus:
     return only_copies
 
 
-def test_a_run_of_which_a_part_was_made_again_is_told_where_its_calls_are(
-    used_again: Corpus, settings: Settings
-) -> None:
+def test_a_run_of_which_a_part_was_made_again_is_told_where_its_calls_are(used_again, settings):
     done = CliRunner().invoke(app, ["sql", "select count(*) from kept_calls where run_id = 'run-1'"])
     assert "Postgres lacks calls of run run-1" in done.stderr
 
 
-def test_the_run_that_made_a_part_again_lacks_no_call(used_again: Corpus, settings: Settings) -> None:
+def test_the_run_that_made_a_part_again_lacks_no_call(used_again, settings):
     engine = database.connect(settings)
     assert history_queries.where_older_rows_are(engine, "select * from kept_calls", "run-2") == ""
 
 
-def test_an_audit_misses_no_row_of_which_a_part_was_made_again(
-    used_again: Corpus, settings: Settings
-) -> None:
+def test_an_audit_misses_no_row_of_which_a_part_was_made_again(used_again, settings):
     outcome = audit(settings)
     lost = "select place, what from audit_findings where audit_id = :id and relation = 'stage_ledger'"
     assert run_sql(settings, lost, id=outcome.audit_id) == []
@@ -403,25 +390,25 @@ def detach(settings: Settings, table: str, stage: str) -> None:
     ("table", "stage"), [("candidate_calls", "sample"), ("call_losses", "score"), ("stage_ledger", "score")]
 )
 def test_a_detached_partition_is_attached_by_a_repair(
-    old: Corpus,  # noqa: F811
-    settings: Settings,
-    table: str,
-    stage: str,
-) -> None:
+    old,  # noqa: F811
+    settings,
+    table,
+    stage,
+):
     rows = run_sql(settings, f"select count(*) from {table}")
     detach(settings, table, stage)
     audit(settings, repairs=True)
     assert run_sql(settings, f"select count(*) from {table}") == rows
 
 
-def test_a_run_attaches_a_detached_partition(old: Corpus, settings: Settings) -> None:  # noqa: F811
+def test_a_run_attaches_a_detached_partition(old, settings):  # noqa: F811
     detach(settings, "call_losses", "score")
     with database.transaction(old.engine) as connection:
         partitions.ensure_partitions(connection, "score", recipe_id("score", "Calculator"))
     assert run_sql(settings, "select count(*) from call_losses") == [(3,)]
 
 
-def test_a_detached_partition_comes_back_without_what_was_forgotten(old: Corpus, settings: Settings) -> None:  # noqa: F811
+def test_a_detached_partition_comes_back_without_what_was_forgotten(old, settings):  # noqa: F811
     detach(settings, "call_losses", "score")
     forget(settings, [old.secret.document_id])
     with database.transaction(old.engine) as connection:

@@ -1,7 +1,6 @@
 """Queries of somebody who wants to get out of a Postgres, by a role that may do all: each has its reason, and nothing changes."""
 
 import logging
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from toolformer_ops.errors import InfrastructureError, RejectedInputError, ToolE
 from toolformer_ops.tools.databases import postgres_queries
 from toolformer_ops.tools.databases.postgres_queries import PostgresQueries
 from toolformer_ops.tools.databases.requests import DatabaseOpening
-from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 PASSWORD = "s3cret of the /shop@1"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -232,7 +230,7 @@ HARMLESS = {
 
 
 @pytest.fixture(scope="module")
-def shop(postgres_server: RunningPostgres) -> Iterator[str]:
+def shop(postgres_server):
     """The name of a database with products, staff, and a role `shopkeeper` that reads products."""
     name = "shop"
     with closing(psycopg2.connect(postgres_server.dsn("postgres"))) as connection:
@@ -259,18 +257,13 @@ def shop(postgres_server: RunningPostgres) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def environment() -> Iterator[pytest.MonkeyPatch]:
+def environment():
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
 @pytest.fixture(scope="module")
-def superuser(
-    shop: str,
-    postgres_server: RunningPostgres,
-    environment: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[ProcessRunner]:
+def superuser(shop, postgres_server, environment, tmp_path_factory):
     """The shop as the superuser of its server, the worst role of all."""
     address = postgres_server.address
     environment.setenv("SHOP_PASSWORD", address.superuser_password)
@@ -294,18 +287,12 @@ def shopkeeper_tool(folder: Path, shop: str, server: RunningPostgres, patch: pyt
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
-def test_a_hostile_query_has_its_reason(superuser: ProcessRunner, query: str) -> None:
+def test_a_hostile_query_has_its_reason(superuser, query):
     assert ask(superuser, query) == HOSTILE[query]
 
 
 @pytest.mark.parametrize("query", TOO_LONG, ids=lambda query: f"{query:.60}")
-def test_a_query_without_end_is_ended(
-    shop: str,
-    postgres_server: RunningPostgres,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    query: str,
-) -> None:
+def test_a_query_without_end_is_ended(shop, postgres_server, monkeypatch, tmp_path, query):
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     path.write_text(path.read_text().replace("[limits]", "[limits]\nseconds = 0.3"))
     runner = opened(path)
@@ -314,13 +301,11 @@ def test_a_query_without_end_is_ended(
 
 
 @pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
-def test_a_query_that_reads_has_its_result(superuser: ProcessRunner, query: str) -> None:
+def test_a_query_that_reads_has_its_result(superuser, query):
     assert ask(superuser, query) == HARMLESS[query]
 
 
-def test_no_hostile_query_changes_the_database(
-    superuser: ProcessRunner, shop: str, postgres_server: RunningPostgres
-) -> None:
+def test_no_hostile_query_changes_the_database(superuser, shop, postgres_server):
     for query in HOSTILE:
         ask(superuser, query)
     with closing(psycopg2.connect(postgres_server.dsn(shop))) as connection, connection.cursor() as cursor:
@@ -352,9 +337,7 @@ WITHOUT_THE_FIRST_BOUND = {
 
 
 @pytest.mark.parametrize("query", WITHOUT_THE_FIRST_BOUND, ids=lambda query: f"{query:.60}")
-def test_the_server_refuses_what_the_look_at_the_text_would_miss(
-    shop: str, postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch, query: str
-) -> None:
+def test_the_server_refuses_what_the_look_at_the_text_would_miss(shop, postgres_server, monkeypatch, query):
     parameters = {
         "host": "127.0.0.1",
         "port": str(postgres_server.address.port),
@@ -369,9 +352,7 @@ def test_the_server_refuses_what_the_look_at_the_text_would_miss(
     queries.answer("select count(*) from products")
 
 
-def test_a_role_that_may_do_more_than_read_is_named(
-    superuser: ProcessRunner, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_role_that_may_do_more_than_read_is_named(superuser, caplog):
     warnings = superuser.process.open()["warnings"]
     assert [warning.partition(". ")[0] for warning in warnings] == [
         "the role postgres is a superuser",
@@ -381,12 +362,8 @@ def test_a_role_that_may_do_more_than_read_is_named(
 
 
 def test_a_role_that_only_reads_is_asked_without_a_warning_about_the_tables_that_it_may_read(
-    tmp_path: Path,
-    shop: str,
-    postgres_server: RunningPostgres,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    tmp_path, shop, postgres_server, monkeypatch, caplog
+):
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     runner = opened(path)
     assert [table["name"] for table in runner.process.open()["tables"]] == ["cheap", "products"]
@@ -396,13 +373,7 @@ def test_a_role_that_only_reads_is_asked_without_a_warning_about_the_tables_that
     runner.close()
 
 
-def test_no_password_is_in_a_tool_file_or_an_error(
-    tmp_path: Path,
-    shop: str,
-    postgres_server: RunningPostgres,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_no_password_is_in_a_tool_file_or_an_error(tmp_path, shop, postgres_server, monkeypatch, caplog):
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     assert PASSWORD not in path.read_text()
     monkeypatch.setenv("SHOPKEEPER", f"{PASSWORD}, a wrong one")
@@ -411,9 +382,7 @@ def test_no_password_is_in_a_tool_file_or_an_error(
     assert PASSWORD not in f"{refused.value}{caplog.text}"
 
 
-def test_an_airflow_connection_has_the_address_of_the_database(
-    tmp_path: Path, shop: str, postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_airflow_connection_has_the_address_of_the_database(tmp_path, shop, postgres_server, monkeypatch):
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     text = path.read_text()
     url, secrets = [line for line in text.splitlines() if line.startswith(("url", "secrets"))]
@@ -437,8 +406,8 @@ def test_an_airflow_connection_has_the_address_of_the_database(
 
 
 def test_a_database_that_is_away_fails_the_batch_in_one_sentence(
-    tmp_path: Path, shop: str, postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, shop, postgres_server, monkeypatch
+):
     path = shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch)
     path.write_text(path.read_text().replace(f":{postgres_server.address.port}/", ":1/"))
     with pytest.raises(
@@ -449,8 +418,8 @@ def test_a_database_that_is_away_fails_the_batch_in_one_sentence(
 
 
 def test_after_a_lost_connection_which_is_an_outage_the_next_query_has_another(
-    tmp_path: Path, shop: str, postgres_server: RunningPostgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, shop, postgres_server, monkeypatch
+):
     runner = opened(shopkeeper_tool(tmp_path, shop, postgres_server, monkeypatch))
     with closing(psycopg2.connect(postgres_server.dsn(shop))) as connection, connection.cursor() as cursor:
         cursor.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'shopkeeper'")

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from huggingface_hub import RepoCard
 from huggingface_hub import constants as hub_constants
 
 from tests.annotated_runs import AnnotatedRun, release
-from tests.hub_server import TOKEN, Hub, Repository, running_hub
+from tests.hub_server import TOKEN, Repository, running_hub
 from tests.servers import flip_a_byte
 from toolformer_ops import errors
 from toolformer_ops.config import Settings
@@ -27,7 +26,7 @@ REPO = "a-team/sums"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(monkeypatch):
     """An empty hub, to which this process writes."""
     with running_hub() as server:
         monkeypatch.setattr(hub_constants, "ENDPOINT", server.url)
@@ -67,7 +66,7 @@ def published_model(settings: Settings, folder: Path) -> str:
     return "tuned"
 
 
-def test_a_release_is_pushed_whole_with_its_card(settings: Settings, hub: Hub, tmp_path: Path) -> None:
+def test_a_release_is_pushed_whole_with_its_card(settings, hub, tmp_path):
     release_id = released(settings, (1400, 700), (1500, 300))
     # 1. By the command line, to the hub that HF_ENDPOINT names.
     words = ["push", release_id, REPO, "--license", "cc-by-sa-4.0"]
@@ -111,9 +110,7 @@ def test_a_release_is_pushed_whole_with_its_card(settings: Settings, hub: Hub, t
     assert "- a course\n\nLicence: not said" in repository.files["README.md"].decode()
 
 
-def test_a_push_that_broke_off_shows_nothing_before_it_continues(
-    s3_settings: Settings, hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_push_that_broke_off_shows_nothing_before_it_continues(s3_settings, hub, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     name = published_model(s3_settings, tmp_path / "model")
     hub.uploads_before_break = 1
@@ -138,7 +135,7 @@ def test_a_push_that_broke_off_shows_nothing_before_it_continues(
 
 
 @pytest.fixture
-def refused(s3_settings: Settings, hub: Hub, tmp_path: Path) -> Callable[..., str]:
+def refused(s3_settings, hub, tmp_path):
     """Pushes a model, and returns the message of the error of this kind."""
     name = published_model(s3_settings, tmp_path / "model")
 
@@ -150,9 +147,7 @@ def refused(s3_settings: Settings, hub: Hub, tmp_path: Path) -> Callable[..., st
     return refused_push
 
 
-def test_a_wrong_request_to_push_is_refused_before_the_hub_is_asked(
-    s3_settings: Settings, refused: Callable[..., str]
-) -> None:
+def test_a_wrong_request_to_push_is_refused_before_the_hub_is_asked(s3_settings, refused):
     assert "such as owner/name" in refused(UsageError, "a/b/../c")
     assert "nothing published at s3://" in refused(UsageError, publication="0123")
     assert "neither. An index" in refused(
@@ -160,24 +155,20 @@ def test_a_wrong_request_to_push_is_refused_before_the_hub_is_asked(
     )
 
 
-def test_a_token_without_rights_is_refused_without_being_shown(
-    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_without_rights_is_refused_without_being_shown(refused, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     assert "hf_of_somebody_else" not in refused(ConfigurationError)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
-def test_a_repository_that_is_not_ours_to_replace_is_refused(hub: Hub, refused: Callable[..., str]) -> None:
+def test_a_repository_that_is_not_ours_to_replace_is_refused(hub, refused):
     hub.repositories["models/a-team/thesis"] = Repository(True, {"1" * 40: {"thesis.pdf": b"a year of work"}})
     assert "such as thesis.pdf" in refused(UsageError, "a-team/thesis")
     hub.repositories["models/a-team/open"] = Repository(private=False)
     assert "--public" in refused(UsageError, "a-team/open")
 
 
-def test_a_push_whose_repository_holds_another_file_at_its_end_is_an_error(
-    hub: Hub, refused: Callable[..., str]
-) -> None:
+def test_a_push_whose_repository_holds_another_file_at_its_end_is_an_error(hub, refused):
     # Another client commits meanwhile; a .gitignore of the repository leaves a file out.
     hub.moves_meanwhile = True
     assert "found another commit" in refused(errors.BusyError)
@@ -186,9 +177,7 @@ def test_a_push_whose_repository_holds_another_file_at_its_end_is_an_error(
     assert "found none or another finetuning.json" in refused(InfrastructureError)
 
 
-def test_a_hub_that_cannot_be_reached_is_told_with_the_remedy(
-    s3_settings: Settings, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_cannot_be_reached_is_told_with_the_remedy(s3_settings, refused, monkeypatch):
     # No network, and a deployment that asks no hub.
     monkeypatch.setattr(hub_constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "expected the hub to answer" in refused(InfrastructureError)
@@ -196,7 +185,7 @@ def test_a_hub_that_cannot_be_reached_is_told_with_the_remedy(
         push(s3_settings.model_copy(update={"hub_offline": True}), "tuned", REPO, Described())
 
 
-def test_a_download_continues_without_ever_mixing_folders(s3_settings: Settings, tmp_path: Path) -> None:
+def test_a_download_continues_without_ever_mixing_folders(s3_settings, tmp_path):
     name = published_model(s3_settings, tmp_path / "model")
     folder = tmp_path / "copy"
     manifest = published(s3_settings, name)

@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.servers import settings_of
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import run_setup
@@ -32,7 +31,7 @@ from toolformer_ops.storage.postgres import database
 
 
 @pytest.fixture
-def local_settings(postgres_dsn: str) -> Settings:
+def local_settings(postgres_dsn):
     return settings_of(postgres_dsn, max_line_bytes=2000)
 
 
@@ -52,9 +51,7 @@ def _numbers(report: IngestReport) -> tuple[int, int, int, int]:
     return report.records, report.documents, report.duplicates, report.rejected
 
 
-def test_a_record_arrives_with_all_that_it_says(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_a_record_arrives_with_all_that_it_says(tmp_path, local_settings, engine):
     path = tmp_path / "posts.jsonl"
     path.write_text(
         '{"id": "p1", "text": "One\\u0007\\u0000.", "url": "https://x/1", "date": "2014-05-06", "title": "T"}\n'
@@ -81,9 +78,7 @@ def _with_controls(folder: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_a_text_is_stored_with_its_control_characters(
-    tmp_path: Path, local_settings: Settings, engine: Engine, form: str
-) -> None:
+def test_a_text_is_stored_with_its_control_characters(tmp_path, local_settings, engine, form):
     report = ingest_corpus(local_settings, str(_with_controls(tmp_path, form)))
     assert _numbers(report) == (4, 3, 0, 1)
     assert report.rejected_by_reason == {"empty_text": 1}  # a form feed is white space
@@ -92,8 +87,8 @@ def test_a_text_is_stored_with_its_control_characters(
 
 
 def test_a_text_that_was_forgotten_with_pictures_of_its_control_characters_stays_forgotten(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+    tmp_path, local_settings, engine
+):
     former = document_id_of("one\u240ctwo")
     run_sql(engine, f"insert into forgotten_documents (document_id) values ('{former}')")
     path = tmp_path / "posts.jsonl"
@@ -103,8 +98,8 @@ def test_a_text_that_was_forgotten_with_pictures_of_its_control_characters_stays
 
 
 def test_a_corpus_of_before_is_read_again_with_its_control_characters(
-    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, local_settings, engine, monkeypatch
+):
     def read_as_before(*arguments: Any) -> Iterator[tuple[int, Any, int | None]]:
         for line, record, line_hash in read_records(*arguments):
             yield line, record._replace(text=escape_control_characters(record.text)[0]), line_hash
@@ -121,9 +116,7 @@ def test_a_corpus_of_before_is_read_again_with_its_control_characters(
     assert {text for [text] in run_sql(engine, now)} == {"one\ftwo", "three"}
 
 
-def test_one_file_under_two_mappings_is_two_corpora(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_one_file_under_two_mappings_is_two_corpora(tmp_path, local_settings, engine):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"text": "One.", "body": "Two."}\n')
     ingest_corpus(local_settings, str(path))
@@ -139,9 +132,7 @@ def test_one_file_under_two_mappings_is_two_corpora(
     ]
 
 
-def test_a_corpus_with_a_mapping_is_forgotten_by_its_address(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_a_corpus_with_a_mapping_is_forgotten_by_its_address(tmp_path, local_settings, engine):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"text": "One.", "body": "Two."}\n')
     for address in (str(path), f"{path} --field text=body"):
@@ -150,9 +141,7 @@ def test_a_corpus_with_a_mapping_is_forgotten_by_its_address(
     assert run_sql(engine, "select text from documents") == [("One.",)]
 
 
-def test_a_corpus_of_other_fields_cannot_be_run_before_they_are_named(
-    tmp_path: Path, local_settings: Settings
-) -> None:
+def test_a_corpus_of_other_fields_cannot_be_run_before_they_are_named(tmp_path, local_settings):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"url": "u", "raw_content": "Two."}\n' * 2)
     ingest_corpus(local_settings, str(path))
@@ -163,9 +152,7 @@ def test_a_corpus_of_other_fields_cannot_be_run_before_they_are_named(
         run_setup._require_corpus(connection, f"file://{path}")
 
 
-def test_a_text_has_the_url_of_the_first_record_with_it(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_a_text_has_the_url_of_the_first_record_with_it(tmp_path, local_settings, engine):
     path = tmp_path / "posts.jsonl"
     records = (
         {"text": "One.", "url": f"https://x/{number}", "date": f"2014-05-0{number}"} for number in (1, 2)
@@ -178,9 +165,7 @@ def test_a_text_has_the_url_of_the_first_record_with_it(
     assert [tuple(row) for row in rows] == [("https://x/1", "2014-05-01")]
 
 
-def test_a_batch_ends_when_its_characters_are_many(
-    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_ends_when_its_characters_are_many(tmp_path, local_settings, engine, monkeypatch):
     monkeypatch.setattr(corpus_reading, "CHARACTERS_PER_TRANSACTION", 25)
     sizes: list[int] = []
     write_batch = Reading.write_batch
@@ -204,7 +189,7 @@ def _folder_of_small_files(folder: Path, files: int) -> None:
 
 
 @pytest.fixture
-def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def transactions(monkeypatch):
     """How many files each micro-batch ends."""
     files: list[int] = []
     write_batch = Reading.write_batch
@@ -217,21 +202,15 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return files
 
 
-def test_many_small_files_go_through_one_transaction(
-    tmp_path: Path, local_settings: Settings, engine: Engine, transactions: list[int]
-) -> None:
+def test_many_small_files_go_through_one_transaction(tmp_path, local_settings, engine, transactions):
     _folder_of_small_files(tmp_path / "posts", 40)
     assert _numbers(ingest_corpus(local_settings, str(tmp_path / "posts"))) == (40, 40, 0, 0)
     assert transactions == [40]
 
 
 def test_a_transaction_ends_when_its_files_are_many(
-    tmp_path: Path,
-    local_settings: Settings,
-    engine: Engine,
-    transactions: list[int],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, local_settings, engine, transactions, monkeypatch
+):
     monkeypatch.setattr(corpus_reading, "FILES_PER_TRANSACTION", 15)
     _folder_of_small_files(tmp_path / "posts", 40)
     assert _numbers(ingest_corpus(local_settings, str(tmp_path / "posts"))) == (40, 40, 0, 0)
@@ -239,8 +218,8 @@ def test_a_transaction_ends_when_its_files_are_many(
 
 
 def test_the_lines_that_changed_files_held_are_fetched_by_one_statement(
-    tmp_path: Path, local_settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, local_settings, engine, monkeypatch
+):
     _folder_of_small_files(tmp_path / "posts", 40)
     ingest_corpus(local_settings, str(tmp_path / "posts"))
     for path in (tmp_path / "posts").iterdir():
@@ -258,13 +237,7 @@ def test_the_lines_that_changed_files_held_are_fetched_by_one_statement(
     assert [count for name, count in statements.items() if "held_lines" in name] == [1]
 
 
-def test_the_log_says_how_far_an_ingestion_is(
-    tmp_path: Path,
-    local_settings: Settings,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_the_log_says_how_far_an_ingestion_is(tmp_path, local_settings, engine, monkeypatch, caplog):
     monkeypatch.setattr(corpus_reading, "PROGRESS_SECONDS", 0)
     _folder_of_small_files(tmp_path / "posts", 3)
     with caplog.at_level("INFO"):
@@ -274,8 +247,8 @@ def test_the_log_says_how_far_an_ingestion_is(
 
 
 def test_every_record_is_accepted_or_a_duplicate_or_rejected_at_its_line_for_a_reason(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+    tmp_path, local_settings, engine
+):
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(
@@ -319,7 +292,7 @@ def test_every_record_is_accepted_or_a_duplicate_or_rejected_at_its_line_for_a_r
 PASSWORD = "hunter2-of-the-owner"
 
 
-def test_a_corpus_leads_to_no_secret(local_settings: Settings, engine: Engine) -> None:
+def test_a_corpus_leads_to_no_secret(local_settings, engine):
     state = local_settings.state_dir
     state.mkdir()
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
@@ -334,9 +307,7 @@ def test_a_corpus_leads_to_no_secret(local_settings: Settings, engine: Engine) -
     assert run_sql(engine, "select * from corpora") == []
 
 
-def test_what_leads_out_of_the_folder_of_a_corpus_is_counted(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_what_leads_out_of_the_folder_of_a_corpus_is_counted(tmp_path, local_settings, engine):
     state = local_settings.state_dir
     state.mkdir()
     (state / "secrets.json").write_text(json.dumps({"postgres_owner": PASSWORD}, indent=1))
@@ -360,9 +331,7 @@ def test_what_leads_out_of_the_folder_of_a_corpus_is_counted(
 
 
 @pytest.mark.parametrize("quotes", [False, True])
-def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
-    tmp_path: Path, local_settings: Settings, engine: Engine, quotes: bool
-) -> None:
+def test_a_refused_record_is_quoted_only_where_that_is_asked_for(tmp_path, local_settings, engine, quotes):
     table = pa.table({"text": pa.array([PASSWORD.encode() + b"\xff"], pa.binary()).cast(pa.large_binary())})
     pq.write_table(table, tmp_path / "a.parquet")
     refused = (
@@ -391,9 +360,7 @@ def test_a_refused_record_is_quoted_only_where_that_is_asked_for(
     assert any("a line of 20 bytes" in detail for detail in details)
 
 
-def test_of_many_refused_records_few_have_rows_though_all_are_counted(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_of_many_refused_records_few_have_rows_though_all_are_counted(tmp_path, local_settings, engine):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"{\n" * 3 * REFUSED_ROWS + _lines("a", "a") + b"{}\n" * (REFUSED_ROWS + 1) + b"[]\n")
     for again in (b"", b"{\n"):
@@ -414,9 +381,7 @@ def test_of_many_refused_records_few_have_rows_though_all_are_counted(
     ]
 
 
-def test_of_ingestions_at_once_none_writes_anything_twice(
-    tmp_path: Path, local_settings: Settings, engine: Engine
-) -> None:
+def test_of_ingestions_at_once_none_writes_anything_twice(tmp_path, local_settings, engine):
     path = tmp_path / "a.jsonl"
     path.write_bytes(_lines(*(f"text {number % 80}" for number in range(100))))
     start = threading.Barrier(3)
@@ -433,8 +398,8 @@ def test_of_ingestions_at_once_none_writes_anything_twice(
 
 
 def test_a_corpus_that_is_not_there_or_has_no_name_in_utf_8_fails_before_the_database_is_asked(
-    tmp_path: Path, s3_settings: Settings
-) -> None:
+    tmp_path, s3_settings
+):
     nowhere = s3_settings.model_copy(update={"database_dsn": SecretStr("postgresql://u@127.0.0.1:1/d")})
     (tmp_path / "caf\udce9.jsonl").write_bytes(_lines("one"))  # the byte E9 alone, as Latin-1 writes it
     for address, named in (
@@ -448,9 +413,7 @@ def test_a_corpus_that_is_not_there_or_has_no_name_in_utf_8_fails_before_the_dat
         assert exit_code(caught.value) == EXIT_USAGE
 
 
-def test_a_folder_on_s3_is_read_in_the_order_of_its_keys_each_etag_once(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_on_s3_is_read_in_the_order_of_its_keys_each_etag_once(settings, monkeypatch):
     store, parquet = ObjectStore(settings), io.BytesIO()
     pq.write_table(pa.table({"text": ["6", "7"]}), parquet)
     for key, content in (

@@ -27,7 +27,7 @@ LESSONS = [
 
 
 @pytest.fixture(autouse=True)
-def light_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def light_harness(tmp_path, monkeypatch):
     """Without the index of its thousands of tasks, and without a list of all packages: nine CPU seconds a run."""
     monkeypatch.setattr(tasks, "TaskManager", functools.partial(tasks.TaskManager, include_defaults=False))
     monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda _: None)
@@ -61,7 +61,7 @@ def harness(out: Path, model: Path, task: Path, tools: str, *more: str) -> tuple
     return json.loads(results.read_text())["results"][task.stem], [*map(json.loads, samples.open())]
 
 
-def test_a_suite_has_the_same_number_in_the_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_has_the_same_number_in_the_harness(tmp_path, monkeypatch):
     def evaluated(*answers: str) -> tuple[float, list[Any]]:
         write_gsm8k(tmp_path, answers)
         command = [
@@ -96,9 +96,7 @@ def test_a_suite_has_the_same_number_in_the_harness(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(("said", "share"), [("#### {}", 1.0), ("#### 1{}", 0.0)])
-def test_the_harness_own_gsm8k_scores_who_is_right(
-    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, share: float
-) -> None:
+def test_the_harness_own_gsm8k_scores_who_is_right(tiny_model_dir, tmp_path, monkeypatch, said, share):
     def write(_: Any, prompts: Sequence[Prompt], decoding: DecodingSettings) -> list[WrittenText]:
         assert decoding == DecodingSettings(max_new_tokens=256, stops=("Question:", "</s>", "<|im_end|>"))
         assert {one.text.count("Question:") for one in prompts} == {
@@ -142,7 +140,7 @@ def without_start_token(model: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(params=["with a start token", "without a start token"])
-def model_of_both_kinds(request: pytest.FixtureRequest, tiny_model_dir: Path, tmp_path: Path) -> Path:
+def model_of_both_kinds(request, tiny_model_dir, tmp_path):
     if request.param == "with a start token":
         return tiny_model_dir
     return without_start_token(tiny_model_dir, tmp_path / "plain")
@@ -151,7 +149,7 @@ def model_of_both_kinds(request: pytest.FixtureRequest, tiny_model_dir: Path, tm
 PAIRS = [("The shop had", " 520 shirts"), ("Out of 1400 people ", "400 passed"), ("", "The film is good")]
 
 
-def test_likelihoods_are_those_of_the_harness_own_models(model_of_both_kinds: Path) -> None:
+def test_likelihoods_are_those_of_the_harness_own_models(model_of_both_kinds):
     from lm_eval.models.huggingface import HFLM
 
     theirs = HFLM(pretrained=str(model_of_both_kinds), device="cpu", batch_size=1, dtype="float32")
@@ -163,7 +161,7 @@ def test_likelihoods_are_those_of_the_harness_own_models(model_of_both_kinds: Pa
     assert ours.loglikelihood_rolling(rolling) == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_text_starts_as_the_model_was_trained_on_request(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_a_text_starts_as_the_model_was_trained_on_request(tiny_model_dir, tmp_path):
     plain = str(without_start_token(tiny_model_dir, tmp_path / "plain"))
     trained = lm_harness.ToolformerLM(plain, start="trained")
     as_harness = lm_harness.ToolformerLM(plain)
@@ -171,12 +169,12 @@ def test_a_text_starts_as_the_model_was_trained_on_request(tiny_model_dir: Path,
     assert ids == [trained.prefix_token_id, *as_harness.tok_encode("The shop")]
 
 
-def test_another_start_is_refused(tiny_model_dir: Path) -> None:
+def test_another_start_is_refused(tiny_model_dir):
     with pytest.raises(UsageError, match="expected start to be one of trained, tokenizer, found bos"):
         lm_harness.ToolformerLM(str(tiny_model_dir), start="bos")
 
 
-def test_likelihoods_are_those_of_a_plain_pass(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_likelihoods_are_those_of_a_plain_pass(tiny_model_dir, monkeypatch):
     def asked(*arguments: Any) -> list[Any]:
         return [SimpleNamespace(args=arguments)]
 

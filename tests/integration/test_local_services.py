@@ -3,7 +3,6 @@
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,19 @@ import psycopg2
 import psycopg2.errors
 import pytest
 
-from tests.servers import PASSWORDS, RunningObjectStore, RunningPostgres, start_postgres
+from tests.servers import PASSWORDS, start_postgres
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local import postgres
 from toolformer_ops.local.postgres import prepare_cluster
 
 
-def test_both_servers_listen_on_the_loopback_address_alone(
-    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
-) -> None:
+def test_both_servers_listen_on_the_loopback_address_alone(postgres_server, object_store_server):
     for server in (postgres_server, object_store_server):
         connections = psutil.Process(server.process_id).net_connections("tcp")
         assert {item.laddr.ip for item in connections if item.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
 
-def test_no_secret_stands_on_a_command_line(
-    postgres_server: RunningPostgres, object_store_server: RunningObjectStore
-) -> None:
+def test_no_secret_stands_on_a_command_line(postgres_server, object_store_server):
     servers = (postgres_server, object_store_server)
     shown = "".join(Path(f"/proc/{server.process_id}/cmdline").read_text() for server in servers)
     assert "postgres" in shown
@@ -47,25 +42,25 @@ def asked(dsn: str, *statements: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
-def test_a_wrong_password_is_refused(postgres_server: RunningPostgres) -> None:
+def test_a_wrong_password_is_refused(postgres_server):
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(postgres_server.address.dsn("postgres", password="not the password"))
 
 
-def test_passwords_are_stored_as_verifiers(postgres_server: RunningPostgres) -> None:
+def test_passwords_are_stored_as_verifiers(postgres_server):
     passwords = f"select rolpassword from pg_authid where rolname = '{postgres.OWNER}'"
     [(password,)] = asked(postgres_server.dsn("postgres"), passwords)
     assert password.startswith("SCRAM-SHA-256$")
 
 
-def test_a_request_without_signature_is_refused(object_store_server: RunningObjectStore) -> None:
+def test_a_request_without_signature_is_refused(object_store_server):
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(object_store_server.address.endpoint + "/toolformer", timeout=5)  # noqa: S310
     assert refused.value.code == 403
 
 
 @pytest.fixture(scope="module")
-def limited(postgres_server: RunningPostgres) -> Callable[[str], str]:
+def limited(postgres_server):
     """A database with a table that the readers read; a function from a role to its address there."""
     address = postgres_server.address
     postgres.ensure_database(address, "limited", postgres.OWNER)
@@ -75,12 +70,12 @@ def limited(postgres_server: RunningPostgres) -> Callable[[str], str]:
     return lambda role: postgres_server.dsn("limited", role)
 
 
-def test_the_reader_reads_later_tables(limited: Callable[[str], str]) -> None:
+def test_the_reader_reads_later_tables(limited):
     """The mode is a default of the role, which a session may change; what is not granted stays forbidden."""
     assert asked(limited(postgres.READER), "select number from kept") == [(1,)]
 
 
-def test_the_reader_only_reads_even_without_its_read_only_mode(limited: Callable[[str], str]) -> None:
+def test_the_reader_only_reads_even_without_its_read_only_mode(limited):
     with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
         asked(limited(postgres.READER), "insert into kept values (8)")
     read_write = ("set session characteristics as transaction read write", "set statement_timeout = 0")
@@ -109,7 +104,7 @@ def test_the_reader_only_reads_even_without_its_read_only_mode(limited: Callable
             asked(limited(postgres.READER), *read_write, statement)
 
 
-def test_the_owner_takes_advisory_locks(limited: Callable[[str], str]) -> None:
+def test_the_owner_takes_advisory_locks(limited):
     locks = "select pg_try_advisory_lock(1), pg_advisory_unlock(1)"
     assert asked(limited(postgres.OWNER), locks) == [(True, True)]
 
@@ -125,9 +120,7 @@ LIMITS = {
 }
 
 
-def test_what_a_role_changes_of_itself_is_put_right_at_the_next_start(
-    limited: Callable[[str], str], postgres_server: RunningPostgres
-) -> None:
+def test_what_a_role_changes_of_itself_is_put_right_at_the_next_start(limited, postgres_server):
     """Postgres lets every role change its own password and settings: the page has a role of its own, and `up` resets all."""
 
     def limits(role: str) -> dict[str, str]:
@@ -158,9 +151,7 @@ def test_what_a_role_changes_of_itself_is_put_right_at_the_next_start(
     assert limits(postgres.READER) == LIMITS
 
 
-def test_neither_the_reader_nor_airflow_enters_the_database_of_another(
-    limited: Callable[[str], str], postgres_server: RunningPostgres
-) -> None:
+def test_neither_the_reader_nor_airflow_enters_the_database_of_another(limited, postgres_server):
     postgres.ensure_databases(postgres_server.address)
     reader = [(database, postgres.READER) for database in ("postgres", "template1", postgres.AIRFLOW)]
     for database, role in (*reader, (postgres.OWNER, postgres.AIRFLOW)):
@@ -173,9 +164,7 @@ def test_neither_the_reader_nor_airflow_enters_the_database_of_another(
             psycopg2.connect(limited(postgres.READER))
 
 
-def test_after_a_kill_neither_half_an_initdb_nor_a_running_postgres_stays(
-    tmp_path: Path,
-) -> None:
+def test_after_a_kill_neither_half_an_initdb_nor_a_running_postgres_stays(tmp_path):
     data = prepare_cluster(tmp_path, "first").data
     unfinished = data.with_name("data.unfinished")
     data.rename(unfinished)

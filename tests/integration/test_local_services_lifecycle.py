@@ -63,14 +63,14 @@ def new_deployment(folder: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def deployment(tmp_path_factory):
     """The deployment of the tests of this file that ask for `running`."""
     with new_deployment(tmp_path_factory.mktemp("deployment")) as deployment:
         yield deployment
 
 
 @pytest.fixture
-def running(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def running(deployment, monkeypatch):
     """The settings of Postgres and S3, which run; they are started only if the test before has stopped them."""
     deployment.enter(monkeypatch)
     if len(processes(load_settings())) < len(WITHOUT_AIRFLOW):
@@ -79,7 +79,7 @@ def running(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> Settings
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StatePaths]:
+def state(tmp_path, monkeypatch):
     """A state folder of the test's own; what runs in it is stopped after the test."""
     with new_deployment(tmp_path) as deployment:
         deployment.enter(monkeypatch)
@@ -169,51 +169,45 @@ def command(*words: str, **options: str) -> Result:
 # What `up` starts
 
 
-def test_status_ends_with_1_where_nothing_runs(state: StatePaths) -> None:
+def test_status_ends_with_1_where_nothing_runs(state):
     assert command("status").exit_code == 1
 
 
-def test_up_starts_the_services_that_are_asked_for(running: Settings) -> None:
+def test_up_starts_the_services_that_are_asked_for(running):
     assert set(processes(running)) == {"postgres", "object-store"}
 
 
-def test_up_writes_the_address_of_postgres_into_the_environment_file(
-    deployment: Deployment, running: Settings
-) -> None:
+def test_up_writes_the_address_of_postgres_into_the_environment_file(deployment, running):
     deployment.paths.environment.unlink()
     load_settings.cache_clear()
     started = up(load_settings(), WITHOUT_AIRFLOW)
     assert load_settings().database_dsn == started.database_dsn
 
 
-def test_the_configuration_of_the_supervisor_is_its_users_alone(
-    deployment: Deployment, running: Settings
-) -> None:
+def test_the_configuration_of_the_supervisor_is_its_users_alone(deployment, running):
     assert stat.S_IMODE(deployment.paths.supervisor_configuration.stat().st_mode) == 0o600
 
 
-def test_a_second_up_restarts_nothing(running: Settings) -> None:
+def test_a_second_up_restarts_nothing(running):
     before = processes(running)
     up(load_settings(), WITHOUT_AIRFLOW)
     assert processes(running) == before
 
 
-def test_a_second_up_names_a_setting_that_what_runs_does_not_see(
-    running: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_up_names_a_setting_that_what_runs_does_not_see(running, monkeypatch, caplog):
     monkeypatch.setenv("TOOLFORMER_MICRO_BATCH_DOCUMENTS", "7")  # as from another shell
     up(load_settings(), WITHOUT_AIRFLOW)
     assert "TOOLFORMER_MICRO_BATCH_DOCUMENTS" in caplog.text
 
 
-def test_a_reader_cannot_lock_the_page_out(deployment: Deployment, running: Settings) -> None:
+def test_a_reader_cannot_lock_the_page_out(deployment, running):
     remember(running, "00000000000000cc")
     spoil_the_role_of_readers(running, deployment.paths)
     assert "00000000000000cc" in remembered(running)
     up(load_settings(), ["postgres"])
 
 
-def test_up_repairs_the_role_of_readers(deployment: Deployment, running: Settings) -> None:
+def test_up_repairs_the_role_of_readers(deployment, running):
     remember(running, "00000000000000dd")
     spoil_the_role_of_readers(running, deployment.paths)
     up(load_settings(), ["postgres"])
@@ -221,11 +215,8 @@ def test_up_repairs_the_role_of_readers(deployment: Deployment, running: Setting
 
 
 def test_a_migration_that_views_of_people_block_keeps_no_service_from_starting(
-    deployment: Deployment,
-    running: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    deployment, running, monkeypatch, caplog
+):
     def blocked(*_: object, **__: object) -> None:
         raise BlockedMigrationError("expected nothing but views, found table analysts.one.")
 
@@ -239,7 +230,7 @@ def test_a_migration_that_views_of_people_block_keeps_no_service_from_starting(
 # Commands on what runs
 
 
-def test_migrate_has_nothing_to_do_after_up(running: Settings) -> None:
+def test_migrate_has_nothing_to_do_after_up(running):
     assert command("migrate").output.strip() == "nothing to do"
 
 
@@ -254,16 +245,14 @@ def test_migrate_has_nothing_to_do_after_up(running: Settings) -> None:
         (0, ["status"]),
     ],
 )
-def test_commands_on_what_runs_end_with_their_exit_code(
-    running: Settings, exit_code: int, words: list[str]
-) -> None:
+def test_commands_on_what_runs_end_with_their_exit_code(running, exit_code, words):
     assert command(*words, input="select 1").exit_code == exit_code
 
 
 @pytest.mark.parametrize(
     "psql_words", [r"\! touch {}", r"\copy documents to '{}'", r"select 1 \g {}", r"\o {}"]
 )
-def test_sql_of_people_writes_no_file(running: Settings, tmp_path: Path, psql_words: str) -> None:
+def test_sql_of_people_writes_no_file(running, tmp_path, psql_words):
     written = tmp_path / "written"
     assert command("sql", "select 1;\n" + psql_words.format(written)).exit_code == 2
     assert not written.exists()
@@ -289,7 +278,7 @@ class Stop:
 
 
 @pytest.fixture(scope="module")
-def stop(deployment: Deployment) -> Stop:
+def stop(deployment):
     """A stop after which a row and an object are there."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         deployment.enter(monkeypatch)
@@ -304,39 +293,39 @@ def stop(deployment: Deployment) -> Stop:
 
 
 @pytest.fixture
-def stopped(deployment: Deployment, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Stop:
+def stopped(deployment, stop, monkeypatch):
     """The stop, in the environment of its deployment, where nothing runs."""
     deployment.enter(monkeypatch)
     kill_everything(deployment.paths)
     return stop
 
 
-def test_down_leaves_no_process(stop: Stop) -> None:
+def test_down_leaves_no_process(stop):
     assert len(stop.process_ids) == 2
     assert stop.living == []
 
 
-def test_down_leaves_no_socket(stop: Stop) -> None:
+def test_down_leaves_no_socket(stop):
     assert stop.sockets
     assert not any(socket.exists() for socket in stop.sockets)
 
 
-def test_status_shows_nothing_after_down(stopped: Stop) -> None:
+def test_status_shows_nothing_after_down(stopped):
     assert status(stopped.before) == []
 
 
-def test_down_says_whether_anything_ran(stop: Stop) -> None:
+def test_down_says_whether_anything_ran(stop):
     assert stop.answers == (True, False)
 
 
-def test_rows_survive_a_restart_under_the_same_address(deployment: Deployment, stopped: Stop) -> None:
+def test_rows_survive_a_restart_under_the_same_address(deployment, stopped):
     address = f"127.0.0.1:{deployment.variables['TOOLFORMER_POSTGRES_PORT']}"
     assert address in command("up", "--only", "postgres").output
     assert load_settings().database_dsn == stopped.before.database_dsn, "the address or the password changed"
     assert "0123456789abcdef" in remembered(stopped.before)
 
 
-def test_objects_survive_another_port(stopped: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_survive_another_port(stopped, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_S3_PORT", str(choose_ports("s3")["s3"]))
     load_settings.cache_clear()
     moved = up(load_settings(), ["object_store"])
@@ -347,7 +336,7 @@ def test_objects_survive_another_port(stopped: Stop, monkeypatch: pytest.MonkeyP
 # After a crash
 
 
-def test_the_supervisor_starts_killed_services_again(running: Settings) -> None:
+def test_the_supervisor_starts_killed_services_again(running):
     before = processes(running)
     for process_id in before.values():
         os.kill(process_id, signal.SIGKILL)
@@ -358,13 +347,13 @@ def test_the_supervisor_starts_killed_services_again(running: Settings) -> None:
     assert up(load_settings(), WITHOUT_AIRFLOW) == running
 
 
-def test_services_end_with_a_killed_supervisor(deployment: Deployment, running: Settings) -> None:
+def test_services_end_with_a_killed_supervisor(deployment, running):
     before = processes(running)
     kill_supervisor(deployment.paths)
     wait_until(lambda: not any(map(psutil.pid_exists, before.values())), "services outlived their supervisor")
 
 
-def test_rows_survive_a_crash_of_the_machine(deployment: Deployment, running: Settings) -> None:
+def test_rows_survive_a_crash_of_the_machine(deployment, running):
     """Postgres's pid file then names a process that is not its own."""
     remember(running, "00000000000000bb")
     kill_everything(deployment.paths)
@@ -373,9 +362,7 @@ def test_rows_survive_a_crash_of_the_machine(deployment: Deployment, running: Se
     assert "00000000000000bb" in remembered(up(load_settings(), ["postgres"]))
 
 
-def test_a_port_that_another_program_took_while_the_supervisor_runs_is_named(
-    deployment: Deployment, running: Settings
-) -> None:
+def test_a_port_that_another_program_took_while_the_supervisor_runs_is_named(deployment, running):
     kill_everything(deployment.paths)
     up(load_settings(), ["postgres"])
     port = recalled_ports(deployment.paths)["s3"]
@@ -383,9 +370,7 @@ def test_a_port_that_another_program_took_while_the_supervisor_runs_is_named(
         up(load_settings(), ["object_store"])
 
 
-def test_a_service_that_does_not_come_up_shows_the_end_of_its_log(
-    deployment: Deployment, running: Settings
-) -> None:
+def test_a_service_that_does_not_come_up_shows_the_end_of_its_log(deployment, running):
     kill_everything(deployment.paths)
     control = cluster_of(deployment.paths.postgres).data / "global" / "pg_control"
     elsewhere = control.rename(control.with_name("elsewhere"))
@@ -397,12 +382,7 @@ def test_a_service_that_does_not_come_up_shows_the_end_of_its_log(
     assert up(load_settings(), ["postgres"]) == running, "it does not come up when it is mended"
 
 
-def test_a_service_moves_when_a_port_that_no_person_set_is_taken(
-    deployment: Deployment,
-    running: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_service_moves_when_a_port_that_no_person_set_is_taken(deployment, running, monkeypatch, caplog):
     remember(running, "00000000000000aa")
     port = recalled_ports(deployment.paths)["postgres"]
     kill_everything(deployment.paths)
@@ -416,14 +396,14 @@ def test_a_service_moves_when_a_port_that_no_person_set_is_taken(
     kill_everything(deployment.paths)  # the next test starts it on its port again
 
 
-def test_clean_leaves_nothing(deployment: Deployment, running: Settings) -> None:
+def test_clean_leaves_nothing(deployment, running):
     assert command("clean", "--yes").exit_code == 0
     assert not deployment.paths.state.exists()
     assert is_free(int(deployment.variables["TOOLFORMER_POSTGRES_PORT"]))
 
 
 @pytest.fixture
-def program_with_child(state: StatePaths, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def program_with_child(state, monkeypatch):
     """A service that has started another process.
 
     So do the workers of Airflow's scheduler, which is not started here; they overwrite their environment, too.
@@ -441,7 +421,7 @@ def children_of_service(settings: Settings) -> list[psutil.Process]:
     return psutil.Process(process_id).children() if process_id else []
 
 
-def test_up_ends_what_a_killed_program_had_started(program_with_child: Settings) -> None:
+def test_up_ends_what_a_killed_program_had_started(program_with_child):
     [orphan] = children_of_service(program_with_child)
     killed = processes(program_with_child)["object-store"]
     os.kill(killed, signal.SIGKILL)
@@ -457,9 +437,7 @@ def test_up_ends_what_a_killed_program_had_started(program_with_child: Settings)
     assert child.is_running()
 
 
-def test_down_ends_what_outlived_its_killed_supervisor(
-    state: StatePaths, program_with_child: Settings
-) -> None:
+def test_down_ends_what_outlived_its_killed_supervisor(state, program_with_child):
     [child] = children_of_service(program_with_child)
     parent = psutil.Process(processes(program_with_child)["object-store"])
     kill_supervisor(state)

@@ -26,7 +26,7 @@ def make_partitions(settings: Settings, chains: int) -> None:
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     """A run that is not finished, so that views count its numbers, with a kept call and a placebo."""
     annotated = AnnotatedRun(settings, {"Calculator": 0.5})
     document = annotated.add_text(SUM)
@@ -67,9 +67,7 @@ def recipes_locked(connection: Connection) -> set[str]:
         "select * from undecided_at('run-1', 'Calculator', 0.25)",
     ],
 )
-def test_a_question_about_a_run_locks_no_partition_of_another_recipe(
-    settings: Settings, run: AnnotatedRun, question: str
-) -> None:
+def test_a_question_about_a_run_locks_no_partition_of_another_recipe(settings, run, question):
     make_partitions(settings, 2)
     with database.transaction(run.engine) as connection, database.raw_cursor(connection) as cursor:
         for _ in range(7):  # Postgres may plan without values from the sixth time on
@@ -108,9 +106,7 @@ def room_without_setting(run: AnnotatedRun) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["kept_calls", "candidates"])
-def test_twenty_sessions_at_once_ask_a_view_among_seven_hundred_recipes(
-    settings: Settings, run: AnnotatedRun, view: str
-) -> None:
+def test_twenty_sessions_at_once_ask_a_view_among_seven_hundred_recipes(settings, run, view):
     make_partitions(settings, 140)
     calls, locks = asked_at_once(settings, f"select count(*) from {view} where run_id = 'run-1'")
     assert calls == [1] * SESSIONS

@@ -15,7 +15,6 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from tests.fake_language_model import StoppedError
 from tests.run_sql import run_sql
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.language_model.throughput import WORK, Cards
 from toolformer_ops.records import content_uuid
@@ -47,7 +46,7 @@ class CountingRunner:
 
 
 @pytest.fixture
-def engine(settings: Settings) -> Engine:
+def engine(settings):
     """Sampled documents of which each asks two things that all ask and one of its own; nothing is executed."""
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     for number in range(DOCUMENTS):
@@ -82,9 +81,7 @@ def execution(engine: Engine, runner: CountingRunner | None = None) -> ExecuteWo
 
 
 @pytest.mark.parametrize("documents", [1, 3, DOCUMENTS])
-def test_equal_inputs_are_run_once_however_micro_batches_are_cut(
-    settings: Settings, engine: Engine, documents: int
-) -> None:
+def test_equal_inputs_are_run_once_however_micro_batches_are_cut(settings, engine, documents):
     runner = CountingRunner()
     work = execution(engine, runner)
     totals = work_off(settings.model_copy(update={"micro_batch_documents": documents}), engine, work)
@@ -98,9 +95,7 @@ def test_equal_inputs_are_run_once_however_micro_batches_are_cut(
     assert len(runner.seen) == -(-DOCUMENTS // documents)  # each micro-batch goes to the tool as one
 
 
-def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_is_in_postgres(
-    engine: Engine,
-) -> None:
+def test_what_the_two_micro_batches_before_ran_is_not_run_again_though_neither_is_in_postgres(engine):
     """A micro-batch is read before the two that precede it are written."""
     runner = CountingRunner()
     work = execution(engine, runner)
@@ -130,9 +125,7 @@ def network_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if message.startswith("execute network: ")]
 
 
-def test_a_stage_says_at_its_end_how_many_tokens_its_models_read_a_second(
-    settings: Settings, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stage_says_at_its_end_how_many_tokens_its_models_read_a_second(settings, engine, caplog):
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
         work_off(settings, engine, execution(engine, ReadingRunner()))
     [line] = network_lines(caplog)
@@ -140,8 +133,8 @@ def test_a_stage_says_at_its_end_how_many_tokens_its_models_read_a_second(
 
 
 def test_a_micro_batch_has_what_its_models_read_beside_what_their_card_could_compute(
-    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, engine, monkeypatch
+):
     monkeypatch.setattr(micro_batches, "cards_of", lambda _: Cards("NVIDIA H200"))
     work_off(settings, engine, execution(engine, ReadingRunner()))
     [row] = run_sql(
@@ -152,26 +145,24 @@ def test_a_micro_batch_has_what_its_models_read_beside_what_their_card_could_com
     assert row == (900, 1800.0, pytest.approx(989.5e12), "NVIDIA H200")
 
 
-def test_a_micro_batch_on_a_cpu_has_no_peak(settings: Settings, engine: Engine) -> None:
+def test_a_micro_batch_on_a_cpu_has_no_peak(settings, engine):
     work_off(settings, engine, execution(engine, ReadingRunner()))
     rows = "select network_tokens, peak_operations, cards from micro_batches where network_tokens is not null"
     assert run_sql(engine, rows) == [(900, None, "cpu")]
 
 
-def test_a_micro_batch_without_a_model_has_no_tokens(settings: Settings, engine: Engine) -> None:
+def test_a_micro_batch_without_a_model_has_no_tokens(settings, engine):
     work_off(settings, engine, execution(engine))
     assert run_sql(engine, "select count(*) from micro_batches where cards is not null") == [(0,)]
 
 
-def test_a_stage_without_a_model_says_nothing_of_tokens(
-    settings: Settings, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stage_without_a_model_says_nothing_of_tokens(settings, engine, caplog):
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
         work_off(settings, engine, execution(engine))
     assert network_lines(caplog) == []
 
 
-def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet(engine: Engine) -> None:
+def test_what_is_given_up_answers_the_inputs_alone_that_nothing_has_answered_yet(engine):
     work = execution(engine)
     known, failed, open_one = map(content_uuid, ("1 + 1", "7 / 0", "2 + 2"))
     inputs = {known: "1 + 1", failed: "7 / 0", open_one: "2 + 2"}
@@ -212,8 +203,8 @@ def compute_that_breaks(
 
 @pytest.mark.parametrize("error", [StoppedError, DatabaseError])
 def test_a_stage_that_fails_keeps_whole_micro_batches_which_a_later_run_completes(
-    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+    settings, engine, monkeypatch, error
+):
     small = settings.model_copy(update={"micro_batch_documents": 2})
     work_off(small, engine, execution(engine))
     undisturbed = written(engine)
@@ -231,9 +222,7 @@ def test_a_stage_that_fails_keeps_whole_micro_batches_which_a_later_run_complete
     assert written(engine) == undisturbed
 
 
-def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_process_finished_first(
-    engine: Engine,
-) -> None:
+def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_process_finished_first(engine):
     with database.transaction(engine) as connection:
         connection.execute(sql("delete from micro_batches"))
         run = load_run_tool(connection, "run-1", "Calculator")
@@ -256,7 +245,7 @@ def test_a_micro_batch_has_the_sums_of_its_documents_but_those_that_another_proc
     assert others == [first, first, first + 1, first + 1]
 
 
-def test_tables_that_have_grown_are_analysed_with_their_parents(engine: Engine) -> None:
+def test_tables_that_have_grown_are_analysed_with_their_parents(engine):
     with database.transaction(engine) as connection:
         partitions.ensure_partition(connection, "pruned_positions", "0123456789abcdef")
         rows = "select '0123456789abcdef', gen_random_uuid(), 0, 1, 1, 0.5, 1.0 from generate_series(1, 2000)"
@@ -294,8 +283,8 @@ def unanswered(engine: Engine) -> list[Any]:
 
 @pytest.mark.parametrize("documents", [4, DOCUMENTS])
 def test_documents_whose_results_are_deleted_meanwhile_are_executed_again(
-    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch, documents: int
-) -> None:
+    settings, engine, monkeypatch, documents
+):
     small = settings.model_copy(update={"micro_batch_documents": documents})
     work_off(small, engine, execution(engine))
     run_sql(engine, "delete from stage_ledger where stage = 'execute'")
@@ -307,9 +296,7 @@ def test_documents_whose_results_are_deleted_meanwhile_are_executed_again(
     assert (totals["documents"], totals["executed"], unanswered(engine)) == (DOCUMENTS, 1, [])
 
 
-def test_answers_of_a_micro_batch_that_was_dropped_are_asked_again(
-    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_a_micro_batch_that_was_dropped_are_asked_again(settings, engine, monkeypatch):
     """Of nine inputs one has a result, which is deleted before the answers to the others are written."""
     known = {"tool": "Calculator", "tool_version": "1", "input": "1 + 1", "results": ["2"], "seconds": 0.0}
     with database.transaction(engine) as connection:
@@ -345,8 +332,8 @@ def answers_at(
 
 
 def test_no_result_is_deleted_while_a_micro_batch_that_counts_on_it_is_committed(
-    settings: Settings, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, engine, monkeypatch
+):
     answers = answers_at(engine, monkeypatch, queries.undone.lacks_results, DELETIONS_ARE_FREE)
     work_off(settings, engine, execution(engine), most_documents=DOCUMENTS)
     assert answers == [(False,)]
@@ -361,13 +348,7 @@ def test_no_result_is_deleted_while_a_micro_batch_that_counts_on_it_is_committed
     ],
     ids=["forget", "retention", "retry-failed"],
 )
-def test_results_are_deleted_while_no_execution_is_committed(
-    settings: Settings,
-    engine: Engine,
-    monkeypatch: pytest.MonkeyPatch,
-    step: tuple[str, str],
-    delete: Callable[[Settings], object],
-) -> None:
+def test_results_are_deleted_while_no_execution_is_committed(settings, engine, monkeypatch, step, delete):
     topic, name = step
     answers = answers_at(engine, monkeypatch, getattr(queries, topic)[name], KEEPS_ARE_FREE)
     delete(settings)

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolformer_ops.__main__ import app
-from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.config import load_settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
 from toolformer_ops.errors import (
@@ -27,9 +27,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEXT = "There were 2 cats and 3 dogs, a total of 5 animals."
 
 
-def test_model_is_published_once_with_the_identity_of_its_folder(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_model_is_published_once_with_the_identity_of_its_folder(settings, tiny_model_dir, tmp_path):
     folder = Path(shutil.copytree(tiny_model_dir, tmp_path / "tiny-llama"))
     for name in ("pytorch_model.bin", "modeling_tiny.py", "train.log"):
         (folder / name).write_bytes(b"not for S3")
@@ -62,9 +60,7 @@ def test_model_is_published_once_with_the_identity_of_its_folder(
         publish_model(settings, str(folder))
 
 
-def test_hub_model_keeps_its_identity_on_s3(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hub_model_keeps_its_identity_on_s3(settings, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TOOLFORMER_HUB_OFFLINE", "true")
     load_settings.cache_clear()
@@ -78,9 +74,7 @@ def test_hub_model_keeps_its_identity_on_s3(
         publish_model(offline, "owner/model")
 
 
-def test_what_is_no_model_with_safetensors_is_not_published(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_what_is_no_model_with_safetensors_is_not_published(settings, tiny_model_dir, tmp_path):
     folder = Path(shutil.copytree(tiny_model_dir, tmp_path / "pickled"))
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"found no \*\.safetensors"):

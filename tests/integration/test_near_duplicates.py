@@ -11,7 +11,6 @@ from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.servers import settings_of
-from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_text
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -22,7 +21,7 @@ SHARE = 0.8
 
 
 @pytest.fixture
-def settings(postgres_dsn: str) -> Settings:
+def settings(postgres_dsn):
     return settings_of(postgres_dsn)
 
 
@@ -72,9 +71,7 @@ def kept_by_plain_comparison(texts: Iterable[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_texts_are_left_out_as_all_pairs_say_night_by_night(
-    settings: Settings, engine: Engine, tmp_path: Path, seed: int
-) -> None:
+def test_texts_are_left_out_as_all_pairs_say_night_by_night(settings, engine, tmp_path, seed):
     source = random.Random(seed)  # noqa: S311 - no secret
     families = [family(source, 6) for _ in range(4)]
     texts = [text for each in families for text in each]
@@ -98,32 +95,26 @@ def repeated(tmp_path: Path) -> tuple[str, str]:
     return stays, repeats
 
 
-def test_a_text_that_is_left_out_names_the_text_that_it_resembles(
-    settings: Settings, engine: Engine, tmp_path: Path
-) -> None:
+def test_a_text_that_is_left_out_names_the_text_that_it_resembles(settings, engine, tmp_path):
     stays, repeats = repeated(tmp_path)
     ingest_corpus(settings, address(tmp_path))
     [spare] = run_sql(engine, "select document_id, why, resembles from corpus_spare_records")
     assert spare == (document_id_of(repeats), "near_duplicate", document_id_of(stays))
 
 
-def test_texts_that_are_left_out_are_counted_among_the_duplicates(settings: Settings, tmp_path: Path) -> None:
+def test_texts_that_are_left_out_are_counted_among_the_duplicates(settings, tmp_path):
     repeated(tmp_path)
     report = ingest_corpus(settings, address(tmp_path))
     assert (report.records, report.documents, report.duplicates, report.near_duplicates) == (2, 1, 1, 1)
 
 
-def test_a_corpus_without_the_choice_leaves_out_equal_texts_alone(
-    settings: Settings, engine: Engine, tmp_path: Path
-) -> None:
+def test_a_corpus_without_the_choice_leaves_out_equal_texts_alone(settings, engine, tmp_path):
     repeated(tmp_path)
     ingest_corpus(settings, str(tmp_path))
     assert len(members(engine)) == 2
 
 
-def test_a_text_comes_back_when_the_one_that_it_resembles_is_gone(
-    settings: Settings, engine: Engine, tmp_path: Path
-) -> None:
+def test_a_text_comes_back_when_the_one_that_it_resembles_is_gone(settings, engine, tmp_path):
     stays, repeats = repeated(tmp_path)
     ingest_corpus(settings, address(tmp_path))
     for name in ("a.jsonl", "b.jsonl"):
@@ -133,9 +124,7 @@ def test_a_text_comes_back_when_the_one_that_it_resembles_is_gone(
     assert members(engine) == {repeats, "Another text."}
 
 
-def test_a_text_comes_back_when_the_one_that_it_resembles_is_forgotten(
-    settings: Settings, engine: Engine, tmp_path: Path
-) -> None:
+def test_a_text_comes_back_when_the_one_that_it_resembles_is_forgotten(settings, engine, tmp_path):
     stays, repeats = repeated(tmp_path)
     ingest_corpus(settings, address(tmp_path))
     forget(settings, [document_id_of(stays)])
@@ -143,7 +132,7 @@ def test_a_text_comes_back_when_the_one_that_it_resembles_is_forgotten(
     assert members(engine) == {repeats}
 
 
-def test_postgres_estimates_shares_as_the_package_does(engine: Engine) -> None:
+def test_postgres_estimates_shares_as_the_package_does(engine):
     text, other = (sketch_of(text).numbers for text in family(random.Random(3), 2))  # noqa: S311 - no secret
     [row] = run_sql(
         engine,
@@ -155,9 +144,7 @@ def test_postgres_estimates_shares_as_the_package_does(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_look_at_files_leaves_out_what_the_ingestion_does(
-    settings: Settings, engine: Engine, tmp_path: Path, seed: int
-) -> None:
+def test_the_look_at_files_leaves_out_what_the_ingestion_does(settings, engine, tmp_path, seed):
     source = random.Random(seed)  # noqa: S311 - no secret
     texts = [text for _ in range(3) for text in family(source, 8)]
     write(tmp_path, "a.jsonl", texts)

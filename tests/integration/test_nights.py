@@ -117,9 +117,7 @@ def all_stages(documents: int) -> dict[str, int]:
     return dict.fromkeys(("filter", "sample", "execute", "score"), documents)
 
 
-def test_nights_over_a_corpus_that_changes(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nights_over_a_corpus_that_changes(settings, monkeypatch, tmp_path):
     nights = Nights(
         settings.model_copy(update={"micro_batch_documents": 2}), monkeypatch, tmp_path / "posts.jsonl"
     )

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,9 +14,8 @@ from tests.annotated_runs import AnnotatedRun
 from tests.documentation import blocks
 from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops import annotate, explain, open_run
-from toolformer_ops.config import REPOSITORY, Settings
+from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import ConfigurationError, DatabaseError, UsageError
-from toolformer_ops.notebook import StoredRun
 from toolformer_ops.on_a_file.annotate import annotator
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
 from toolformer_ops.runs.shown_progress import shown
@@ -27,14 +25,14 @@ WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+def model(monkeypatch):
     fake = FakeLanguageModel()
     monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: fake)
     return fake
 
 
 @pytest.mark.usefixtures("model")
-def test_a_list_of_texts_becomes_a_table_of_calls() -> None:
+def test_a_list_of_texts_becomes_a_table_of_calls():
     calls = annotate([{"id": "a", "text": SUM}, SUM], ["calculator"], model="fake", **WITHOUT_PLACEBOS)
     kept = calls[calls["kept"]]
     assert kept[["id", "call", "result"]].to_dict("records") == [
@@ -43,14 +41,14 @@ def test_a_list_of_texts_becomes_a_table_of_calls() -> None:
 
 
 @pytest.mark.usefixtures("model")
-def test_one_tool_is_named_without_a_list() -> None:
+def test_one_tool_is_named_without_a_list():
     calls = annotate([SUM], "Calculator", model="fake", **WITHOUT_PLACEBOS)
     assert set(calls["tool"]) == {"Calculator"}
 
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(("threshold", "kept"), [(0.1, 1), (0.75, 1), (0.76, 0)])
-def test_calls_are_kept_from_a_threshold_of_ones_own(threshold: float, kept: int) -> None:
+def test_calls_are_kept_from_a_threshold_of_ones_own(threshold, kept):
     calls = annotate(
         [SUM], "Calculator", model="fake", thresholds={"Calculator": threshold}, **WITHOUT_PLACEBOS
     )
@@ -58,14 +56,14 @@ def test_calls_are_kept_from_a_threshold_of_ones_own(threshold: float, kept: int
 
 
 @pytest.mark.usefixtures("model")
-def test_the_path_of_a_corpus_is_read(tmp_path: Path) -> None:
+def test_the_path_of_a_corpus_is_read(tmp_path):
     (tmp_path / "docs.jsonl").write_text(f'{{"text": "{SUM}"}}\n')
     calls = annotate(tmp_path / "docs.jsonl", ["Calculator"], model="fake", **WITHOUT_PLACEBOS)
     assert set(calls["id"]) == {"docs.jsonl:1"}
 
 
 @pytest.mark.usefixtures("model")
-def test_a_table_shows_kept_calls_marked_without_a_tag_of_the_text() -> None:
+def test_a_table_shows_kept_calls_marked_without_a_tag_of_the_text():
     shown = annotate([f"<b>{SUM}"], ["Calculator"], model="fake", **WITHOUT_PLACEBOS)._repr_html_()
     assert "<b>There" not in shown
     assert "&lt;b&gt;There" in shown
@@ -73,7 +71,7 @@ def test_a_table_shows_kept_calls_marked_without_a_tag_of_the_text() -> None:
 
 
 @pytest.fixture
-def notebook_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notebook_lines(monkeypatch):
     """What a notebook shows beneath its cell, in its order; each takes the place of the one before."""
     lines: list[str] = []
 
@@ -89,9 +87,7 @@ def notebook_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.usefixtures("model")
-def test_a_notebook_has_one_line_of_progress_that_ends_with_what_came_of_it(
-    notebook_lines: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_notebook_has_one_line_of_progress_that_ends_with_what_came_of_it(notebook_lines, capfd):
     console = Console(force_jupyter=True)
     counts = AnnotationCounts()
     with shown(counts.progress, console):
@@ -102,7 +98,7 @@ def test_a_notebook_has_one_line_of_progress_that_ends_with_what_came_of_it(
 
 
 @pytest.mark.usefixtures("model")
-def test_a_part_of_a_table_is_shown_as_pandas_shows_it() -> None:
+def test_a_part_of_a_table_is_shown_as_pandas_shows_it():
     calls = annotate([SUM], ["Calculator"], model="fake", **WITHOUT_PLACEBOS)
     assert calls[["call"]]._repr_html_() == pd.DataFrame(calls[["call"]])._repr_html_()
 
@@ -118,13 +114,13 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("texts", "given", "said"), WRONG)
-def test_a_wrong_argument_is_one_sentence(texts: Any, given: dict[str, Any], said: str) -> None:
+def test_a_wrong_argument_is_one_sentence(texts, given, said):
     arguments: dict[str, Any] = {"tools": ["Calculator"], "model": "fake", **given}
     with pytest.raises(UsageError, match=said):
         annotate(texts, **arguments)
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch):
     def load(*_: object) -> None:
         raise ModuleNotFoundError(name="pyserini.index")
 
@@ -133,14 +129,14 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch: py
         annotate([SUM], ["Calculator"], model="fake")
 
 
-def test_a_call_is_explained_token_by_token(tiny_model_dir: Path) -> None:
+def test_a_call_is_explained_token_by_token(tiny_model_dir):
     marked = "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."
     explanation = explain(marked, model=str(tiny_model_dir))
     assert len(explanation.tokens) == 5
     assert "Calculator(2 + 3) -&gt; 5 saves" in explanation._repr_html_()
 
 
-def test_a_run_is_read_by_its_views(settings: Settings) -> None:
+def test_a_run_is_read_by_its_views(settings):
     stored = AnnotatedRun(settings, {"Calculator": 0.5})
     stored.add_call("Calculator", stored.add_text(SUM), " 5", "2 + 3", "5", saves=1.25)
     stored.add_call("Calculator", stored.add_text("2 and 3 make 5."), " 5", "2 + 3", "5", saves=0.25)
@@ -154,7 +150,7 @@ def test_a_run_is_read_by_its_views(settings: Settings) -> None:
 
 
 @pytest.fixture
-def stored_run(settings: Settings) -> StoredRun:
+def stored_run(settings):
     """A run of two texts, of whose two calls one is kept."""
     stored = AnnotatedRun(settings, {"Calculator": 0.5}, prune_below=0.0)
     stored.add_call("Calculator", stored.add_text(SUM), " 5", "2 + 3", "5", saves=1.25)
@@ -163,33 +159,33 @@ def stored_run(settings: Settings) -> StoredRun:
     return open_run("run-1")
 
 
-def test_a_run_has_its_candidates_with_what_became_of_each(stored_run: StoredRun) -> None:
+def test_a_run_has_its_candidates_with_what_became_of_each(stored_run):
     assert stored_run.candidates()["outcome"].tolist() == ["kept", "below_threshold"]
 
 
-def test_a_run_has_its_texts(stored_run: StoredRun) -> None:
+def test_a_run_has_its_texts(stored_run):
     assert stored_run.texts()["text"].tolist() == [SUM, "2 and 3 make 5."]
 
 
-def test_a_run_says_what_other_thresholds_keep(stored_run: StoredRun) -> None:
+def test_a_run_says_what_other_thresholds_keep(stored_run):
     kept = stored_run.thresholds().set_index("threshold")["calls"]
     assert (kept[0.25], kept[0.5], kept[1.5]) == (2, 1, 0)
 
 
-def test_a_query_is_about_the_run_that_was_opened(stored_run: StoredRun) -> None:
+def test_a_query_is_about_the_run_that_was_opened(stored_run):
     answer = stored_run.sql(
         "select max(loss_reduction) from scored_calls_of() where tool = :tool", tool="Calculator"
     )
     assert answer["max"].tolist() == [1.25]
 
 
-def test_a_query_of_a_notebook_cannot_write(stored_run: StoredRun) -> None:
+def test_a_query_of_a_notebook_cannot_write(stored_run):
     with pytest.raises(DatabaseError, match=r"permission denied|read-only"):
         stored_run.sql("delete from documents")
 
 
 @pytest.mark.usefixtures("settings")
-def test_a_run_that_there_is_not_is_refused() -> None:
+def test_a_run_that_there_is_not_is_refused():
     with pytest.raises(UsageError, match="found none called 'nobody'"):
         open_run("nobody")
 
@@ -203,9 +199,7 @@ def names_of_the_page() -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_examples_of_the_page_run(
-    settings: Settings, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_of_the_page_run(settings, tiny_model_dir, monkeypatch):
     AnnotatedRun(settings, {"Calculator": 0.5})
     monkeypatch.setattr("toolformer_ops.local.demo.model.prepare_demo_model", lambda _: tiny_model_dir)
     assert {"calls", "from_two_nats", "explanation", "saved"} <= set(names_of_the_page())
@@ -213,9 +207,7 @@ def test_the_examples_of_the_page_run(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_the_examples_of_the_page_keep_what_it_says(
-    settings: Settings, smollm2_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_examples_of_the_page_keep_what_it_says(settings, smollm2_dir, monkeypatch):
     AnnotatedRun(settings, {"Calculator": 0.5})
     monkeypatch.setattr("toolformer_ops.local.demo.model.prepare_demo_model", lambda _: smollm2_dir)
     names = names_of_the_page()
@@ -224,7 +216,7 @@ def test_the_examples_of_the_page_keep_what_it_says(
     assert names["explanation"]["kept"]
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
+def test_importing_the_package_imports_nothing_heavy():
     program = (
         "import sys; import toolformer_ops; "
         "assert not {'pandas', 'pydantic', 'torch', 'sqlalchemy', 'rich'} & set(sys.modules)"
@@ -232,6 +224,6 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, cwd=REPOSITORY)
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+def test_a_name_that_there_is_not_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'annotat'"):
         _ = toolformer_ops.annotat  # type: ignore[attr-defined]

@@ -118,9 +118,7 @@ def changed_tool(drawn: random.Random, number: int, tool: Tool) -> Tool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_stored_numbers_are_those_that_are_counted_over_all_documents(
-    nights: Nights, settings: Settings, seed: int
-) -> None:
+def test_stored_numbers_are_those_that_are_counted_over_all_documents(nights, settings, seed):
     drawn = draw("numbers", seed)
     records = texts(*range(30))
     tools = [replace(tool, placebos=drawn.random() < 0.5) for tool in TOOLS]
@@ -152,7 +150,7 @@ def test_stored_numbers_are_those_that_are_counted_over_all_documents(
         assert {earlier: shown(connection, earlier) for earlier in at_the_end} == at_the_end
 
 
-def test_the_second_night_counts_only_what_changed_in_the_partitions_of_its_recipes(nights: Nights) -> None:
+def test_the_second_night_counts_only_what_changed_in_the_partitions_of_its_recipes(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "other", replace(CALCULATOR, model="m@0"))
     assert night(nights, "one", *TOOLS) == [None, None]
@@ -182,9 +180,7 @@ def test_the_second_night_counts_only_what_changed_in_the_partitions_of_its_reci
 
 
 @pytest.mark.parametrize("what", ["threshold", "model", "unfinished", "forgotten", "dropped", "tried again"])
-def test_without_a_run_that_counted_the_same_rows_all_are_counted(
-    nights: Nights, settings: Settings, what: str
-) -> None:
+def test_without_a_run_that_counted_the_same_rows_all_are_counted(nights, settings, what):
     nights.ingest(*texts(*range(20)))
     killed = 0.5 if what == "tried again" else 0.0
     night(nights, "one", CALCULATOR, share=0.5 if what == "unfinished" else 1.0, killed=killed)
@@ -203,7 +199,7 @@ def test_without_a_run_that_counted_the_same_rows_all_are_counted(
     assert stored == computed
 
 
-def test_a_run_that_is_repaired_stores_its_numbers_again_after_its_progress(nights: Nights) -> None:
+def test_a_run_that_is_repaired_stores_its_numbers_again_after_its_progress(nights):
     nights.ingest(*texts(*range(30)))
     nights.start("one", *TOOLS)
     nights.work("one", *TOOLS, share=0.5)
@@ -221,7 +217,7 @@ def test_a_run_that_is_repaired_stores_its_numbers_again_after_its_progress(nigh
     assert all(done == total for *_, done, total in stored["annotation_progress"])
 
 
-def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(nights: Nights) -> None:
+def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(nights):
     places = list(range(-40, 2000))
     bounds = [float(f"{place / 20:.2f}") for place in places]
     numbers = [*bounds, *(math.nextafter(bound, -math.inf) for bound in bounds), 1e300, math.inf]
@@ -234,7 +230,7 @@ def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(ni
     assert buckets == [*places, *(place - 1 for place in places), 20_000_000, 20_000_000]
 
 
-def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nights: Nights) -> None:
+def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nights):
     nights.ingest(*texts(*range(10)))
     night(nights, "one", CALCULATOR)
     stored, _ = stored_and_computed(nights, "one")
@@ -268,8 +264,8 @@ def forget_some(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_stored_numbers_after_forgetting_are_those_that_are_counted_over_all_documents(
-    nights: Nights, settings: Settings, seed: int
-) -> None:
+    nights, settings, seed
+):
     drawn = draw("forgotten numbers", seed)
     records = texts(*range(30))
     tools = [replace(tool, placebos=drawn.random() < 0.5) for tool in TOOLS]
@@ -298,9 +294,7 @@ def test_stored_numbers_after_forgetting_are_those_that_are_counted_over_all_doc
 WITH_PLACEBOS = (replace(CALCULATOR, placebos=True), replace(TOOLS[1], placebos=True))
 
 
-def test_numbers_follow_from_those_of_a_run_that_held_a_text_which_is_forgotten(
-    nights: Nights, settings: Settings
-) -> None:
+def test_numbers_follow_from_those_of_a_run_that_held_a_text_which_is_forgotten(nights, settings):
     records = texts(*range(30))
     nights.ingest(*records)
     night(nights, "before", *WITH_PLACEBOS)
@@ -314,9 +308,7 @@ def test_numbers_follow_from_those_of_a_run_that_held_a_text_which_is_forgotten(
         assert stored == computed
 
 
-def test_what_a_check_counted_is_not_counted_again_after_a_text_was_forgotten(
-    nights: Nights, settings: Settings
-) -> None:
+def test_what_a_check_counted_is_not_counted_again_after_a_text_was_forgotten(nights, settings):
     records = texts(*range(30))
     nights.ingest(*records)
     night(nights, "before", *WITH_PLACEBOS)
@@ -329,9 +321,7 @@ def test_what_a_check_counted_is_not_counted_again_after_a_text_was_forgotten(
             assert what_to_count(connection, "after", "Calendar", kind)["base_run_id"] == "before"  # type: ignore[arg-type]
 
 
-def test_the_numbers_of_a_finished_run_stay_when_one_of_its_texts_is_forgotten(
-    nights: Nights, settings: Settings
-) -> None:
+def test_the_numbers_of_a_finished_run_stay_when_one_of_its_texts_is_forgotten(nights, settings):
     records = texts(*range(30))
     nights.ingest(*records)
     night(nights, "before", *WITH_PLACEBOS)
@@ -342,9 +332,7 @@ def test_the_numbers_of_a_finished_run_stay_when_one_of_its_texts_is_forgotten(
         assert shown(connection, "before") == numbers
 
 
-def test_a_forgetting_that_is_killed_subtracts_each_text_once(
-    nights: Nights, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forgetting_that_is_killed_subtracts_each_text_once(nights, settings, monkeypatch):
     records = texts(*range(30))
     nights.ingest(*records)
     night(nights, "before", *WITH_PLACEBOS)
@@ -371,9 +359,7 @@ def test_a_forgetting_that_is_killed_subtracts_each_text_once(
     assert stored == computed
 
 
-def test_a_corpus_that_was_forgotten_is_counted_as_a_whole_when_it_comes_back(
-    nights: Nights, settings: Settings
-) -> None:
+def test_a_corpus_that_was_forgotten_is_counted_as_a_whole_when_it_comes_back(nights, settings):
     records = texts(*range(30))
     nights.ingest(*records)
     night(nights, "before", *WITH_PLACEBOS)

@@ -5,7 +5,6 @@ A proxy in between disturbs the requests.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -16,8 +15,7 @@ from botocore.exceptions import ClientError
 from pydantic import SecretStr
 
 from tests.faults.proxies import ObjectStoreProxy, RequestFate
-from tests.servers import RunningObjectStore, flip_a_byte
-from toolformer_ops.config import Settings
+from tests.servers import flip_a_byte
 from toolformer_ops.errors import (
     EXIT_INFRASTRUCTURE,
     AlreadyPublishedError,
@@ -40,19 +38,19 @@ FLIPPED = b"22 with a flipped byte, with the hash of the first"
 
 
 @pytest.fixture
-def store(s3_settings: Settings) -> ObjectStore:
+def store(s3_settings):
     return ObjectStore(s3_settings)
 
 
 @pytest.fixture
-def proxy(object_store_server: RunningObjectStore) -> Iterator[ObjectStoreProxy]:
+def proxy(object_store_server):
     proxy = ObjectStoreProxy(object_store_server.ports["s3"])
     yield proxy
     proxy.close()
 
 
 @pytest.fixture
-def disturbed(proxy: ObjectStoreProxy, s3_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+def disturbed(proxy, s3_settings, monkeypatch):
     """The store behind `proxy`, which tries again at once."""
     for retried in (ObjectStore.put_if_absent, ObjectStore.put, objects._ObjectBytes.readinto):
         monkeypatch.setattr(retried.retry, "wait", tenacity.wait_none())  # type: ignore[attr-defined]
@@ -84,9 +82,7 @@ def _files(folder: Path, **contents: bytes) -> dict[str, Path]:
 # Writing
 
 
-def test_a_write_that_meets_another_one_is_tried_again_until_it_is_written(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path
-) -> None:
+def test_a_write_that_meets_another_one_is_tried_again_until_it_is_written(proxy, disturbed, tmp_path):
     befall(proxy, "409", "PUT", {"/one": CONFLICT_TRIES})
     with pytest.raises(WriteConflictError, match="after 8 tries"):
         disturbed.publish("release", _files(tmp_path / "in", one=b"1", two=b"2"))
@@ -98,9 +94,7 @@ def test_a_write_that_meets_another_one_is_tried_again_until_it_is_written(
     assert disturbed.fetch("release", tmp_path / "out") == manifest
 
 
-def test_a_large_file_goes_in_parts_unless_one_is_stored_already(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_goes_in_parts_unless_one_is_stored_already(proxy, disturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(objects, "PART_BYTES", 5 * 2**20)
     content = bytes(range(256)) * 4096 * 5 + b"tail"  # parts of 5 MiB and of 4 bytes
     _files(tmp_path, big=content, other=b"x" * len(content))
@@ -132,9 +126,7 @@ def test_a_large_file_goes_in_parts_unless_one_is_stored_already(
 
 
 @pytest.mark.parametrize("announces", ["all", "less", "nothing"])
-def test_a_body_that_ends_early_is_read_on_at_the_same_byte(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, announces: Any
-) -> None:
+def test_a_body_that_ends_early_is_read_on_at_the_same_byte(proxy, disturbed, tmp_path, announces):
     """Of objects with our hash, and with S3's own checksum alone."""
     manifest = disturbed.publish("release", _files(tmp_path / "in", one=DIGITS))
     ours = manifest.key_of(manifest.files[0])
@@ -153,9 +145,7 @@ def test_a_body_that_ends_early_is_read_on_at_the_same_byte(
 
 
 @pytest.mark.parametrize("announces", ["all", "less", "nothing"])
-def test_a_body_that_never_ends_is_an_error_of_the_network(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore, tmp_path: Path, announces: Any
-) -> None:
+def test_a_body_that_never_ends_is_an_error_of_the_network(proxy, disturbed, tmp_path, announces):
     disturbed.publish("release", _files(tmp_path / "in", one=DIGITS))
     proxy.announces = announces
     proxy.kept = 0
@@ -166,9 +156,7 @@ def test_a_body_that_never_ends_is_an_error_of_the_network(
     assert (tmp_path / "other" / JOURNAL).read_text() == ""  # no part is there
 
 
-def test_an_object_that_changes_while_it_is_read_is_not_mixed(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore
-) -> None:
+def test_an_object_that_changes_while_it_is_read_is_not_mixed(proxy, disturbed):
     disturbed.put("key", b"first content", "text/plain")
     befall(proxy, "truncate", "GET", {"/key": 1})
     stream = disturbed.open_uri(disturbed.uri("key"))
@@ -177,9 +165,7 @@ def test_an_object_that_changes_while_it_is_read_is_not_mixed(
         stream.read()
 
 
-def test_content_that_is_damaged_on_its_way_or_behind_the_stored_hash_is_refused(
-    proxy: ObjectStoreProxy, disturbed: ObjectStore
-) -> None:
+def test_content_that_is_damaged_on_its_way_or_behind_the_stored_hash_is_refused(proxy, disturbed):
     disturbed.put_if_absent("key", b"content")
     befall(proxy, "damage", "GET", {"/key": 1})
     with pytest.raises(CorruptObjectError, match="damaged"):
@@ -193,7 +179,7 @@ def test_content_that_is_damaged_on_its_way_or_behind_the_stored_hash_is_refused
 # Publications
 
 
-def test_files_of_a_killed_writer_are_not_published(store: ObjectStore, tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_are_not_published(store, tmp_path):
     files = _files(tmp_path / "killed", one=b"1", two=b"old")
     killed = Manifest.of("p", files)
     store.upload(killed, files)
@@ -203,7 +189,7 @@ def test_files_of_a_killed_writer_are_not_published(store: ObjectStore, tmp_path
         store.fetch("p", tmp_path / "out")
 
 
-def test_published_files_come_back_with_their_bytes(store: ObjectStore, tmp_path: Path) -> None:
+def test_published_files_come_back_with_their_bytes(store, tmp_path):
     manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     assert [(file.name, file.size) for file in manifest.files] == [("one", 1), ("two", 2)]
     assert manifest.files[0].sha256 == hashlib.sha256(b"1").hexdigest()
@@ -214,7 +200,7 @@ def test_published_files_come_back_with_their_bytes(store: ObjectStore, tmp_path
         store.read_part(manifest.key_of(manifest.files[1]), 0, 3)
 
 
-def test_the_same_publication_again_writes_nothing(store: ObjectStore, tmp_path: Path) -> None:
+def test_the_same_publication_again_writes_nothing(store, tmp_path):
     manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     keys = list(store.list("p"))
     assert store.put_if_absent(manifest.key, b"another") is False
@@ -223,7 +209,7 @@ def test_the_same_publication_again_writes_nothing(store: ObjectStore, tmp_path:
     assert list(store.list("p")) == keys
 
 
-def test_only_a_local_file_that_is_wrong_is_fetched_again(store: ObjectStore, tmp_path: Path) -> None:
+def test_only_a_local_file_that_is_wrong_is_fetched_again(store, tmp_path):
     store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     store.fetch("p", tmp_path / "out")
     (tmp_path / "out" / "one").write_bytes(b"x")
@@ -233,9 +219,7 @@ def test_only_a_local_file_that_is_wrong_is_fetched_again(store: ObjectStore, tm
     assert (tmp_path / "out" / "two").stat().st_mtime_ns == before
 
 
-def test_what_is_removed_loses_its_manifest_first(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_removed_loses_its_manifest_first(store, tmp_path, monkeypatch):
     manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     keys = list(store.list("p"))
     # So no process begins to read the rest.
@@ -247,7 +231,7 @@ def test_what_is_removed_loses_its_manifest_first(
     assert sorted(deleted) == keys
 
 
-def test_a_prefix_holds_one_publication_by_its_registered_hash(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_prefix_holds_one_publication_by_its_registered_hash(store, tmp_path):
     manifest = store.publish("p", _files(tmp_path / "in", one=b"1", two=b"22"))
     other = _files(tmp_path / "c", one=b"other")
     with pytest.raises(AlreadyPublishedError, match=f"found {manifest.content_sha256[:16]}"):
@@ -273,8 +257,8 @@ def test_a_prefix_holds_one_publication_by_its_registered_hash(store: ObjectStor
     ],
 )
 def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_published_again(
-    store: ObjectStore, tmp_path: Path, content: bytes | None, found: str
-) -> None:
+    store, tmp_path, content, found
+):
     error = ObjectNotFoundError if content is None else CorruptObjectError
     files = _files(tmp_path / "in", one=b"1", two=b"22")
     manifest = Manifest.of("p", files)
@@ -315,9 +299,7 @@ def test_a_publication_whose_file_is_not_its_own_is_refused_by_name_until_it_is_
     assert (tmp_path / "out" / "two").read_bytes() == b"22"
 
 
-def test_manifest_that_was_changed_by_hand_or_leads_out_of_its_folder_is_refused(
-    store: ObjectStore, tmp_path: Path
-) -> None:
+def test_manifest_that_was_changed_by_hand_or_leads_out_of_its_folder_is_refused(store, tmp_path):
     manifest = Manifest("p", (PublishedFile("a", "0" * 64, 3),))
     written = manifest.to_bytes()
     assert Manifest.from_bytes("p", written) == manifest
@@ -335,7 +317,7 @@ def test_manifest_that_was_changed_by_hand_or_leads_out_of_its_folder_is_refused
 # Addresses
 
 
-def test_a_listing_of_many_pages_has_the_files_below_the_address_alone(store: ObjectStore) -> None:
+def test_a_listing_of_many_pages_has_the_files_below_the_address_alone(store):
     def one_key(params: dict[str, Any], **_: Any) -> None:
         params["MaxKeys"] = 1
 
@@ -355,7 +337,7 @@ def test_a_listing_of_many_pages_has_the_files_below_the_address_alone(store: Ob
         assert (stream.read(4), stream.read()) == (b"one\n", b"two\n")
 
 
-def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_settings: Settings) -> None:
+def test_what_is_not_there_is_named_with_the_setting(store, s3_settings):
     def changed(**values: object) -> ObjectStore:
         return ObjectStore(s3_settings.model_copy(update=values))
 
@@ -373,9 +355,7 @@ def test_what_is_not_there_is_named_with_the_setting(store: ObjectStore, s3_sett
             asked()
 
 
-def test_what_s3_answers_is_the_error_that_says_what_to_do(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_s3_answers_is_the_error_that_says_what_to_do(store, monkeypatch):
     for status, code, error in (
         (400, "InvalidRequest", ObjectStoreError),
         (416, "InvalidRange", CorruptObjectError),

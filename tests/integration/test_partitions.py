@@ -1,7 +1,7 @@
 """Partitions are in a schema of their own: who sees them, and how those of an older database get there."""
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from tests.run_sql import run_sql
 from toolformer_ops.storage.history import history_queries
@@ -22,7 +22,7 @@ WHERE_PARTITIONS_ARE = (
 
 
 @pytest.fixture
-def filled(engine: Engine) -> Engine:
+def filled(engine):
     """A database with a partition of each table, and a row in that of the ledger."""
     with database.transaction(engine) as connection:
         for table in TABLES:
@@ -32,7 +32,7 @@ def filled(engine: Engine) -> Engine:
 
 
 @pytest.fixture
-def old(filled: Engine) -> Engine:
+def old(filled):
     """The same database as it was before the partitions had a schema; one is detached."""
     for partition in PARTITIONS:
         run_sql(filled, f"alter table partitions.{partition} set schema public")
@@ -43,7 +43,7 @@ def old(filled: Engine) -> Engine:
     return filled
 
 
-def test_the_list_of_tables_shows_a_reader_no_partition(filled: Engine, reader_dsn: str) -> None:
+def test_the_list_of_tables_shows_a_reader_no_partition(filled, reader_dsn):
     reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
     # As \d of psql asks.
     listed = run_sql(
@@ -54,12 +54,12 @@ def test_the_list_of_tables_shows_a_reader_no_partition(filled: Engine, reader_d
     assert [name for name in names if name.endswith(RECIPE)] == []
 
 
-def test_a_reader_reads_the_rows_of_partitions_through_their_tables(filled: Engine, reader_dsn: str) -> None:
+def test_a_reader_reads_the_rows_of_partitions_through_their_tables(filled, reader_dsn):
     reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
     assert run_sql(reader, "select recipe_id from stage_ledger") == [(RECIPE,)]
 
 
-def test_a_reader_is_told_which_rows_the_history_alone_has(filled: Engine, reader_dsn: str) -> None:
+def test_a_reader_is_told_which_rows_the_history_alone_has(filled, reader_dsn):
     """The question looks for partitions, in whose schema the reader has no rights."""
     reader = database.connect_dsn(reader_dsn, "TOOLFORMER_READER_DSN")
     assert history_queries.where_older_rows_are(reader, "select count(*) from call_losses") == ""
@@ -67,37 +67,37 @@ def test_a_reader_is_told_which_rows_the_history_alone_has(filled: Engine, reade
     assert partition
 
 
-def test_a_migration_moves_the_partitions_of_an_older_database(old: Engine) -> None:
+def test_a_migration_moves_the_partitions_of_an_older_database(old):
     schema.migrate(old)
     moved = run_sql(old, WHERE_PARTITIONS_ARE)
     assert [tuple(row) for row in moved] == [("partitions", partition) for partition in PARTITIONS]
 
 
-def test_a_migration_keeps_the_rows_of_the_partitions(old: Engine) -> None:
+def test_a_migration_keeps_the_rows_of_the_partitions(old):
     schema.migrate(old)
     assert run_sql(old, "select recipe_id, rows_written from stage_ledger") == [(RECIPE, 1)]
 
 
-def test_a_migration_leaves_a_table_of_another_name_where_it_is(old: Engine) -> None:
+def test_a_migration_leaves_a_table_of_another_name_where_it_is(old):
     schema.migrate(old)
     assert run_sql(old, "select n from public.call_losses_of_mine") == []
 
 
-def test_a_partition_that_was_detached_in_an_older_database_is_attached_again(old: Engine) -> None:
+def test_a_partition_that_was_detached_in_an_older_database_is_attached_again(old):
     schema.migrate(old)
     with database.transaction(old) as connection:
         partitions.attach_detached(connection, "candidate_calls", RECIPE)
         assert partitions.has_partition(connection, "candidate_calls", RECIPE)
 
 
-def test_a_schema_that_a_superuser_made_is_used(old: Engine) -> None:
+def test_a_schema_that_a_superuser_made_is_used(old):
     """An owner may not create schemas in each database."""
     run_sql(old, "create schema partitions")
     schema.migrate(old)
     assert {row.schema for row in run_sql(old, WHERE_PARTITIONS_ARE)} == {"partitions"}
 
 
-def test_a_dropped_partition_is_gone_with_its_rows(filled: Engine) -> None:
+def test_a_dropped_partition_is_gone_with_its_rows(filled):
     with database.transaction(filled) as connection:
         partitions.drop_partition(connection, "stage_ledger", RECIPE)
     assert run_sql(filled, "select count(*) from stage_ledger") == [(0,)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import release, unregistered
-from tests.fake_language_model import FakeLanguageModel, StoppedError, UseModel
+from tests.fake_language_model import FakeLanguageModel, StoppedError
 from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import JudgedCall, PlaceboDraw
 from toolformer_ops.annotation.scoring import ScoredCall
@@ -89,7 +89,7 @@ Begin = Callable[..., FakeLanguageModel]
 
 
 @pytest.fixture
-def begin(settings: Settings, tmp_path: Path, use_model: UseModel) -> Begin:
+def begin(settings, tmp_path, use_model):
     """`begin(run_id, totals, **choices)` starts a run over a corpus of these totals, `c.jsonl`, and returns its model."""
 
     def start(run_id: str, totals: range, **changes: Any) -> FakeLanguageModel:
@@ -117,7 +117,7 @@ SMALL = ScoredCall(
 LARGE = dataclasses.replace(SMALL, loss_with_result=1.0, reduction_bound=1.0)
 
 
-def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_are_given_up() -> None:
+def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_are_given_up():
     document = Document.of("In 1990 it sold 2 pens. In 1991 it sold 4 pens.")
     home = Document.of("It sold a lot, 2 or so.")
     loads: list[str] = []
@@ -169,7 +169,7 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
         assert len(loads) == loaded_so_far
 
 
-def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, tmp_path: Path) -> None:
+def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     corpus = tmp_path / "c.jsonl"
     model = begin("run-1", range(2, 14), keep_rule="information")
     assert tools_to_do(settings, "run-1").tools == ["Calculator"]
@@ -232,9 +232,7 @@ def test_a_run_counts_what_chance_would_keep(settings: Settings, begin: Begin, t
     assert run_sql(settings, numbers.format("run-2") + " order by threshold") == counts
 
 
-def test_the_process_of_the_last_shard_draws_the_pool_for_the_placebos_of_its_shard(
-    settings: Settings, begin: Begin
-) -> None:
+def test_the_process_of_the_last_shard_draws_the_pool_for_the_placebos_of_its_shard(settings, begin):
     model = begin("r", range(2, 10))
     filter_stage(settings, "r", "Calculator", "0/1")
     pool, scored = (
@@ -260,7 +258,7 @@ def test_the_process_of_the_last_shard_draws_the_pool_for_the_placebos_of_its_sh
     assert undisturbed(settings, "r") == stored
 
 
-def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Settings, begin: Begin) -> None:
+def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings, begin):
     model = begin("old", range(2, 10), placebos=0, placebo_sample=0)
     annotate(settings, "old")
     model.loads = 0
@@ -306,8 +304,8 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings: Sett
 
 
 def test_a_night_draws_from_the_pool_of_the_night_before_until_the_corpus_doubled(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
+    settings, tmp_path, use_model
+):
     path = tmp_path / "c.jsonl"
     use_model(sums(range(2, 26)))
 
@@ -344,9 +342,7 @@ def test_a_night_draws_from_the_pool_of_the_night_before_until_the_corpus_double
     assert run_sql(settings, f"{numbers} where run_id = 'night-1' order by threshold") == of_first
 
 
-def test_where_all_results_are_equal_no_placebo_is_possible(
-    settings: Settings, tmp_path: Path, use_model: UseModel
-) -> None:
+def test_where_all_results_are_equal_no_placebo_is_possible(settings, tmp_path, use_model):
     same = tmp_path / "same.jsonl"
     texts = [f"Box {n} holds 2 pens and 3 caps, a total of 5 things." for n in range(4)]
     same.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -362,8 +358,8 @@ def test_where_all_results_are_equal_no_placebo_is_possible(
 
 
 def test_the_card_of_a_release_keeps_the_rates_of_the_run_that_made_it(
-    settings: Settings, begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, begin, tmp_path, monkeypatch
+):
     corpus = tmp_path / "c.jsonl"
     begin("run-1", range(2, 14), min_kept_texts=1)
     work(settings, "run-1")
@@ -406,7 +402,7 @@ def test_the_card_of_a_release_keeps_the_rates_of_the_run_that_made_it(
     assert found == [("run-2", manifest.sha256, None)]
 
 
-def test_two_that_count_the_rates_at_once_store_them_once(settings: Settings, begin: Begin) -> None:
+def test_two_that_count_the_rates_at_once_store_them_once(settings, begin):
     begin("run-1", range(2, 8))
     annotate(settings, "run-1")
     placebo_stage(settings, "run-1", "Calculator", "0/1")

@@ -51,9 +51,7 @@ LATER_RUNS: tuple[tuple[str, str, list[str]], ...] = (
 """How a run differs from one that was checked, with a warning, what else happens, and which tools have work."""
 
 
-def test_only_what_is_done_under_the_same_recipe_is_no_work(
-    settings: Settings,
-) -> None:
+def test_only_what_is_done_under_the_same_recipe_is_no_work(settings):
     run = AnnotatedRun(settings, TOOLS)
     run.add_text("Out of 1400 people, 400 passed, that is 29 %.")
     run.complete(*TOOLS)
@@ -72,7 +70,7 @@ def test_only_what_is_done_under_the_same_recipe_is_no_work(
         tools_to_do(settings, "none")
 
 
-def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_processes_are_worth_it() -> None:
+def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_processes_are_worth_it():
     assert filter_shard_count([], 60.0) == 1
     assert filter_shard_count([59.0], 60.0) == 1
     assert filter_shard_count([240.0], 60.0) == 4
@@ -87,7 +85,7 @@ def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_proces
 
 
 @pytest.fixture
-def starts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def starts_at_once(monkeypatch):
     """No time is planned for the start of a process."""
     monkeypatch.setattr(planning, "START_UP_SECONDS", 0.0)
 
@@ -114,18 +112,16 @@ def shards_of_twenty_texts(settings: Settings, measured_by: str) -> int:
 
 
 @pytest.mark.usefixtures("starts_at_once")
-def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_with_its_model(
-    settings: Settings,
-) -> None:
+def test_a_recipe_without_measured_times_is_planned_by_those_of_its_tool_with_its_model(settings):
     assert shards_of_twenty_texts(settings, measured_by="Calculator") == 3  # 200 s, 60 s a shard or more
 
 
 @pytest.mark.usefixtures("starts_at_once")
-def test_times_of_another_tool_plan_nothing(settings: Settings) -> None:
+def test_times_of_another_tool_plan_nothing(settings):
     assert shards_of_twenty_texts(settings, measured_by="QA") == 1  # 40 s by the guess of 2 s a text
 
 
-def test_filters_are_planned_by_what_documents_besides_starts_took_lately(settings: Settings) -> None:
+def test_filters_are_planned_by_what_documents_besides_starts_took_lately(settings):
     assert filter_shard_count([240.0], 60.0, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
     run = AnnotatedRun(settings, TOOLS)
     for number in range(3):

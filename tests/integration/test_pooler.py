@@ -2,14 +2,12 @@
 
 import shutil
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg2
 import pytest
 
 from tests.run_sql import run_sql
-from tests.servers import PASSWORDS, RunningPostgres, Server, directory_in_memory, free_port, settings_of
+from tests.servers import PASSWORDS, Server, directory_in_memory, free_port, settings_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError
 from toolformer_ops.local import postgres
@@ -33,9 +31,7 @@ default_pool_size = {size}
 
 
 @pytest.fixture
-def pooled(
-    postgres_server: RunningPostgres, database_name: str, tmp_path: Path
-) -> Iterator[Callable[..., Settings]]:
+def pooled(postgres_server, database_name, tmp_path):
     """Settings of the database behind a pgbouncer with this mode."""
     servers: list[Server] = []
     with directory_in_memory(tmp_path) as folder:
@@ -66,23 +62,19 @@ def pooled(
 
 
 @pytest.mark.parametrize("size", [1, 20])
-def test_a_pooler_that_gives_sessions_to_others_between_transactions_is_refused(
-    pooled: Callable[..., Settings], size: int
-) -> None:
+def test_a_pooler_that_gives_sessions_to_others_between_transactions_is_refused(pooled, size):
     with pytest.raises(
         ConfigurationError, match=r"expected sessions of Postgres of our own.*pool_mode=transaction"
     ):
         database.connect(pooled("transaction", size))
 
 
-def test_a_pooler_of_statements_is_refused(pooled: Callable[..., Settings]) -> None:
+def test_a_pooler_of_statements_is_refused(pooled):
     with pytest.raises(ConfigurationError, match=r"expected sessions of Postgres of our own"):
         database.connect(pooled("statement"))
 
 
-def test_a_refused_pooler_leaves_no_limit_in_its_sessions(
-    pooled: Callable[..., Settings], postgres_dsn: str
-) -> None:
+def test_a_refused_pooler_leaves_no_limit_in_its_sessions(pooled, postgres_dsn):
     settings = pooled("transaction", 1)
     with pytest.raises(ConfigurationError):
         database.connect(settings)
@@ -95,9 +87,7 @@ def test_a_refused_pooler_leaves_no_limit_in_its_sessions(
     connection.close()
 
 
-def test_behind_a_pooler_of_sessions_a_corpus_is_ingested_twice(
-    pooled: Callable[..., Settings], engine: object, tmp_path: Path
-) -> None:
+def test_behind_a_pooler_of_sessions_a_corpus_is_ingested_twice(pooled, engine, tmp_path):
     settings = pooled("session")
     corpus = tmp_path / "corpus.jsonl"
     for text in ("one", "two"):
@@ -107,9 +97,7 @@ def test_behind_a_pooler_of_sessions_a_corpus_is_ingested_twice(
     assert run_sql(database.connect(settings), "select count(*) from documents") == [(2,)]
 
 
-def test_a_session_behind_a_pooler_is_known_by_its_process_in_postgres(
-    pooled: Callable[..., Settings],
-) -> None:
+def test_a_session_behind_a_pooler_is_known_by_its_process_in_postgres(pooled):
     engine = database.connect(pooled("session"))
     with database.transaction(engine) as connection:
         process = database._open_connections[connection.connection.dbapi_connection]

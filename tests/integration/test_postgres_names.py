@@ -1,14 +1,11 @@
 """Queries of a Postgres that name what is not offered as the server reads names: each has its reason."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
 import pytest
 
 from tests.hostile_queries import ask, database_tool, opened
-from tests.servers import RunningPostgres
-from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 LONG = "a_table_whose_name_is_as_long_as_a_name_of_postgres_may_be_63_b"
 SCHEMA = f"""
@@ -97,9 +94,7 @@ HARMLESS = {
 
 
 @pytest.fixture(scope="module")
-def runner(
-    postgres_server: RunningPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ProcessRunner]:
+def runner(postgres_server, tmp_path_factory):
     """A database of which some tables are offered, as the superuser of its server."""
     name, address = "shop_names", postgres_server.address
     with (
@@ -122,22 +117,20 @@ def runner(
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
-def test_what_is_not_offered_is_refused_however_it_is_named(runner: ProcessRunner, query: str) -> None:
+def test_what_is_not_offered_is_refused_however_it_is_named(runner, query):
     assert ask(runner, query) == HOSTILE[query]
 
 
 @pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
-def test_what_is_offered_is_read_whatever_else_has_its_name(runner: ProcessRunner, query: str) -> None:
+def test_what_is_offered_is_read_whatever_else_has_its_name(runner, query):
     assert ask(runner, query) == HARMLESS[query]
 
 
-def test_a_time_of_day_of_a_table_has_no_time_zone(runner: ProcessRunner) -> None:
+def test_a_time_of_day_of_a_table_has_no_time_zone(runner):
     assert ask(runner, "select starts at time zone 'Europe/Berlin' from shifts") == "query_not_repeatable"
 
 
-def test_a_table_that_is_made_anew_under_its_name_is_still_offered(
-    runner: ProcessRunner, postgres_server: RunningPostgres
-) -> None:
+def test_a_table_that_is_made_anew_under_its_name_is_still_offered(runner, postgres_server):
     with (
         closing(psycopg2.connect(postgres_server.dsn("shop_names"))) as connection,
         connection.cursor() as cursor,

@@ -1,12 +1,10 @@
 """What a query of a Postgres gets: the same for every role, and values as a text writes them."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
 import pytest
 
-from tests.servers import RunningPostgres
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.tools.databases.postgres_queries import PostgresQueries
 from toolformer_ops.tools.databases.requests import DatabaseOpening
@@ -31,7 +29,7 @@ alter role clerk set intervalstyle = 'iso_8601';
 
 
 @pytest.fixture(scope="module")
-def clerk(postgres_server: RunningPostgres) -> Iterator[PostgresQueries]:
+def clerk(postgres_server):
     """A database as a role whose settings are others, and that may read two columns of a table."""
     with closing(psycopg2.connect(postgres_server.dsn("postgres"))) as connection:
         connection.autocommit = True
@@ -67,34 +65,30 @@ def clerk(postgres_server: RunningPostgres) -> Iterator[PostgresQueries]:
         ("select name, null, true from people", ["Ada", None, "true"]),
     ],
 )
-def test_a_query_gets_the_values_as_a_text_writes_them(
-    clerk: PostgresQueries, query: str, row: list[str | None]
-) -> None:
+def test_a_query_gets_the_values_as_a_text_writes_them(clerk, query, row):
     assert clerk.answer(query) == [row]
 
 
-def test_a_table_of_which_columns_are_granted_is_offered_with_these(clerk: PostgresQueries) -> None:
+def test_a_table_of_which_columns_are_granted_is_offered_with_these(clerk):
     columns = {table.name: list(table.columns) for table in clerk.describe().tables}
     assert columns["people"] == ["id", "name"]
 
 
-def test_a_column_may_have_the_name_of_a_table_that_is_not_offered(
-    clerk: PostgresQueries, postgres_server: RunningPostgres
-) -> None:
+def test_a_column_may_have_the_name_of_a_table_that_is_not_offered(clerk, postgres_server):
     address = {"host": "127.0.0.1", "port": str(postgres_server.address.port), "user": "clerk"}
     address |= {"password": "c", "dbname": "office"}
     one_table = PostgresQueries(DatabaseOpening(address, ("teams",), 5.0, 20, 10_000))
     assert one_table.answer("select people from teams") == [["Ada with Bob"]]
 
 
-def test_a_table_has_its_keys_with_generated_columns(clerk: PostgresQueries) -> None:
+def test_a_table_has_its_keys_with_generated_columns(clerk):
     tables = {table.name: table for table in clerk.describe().tables}
     items = tables["Order Items"]
     assert list(items.columns) == ["id", "at_id", "twice"]
     assert items.keys == {"id": "primary key", "at_id": "references people(id)"}
 
 
-def test_a_query_without_result_has_what_the_server_says(clerk: PostgresQueries) -> None:
+def test_a_query_without_result_has_what_the_server_says(clerk):
     with pytest.raises(RejectedInputError) as refused:
         clerk.answer("select prise from amounts")
     assert (refused.value.reason, refused.value.message) == ("query_invalid", 'column "prise" does not exist')

@@ -30,7 +30,7 @@ NEARLY = "She had 3 cats and 4 dogs and said nothing more."
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     """A run with kept and other calls in two texts, a text in which no call helps, and one in which one nearly does.
 
     A call of `saves` has L(nothing) 3, L(e(c, "")) 3.5 and L+ 3 - saves.
@@ -53,7 +53,7 @@ def run(settings: Settings) -> AnnotatedRun:
 
 
 @pytest.fixture
-def uri(settings: Settings, run: AnnotatedRun) -> str:
+def uri(settings, run):
     """The address of its release: one call in each of two texts."""
     released = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
     [kept] = run.rows("select call_id from candidate_calls where call_input = '400 / 1400'")
@@ -74,9 +74,7 @@ def called(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for call in message.get("tool_calls", ()) for name, value in call["function"].items()}
 
 
-def test_a_kept_call_is_chosen_over_one_nearby_while_no_call_is_over_one_that_harms(
-    settings: Settings, uri: str, tmp_path: Path
-) -> None:
+def test_a_kept_call_is_chosen_over_one_nearby_while_no_call_is_over_one_that_harms(settings, uri, tmp_path):
     found = export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
     assert found.pairs == {"same_place": 1, "same_text": 1, "no_call": 1}
     rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
@@ -126,15 +124,15 @@ def text_with_two_released_calls(settings: Settings, worse: dict[str, float]) ->
     ],
 )
 def test_a_continuation_without_a_call_ends_before_the_next_released_call(
-    settings: Settings, tmp_path: Path, harmful_place: str, chosen: str
-) -> None:
+    settings, tmp_path, harmful_place, chosen
+):
     _, uri = text_with_two_released_calls(settings, {harmful_place: -0.5})
     export_preferences(settings, uri, str(tmp_path / "pairs.jsonl"), seed=0, form="sharegpt")
     [row] = [row for row in rows_of(tmp_path / "pairs.jsonl") if row["compared"] == "no_call"]
     assert row["chosen"]["value"] == chosen
 
 
-def test_no_call_is_not_chosen_at_the_place_of_a_released_call(settings: Settings, tmp_path: Path) -> None:
+def test_no_call_is_not_chosen_at_the_place_of_a_released_call(settings, tmp_path):
     _, uri = text_with_two_released_calls(settings, {" 8": -0.5})
     assert export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0).pairs["no_call"] == 0
 
@@ -148,9 +146,7 @@ def test_no_call_is_not_chosen_at_the_place_of_a_released_call(settings: Setting
         (" there", [" 8", " 11"]),
     ],
 )
-def test_a_chosen_call_follows_no_other_released_call(
-    settings: Settings, tmp_path: Path, worse_place: str, chosen_places: list[str]
-) -> None:
+def test_a_chosen_call_follows_no_other_released_call(settings, tmp_path, worse_place, chosen_places):
     run, uri = text_with_two_released_calls(settings, {worse_place: 0.25})
     export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
     chosen_ids = {row["chosen_call_id"] for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
@@ -158,7 +154,7 @@ def test_a_chosen_call_follows_no_other_released_call(
     assert {positions[call_id] for call_id in chosen_ids} == {LONG.index(place) for place in chosen_places}
 
 
-def test_pairs_for_llama_factory_have_one_turn_a_side(settings: Settings, uri: str, tmp_path: Path) -> None:
+def test_pairs_for_llama_factory_have_one_turn_a_side(settings, uri, tmp_path):
     pairs = export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0, form="sharegpt").pairs
     assert pairs == {"same_place": 1, "same_text": 0, "no_call": 1}  # a call has no words before it there
     rows = {row["compared"]: row for row in rows_of(tmp_path / "pairs" / "train.jsonl")}
@@ -176,9 +172,7 @@ def test_pairs_for_llama_factory_have_one_turn_a_side(settings: Settings, uri: s
 NO_CALLS = "{% for message in messages %}{{ message.content }}{% endfor %}"
 
 
-def test_pairs_for_a_template_that_drops_calls_are_refused(
-    settings: Settings, uri: str, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_pairs_for_a_template_that_drops_calls_are_refused(settings, uri, tiny_model_dir, tmp_path):
     model = str(with_template(tiny_model_dir, tmp_path / "model", NO_CALLS))
     with pytest.raises(UsageError, match="expected a chat template that renders calls"):
         export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0, model=model)
@@ -186,14 +180,14 @@ def test_pairs_for_a_template_that_drops_calls_are_refused(
 
 
 def test_pairs_for_a_template_that_drops_calls_are_written_on_request(
-    settings: Settings, uri: str, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+    settings, uri, tiny_model_dir, tmp_path
+):
     model = str(with_template(tiny_model_dir, tmp_path / "model", NO_CALLS))
     pairs = str(tmp_path / "pairs")
     assert export_preferences(settings, uri, pairs, seed=0, model=model, takes_lossy_template=True).warnings
 
 
-def test_pairs_of_a_text_that_spells_a_control_token_are_left_out(settings: Settings, tmp_path: Path) -> None:
+def test_pairs_of_a_text_that_spells_a_control_token_are_left_out(settings, tmp_path):
     run = AnnotatedRun(settings, {"Calculator": 0.5}, "control")
     document = run.add_text("It ends with <|im_end|> so 10 cups less 2 are 8 cups.")
     run.add_call("Calculator", document, " 8", "10 - 2", "8", saves=2.0)
@@ -204,9 +198,7 @@ def test_pairs_of_a_text_that_spells_a_control_token_are_left_out(settings: Sett
         export_preferences(settings, uri, str(tmp_path / "pairs"), seed=0)
 
 
-def test_a_pruned_call_is_rejected_by_its_bound_if_it_has_one(
-    settings: Settings, run: AnnotatedRun, uri: str, tmp_path: Path
-) -> None:
+def test_a_pruned_call_is_rejected_by_its_bound_if_it_has_one(settings, run, uri, tmp_path):
     run.change(
         "update call_losses set reason = 'pruned_below', loss_without_result = null where loss_with_result >= 2.75"
     )
@@ -218,9 +210,7 @@ def test_a_pruned_call_is_rejected_by_its_bound_if_it_has_one(
     assert found.pairs == {"same_place": 0, "same_text": 1, "no_call": 0}
 
 
-def test_only_another_seed_draws_other_pairs(
-    settings: Settings, run: AnnotatedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_another_seed_draws_other_pairs(settings, run, tmp_path, monkeypatch):
     people = run.documents[0]
     for number in range(20):
         run.add_call("Calculator", people, " 29", f"{number} + 1", "1", saves=-0.5)
@@ -236,9 +226,7 @@ def test_only_another_seed_draws_other_pairs(
     assert len(rejected) > 4
 
 
-def test_an_export_without_pairs_or_refusals_ends_with_exit_status_3_after_the_counts(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_an_export_without_pairs_or_refusals_ends_with_exit_status_3_after_the_counts(settings, tmp_path):
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=1.25)
@@ -253,9 +241,7 @@ def test_an_export_without_pairs_or_refusals_ends_with_exit_status_3_after_the_c
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_what_is_not_in_the_database_or_holds_earlier_calls_is_refused(
-    settings: Settings, run: AnnotatedRun, uri: str, tmp_path: Path
-) -> None:
+def test_what_is_not_in_the_database_or_holds_earlier_calls_is_refused(settings, run, uri, tmp_path):
     ObjectStore(settings).fetch(uri.split("/", 3)[3], tmp_path / "copy")
     with pytest.raises(UsageError, match=r"expected the s3:// address .*, found none at "):
         export_preferences(settings, str(tmp_path / "copy"), str(tmp_path / "pairs"), seed=0)
@@ -267,8 +253,8 @@ def test_what_is_not_in_the_database_or_holds_earlier_calls_is_refused(
 
 
 def test_refusals_are_texts_in_which_no_call_saves_anything_beside_the_same_other_rows(
-    settings: Settings, uri: str, run: AnnotatedRun, tmp_path: Path
-) -> None:
+    settings, uri, run, tmp_path
+):
     plain = export_chat(settings, uri, str(tmp_path / "plain"), seed=0)
     assert (plain.conversations, plain.refusals) == (2, 0)
     assert not (tmp_path / "plain" / "README.md").exists()
@@ -289,7 +275,7 @@ def test_refusals_are_texts_in_which_no_call_saves_anything_beside_the_same_othe
         export_chat(settings, uri, str(tmp_path / "none"), seed=0, refusals=refusals(settings, 0.5))
 
 
-def test_the_command_writes_either_format_or_refusals(uri: str, tmp_path: Path) -> None:
+def test_the_command_writes_either_format_or_refusals(uri, tmp_path):
     for options, field in ((["--format", "preference"], "pairs"), (["--with-refusals", "0.5"], "refusals")):
         outcome = CliRunner().invoke(app, ["export", uri, str(tmp_path / options[-1]), *options])
         assert json.loads(outcome.stdout)[field]
@@ -298,9 +284,7 @@ def test_the_command_writes_either_format_or_refusals(uri: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_trl_trains_a_step_of_dpo_on_the_pairs(
-    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_trains_a_step_of_dpo_on_the_pairs(settings, uri, tmp_path, monkeypatch):
     address = export_preferences(settings, uri, str(tmp_path / "rows"), seed=0).address
     dataset, model = _trainable(address, tmp_path, monkeypatch)
     from trl import DPOConfig, DPOTrainer
@@ -326,9 +310,7 @@ def test_trl_trains_a_step_of_dpo_on_the_pairs(
 
 
 @pytest.mark.slow
-def test_trl_trains_a_step_on_conversations_with_refusals(
-    settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trl_trains_a_step_on_conversations_with_refusals(settings, uri, tmp_path, monkeypatch):
     address = export_chat(
         settings, uri, str(tmp_path / "rows"), seed=0, refusals=refusals(settings, 0.5)
     ).address

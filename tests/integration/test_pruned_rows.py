@@ -45,26 +45,26 @@ NEW = "select reduction_bound, loss_reduction from call_losses where left(call_i
     ],
 )
 def test_the_bound_is_the_least_known_loss_without_the_result_minus_the_loss_with_it(
-    annotated: Engine, losses: tuple[float | None, ...], bound: float, reduction: float | None
-) -> None:
+    annotated, losses, bound, reduction
+):
     _add_losses(annotated, None if reduction else "pruned_below", *losses)
     assert run_sql(annotated, NEW) == [(bound, reduction)]
 
 
-def test_what_was_not_computed_needs_a_reason_not_to_be_kept(annotated: Engine) -> None:
+def test_what_was_not_computed_needs_a_reason_not_to_be_kept(annotated):
     with pytest.raises(DatabaseError, match="a_scored_call_has_a_result_and_three_finite_losses"):
         _add_losses(annotated, None, 0.25, None, None, None)
     with pytest.raises(DBAPIError, match="what_a_run_keeps_was_not_pruned"):
         run_sql(annotated, "update run_tools set prune_below = 1.5 where run_id = 'r2'")  # it keeps from 1.0
 
 
-def test_a_pruned_call_is_no_scored_call(annotated: Engine) -> None:
+def test_a_pruned_call_is_no_scored_call(annotated):
     before = run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'")
     _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)
     assert run_sql(annotated, "select count(*) from scored_calls where run_id = 'r1'") == before
 
 
-def test_a_pruned_position_counts_as_a_loss_of_its_stage(annotated: Engine) -> None:
+def test_a_pruned_position_counts_as_a_loss_of_its_stage(annotated):
     run_sql(
         annotated,
         "update stage_ledger set counts = counts || '{\"positions_pruned_below\": 3}' "
@@ -77,7 +77,7 @@ def test_a_pruned_position_counts_as_a_loss_of_its_stage(annotated: Engine) -> N
     ) == [("sample", True, 3)]
 
 
-def test_kept_calls_at_is_exact_from_prune_below_on(annotated: Engine) -> None:
+def test_kept_calls_at_is_exact_from_prune_below_on(annotated):
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     assert run_sql(annotated, at.format(0.5)) == [
@@ -91,7 +91,7 @@ def test_kept_calls_at_is_exact_from_prune_below_on(annotated: Engine) -> None:
     )  # sorts above all numbers: nothing is kept from there on
 
 
-def test_kept_calls_at_refuses_a_threshold_below_prune_below(annotated: Engine) -> None:
+def test_kept_calls_at_refuses_a_threshold_below_prune_below(annotated):
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     for threshold in ("0.49", "null"):
@@ -101,7 +101,7 @@ def test_kept_calls_at_refuses_a_threshold_below_prune_below(annotated: Engine) 
         run_sql(annotated, "select * from kept_calls_at('r2', 'Calendar', 1.0)")
 
 
-def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(annotated: Engine) -> None:
+def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(annotated):
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
     _add_losses(annotated, "pruned_below", 2.0, None, 1.75, None)  # it saves at most 0.25 nats
     with database.transaction(annotated) as connection:

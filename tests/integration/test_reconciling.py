@@ -5,12 +5,11 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.airflow_tasks.airflow_client import AirflowClient, DagState, RunState, TaskState
 from toolformer_ops.airflow_tasks.run_ends.reconciling import (
@@ -36,7 +35,7 @@ DELETED = DagState(is_paused=False, is_stale=True)
 
 
 @pytest.fixture(autouse=True)
-def _the_time_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def _the_time_of_the_test(monkeypatch):
     """Not that of the module's import, which may be many minutes before."""
     monkeypatch.setattr(sys.modules[__name__], "NOW", dt.datetime.now(dt.UTC))
 
@@ -95,7 +94,7 @@ Start = Callable[[FakeAirflow], None]
 
 
 @pytest.fixture
-def start(settings: Settings, use_model: UseModel, tmp_path: Path) -> Start:
+def start(settings, use_model, tmp_path):
     """Opens the annotation run of an Airflow's run."""
     use_model(FakeLanguageModel())
     path = tmp_path / "corpus.jsonl"
@@ -126,7 +125,7 @@ class RefusingAirflow(FakeAirflow):
         super().end_run(*end)
 
 
-def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings: Settings) -> None:
+def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings):
     airflow = RefusingAirflow(DELETED)
     ended = reconcile(settings, airflow.client)
     assert [left.owner.dag_id for left in ended] == [DAG_ID]
@@ -153,8 +152,8 @@ def test_a_run_that_airflow_refuses_to_end_leaves_no_other_halted(settings: Sett
     ],
 )
 def test_a_run_has_halted_if_airflow_does_not_look_at_it_while_no_task_works(
-    settings: Settings, dag: DagState, run: RunState, tasks: list[TaskState], has_halted: bool
-) -> None:
+    settings, dag, run, tasks, has_halted
+):
     assert bool(runs_left_open(settings, FakeAirflow(dag, run, tasks).client)) == has_halted
 
 
@@ -168,9 +167,7 @@ def test_a_run_has_halted_if_airflow_does_not_look_at_it_while_no_task_works(
         (PAUSED, 59, 61, False),
     ],
 )
-def test_a_run_is_ended_once_it_has_halted_for_so_many_minutes(
-    settings: Settings, dag: DagState, looked_at: float, last_end: float, is_ended: bool
-) -> None:
+def test_a_run_is_ended_once_it_has_halted_for_so_many_minutes(settings, dag, looked_at, last_end, is_ended):
     tasks = [task("success", minutes_ago(last_end)), task("scheduled")]
     airflow = FakeAirflow(dag, run_of(looked_at=looked_at), tasks)
     reconcile(settings, airflow.client)
@@ -178,9 +175,7 @@ def test_a_run_is_ended_once_it_has_halted_for_so_many_minutes(
 
 
 @pytest.mark.parametrize(("last_parsed", "is_ended"), [(61, True), (59, False)])
-def test_a_queued_run_has_halted_since_its_dag_was_there(
-    settings: Settings, last_parsed: float, is_ended: bool
-) -> None:
+def test_a_queued_run_has_halted_since_its_dag_was_there(settings, last_parsed, is_ended):
     dag = DagState(is_paused=False, is_stale=True, last_parsed_at=minutes_ago(last_parsed))
     airflow = FakeAirflow(dag, RunState(DAG_ID, "night-1", "queued", minutes_ago(180)))
     reconcile(settings, airflow.client)
@@ -194,9 +189,7 @@ def test_a_queued_run_has_halted_since_its_dag_was_there(
     ("dag", "words"),
     [(DELETED, "Its DAG nightly_posts is gone"), (PAUSED, "Its DAG nightly_posts is paused")],
 )
-def test_a_halted_run_is_failed_with_its_cause(
-    settings: Settings, start: Start, dag: DagState, words: str
-) -> None:
+def test_a_halted_run_is_failed_with_its_cause(settings, start, dag, words):
     airflow = FakeAirflow(dag)
     start(airflow)
     reconcile(settings, airflow.client)
@@ -206,7 +199,7 @@ def test_a_halted_run_is_failed_with_its_cause(
     assert states(settings) == [(RUN_ID, "failed", note)]
 
 
-def test_a_halted_run_that_never_started_is_recorded(settings: Settings) -> None:
+def test_a_halted_run_that_never_started_is_recorded(settings):
     airflow = FakeAirflow(DELETED)
     reconcile(settings, airflow.client)
     [(run_id, problem)] = run_sql(settings, "select run_id, problem from runs_not_started")
@@ -214,7 +207,7 @@ def test_a_halted_run_that_never_started_is_recorded(settings: Settings) -> None
     assert problem.startswith("Its DAG nightly_posts is gone")
 
 
-def test_a_halted_run_whose_tasks_have_all_ended_well_is_a_success(settings: Settings) -> None:
+def test_a_halted_run_whose_tasks_have_all_ended_well_is_a_success(settings):
     airflow = FakeAirflow(
         DELETED, run_tasks=[task("success", minutes_ago(60)), task("skipped", minutes_ago(60))]
     )
@@ -226,7 +219,7 @@ def test_a_halted_run_whose_tasks_have_all_ended_well_is_a_success(settings: Set
 # Runs that Airflow does not have any more
 
 
-def test_a_run_whose_dag_run_was_deleted_is_closed(settings: Settings, start: Start) -> None:
+def test_a_run_whose_dag_run_was_deleted_is_closed(settings, start):
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = None
@@ -234,7 +227,7 @@ def test_a_run_whose_dag_run_was_deleted_is_closed(settings: Settings, start: St
     assert states(settings) == [(RUN_ID, "failed", RUN_DELETED)]
 
 
-def test_a_run_whose_id_another_dag_run_has_by_now_is_closed(settings: Settings, start: Start) -> None:
+def test_a_run_whose_id_another_dag_run_has_by_now_is_closed(settings, start):
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = RunState(DAG_ID, "night-1", "running", NOW)
@@ -242,7 +235,7 @@ def test_a_run_whose_id_another_dag_run_has_by_now_is_closed(settings: Settings,
     assert states(settings) == [(RUN_ID, "failed", RUN_DELETED)]
 
 
-def test_a_run_that_is_over_in_airflow_is_closed(settings: Settings, start: Start) -> None:
+def test_a_run_that_is_over_in_airflow_is_closed(settings, start):
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = run_of("failed")
@@ -250,16 +243,14 @@ def test_a_run_that_is_over_in_airflow_is_closed(settings: Settings, start: Star
     assert states(settings) == [(RUN_ID, "failed", ENDED)]
 
 
-def test_a_run_that_airflow_continues_is_not_closed(settings: Settings, start: Start) -> None:
+def test_a_run_that_airflow_continues_is_not_closed(settings, start):
     airflow = FakeAirflow(LIVE)
     start(airflow)
     reconcile(settings, airflow.client, at_once=True)
     assert states(settings) == [(RUN_ID, "running", None)]
 
 
-def test_a_run_that_this_airflow_does_not_know_is_left_alone_for_an_hour(
-    settings: Settings, start: Start
-) -> None:
+def test_a_run_that_this_airflow_does_not_know_is_left_alone_for_an_hour(settings, start):
     airflow = FakeAirflow(LIVE)
     start(airflow)
     airflow.run = None
@@ -275,7 +266,7 @@ def said(settings: Settings, airflow: FakeAirflow, *, end: bool = False) -> list
     return [str(finding) for finding in findings_of_runs(settings, airflow.client, end=end)]
 
 
-def test_the_doctor_names_a_halted_run_with_the_command_that_ends_it(settings: Settings) -> None:
+def test_the_doctor_names_a_halted_run_with_the_command_that_ends_it(settings):
     airflow = FakeAirflow(DELETED)
     [line] = said(settings, airflow)
     assert line.startswith(f"missing run {RUN_ID}: is left open since ")
@@ -283,7 +274,7 @@ def test_the_doctor_names_a_halted_run_with_the_command_that_ends_it(settings: S
     assert airflow.ended == []
 
 
-def test_the_doctor_ends_a_halted_run_at_once_if_told(settings: Settings) -> None:
+def test_the_doctor_ends_a_halted_run_at_once_if_told(settings):
     airflow = FakeAirflow(PAUSED, run_of(looked_at=1))
     [ended, rest] = said(settings, airflow, end=True)
     assert ended.startswith(f"ok      run {RUN_ID}: was ended. Its DAG nightly_posts is paused.")
@@ -291,7 +282,7 @@ def test_the_doctor_ends_a_halted_run_at_once_if_told(settings: Settings) -> Non
 
 
 @pytest.mark.parametrize("dag_id", [DAG_ID, "ingest_corpus"])
-def test_the_doctor_names_a_run_that_waits_in_a_paused_dag(settings: Settings, dag_id: str) -> None:
+def test_the_doctor_names_a_run_that_waits_in_a_paused_dag(settings, dag_id):
     [line] = said(settings, FakeAirflow(PAUSED, run_of("queued", dag_id=dag_id)))
     assert line == (
         f"missing run night-1 of {dag_id}: waits, since the DAG is paused. Switch it on in the UI, or by "
@@ -299,14 +290,14 @@ def test_the_doctor_names_a_run_that_waits_in_a_paused_dag(settings: Settings, d
     )
 
 
-def test_the_doctor_says_nothing_of_the_dags_of_others(settings: Settings) -> None:
+def test_the_doctor_says_nothing_of_the_dags_of_others(settings):
     lines = said(settings, FakeAirflow(OF_OTHERS, run_of("queued", dag_id="sales")))
     assert lines == ["ok      runs: Airflow continues each that is open"]
 
 
-def test_the_doctor_says_that_all_is_well(settings: Settings) -> None:
+def test_the_doctor_says_that_all_is_well(settings):
     assert said(settings, FakeAirflow(LIVE)) == ["ok      runs: Airflow continues each that is open"]
 
 
-def test_the_doctor_does_not_know_where_airflow_refuses(settings: Settings) -> None:
+def test_the_doctor_does_not_know_where_airflow_refuses(settings):
     assert said(settings, FakeAirflow(LIVE, is_away=True)) == ["unknown runs: Airflow refused GET: 401."]

@@ -2,7 +2,6 @@
 
 import random
 import uuid
-from collections.abc import Collection
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -53,8 +52,8 @@ def example(language: str) -> str:
 
 
 def test_a_kept_call_is_in_its_text_with_everything_about_it_in_the_columns(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    settings, tmp_path, monkeypatch, capsys
+):
     run = AnnotatedRun(settings, {"Calculator": 0.5}, document_limit=2)
     document = run.add_text(SUM, "https://example.org/2023/01/30/exam")
     run.add_text("A text without a call is left out.")
@@ -96,7 +95,7 @@ def test_a_kept_call_is_in_its_text_with_everything_about_it_in_the_columns(
 CONTROLS = "".join(map(chr, range(1, 0xA0)))
 
 
-def test_a_text_is_released_with_its_control_characters(settings: Settings, tmp_path: Path) -> None:
+def test_a_text_is_released_with_its_control_characters(settings, tmp_path):
     text = f"{CONTROLS}\n\f{SUM}\f\r\n"
     run, document = annotated(settings, text)
     [released] = _released(settings, release(settings, run.run_id), tmp_path)
@@ -105,7 +104,7 @@ def test_a_text_is_released_with_its_control_characters(settings: Settings, tmp_
     assert released.document_id == document.document_id
 
 
-def test_the_card_of_a_release_shows_no_control_character(settings: Settings, tmp_path: Path) -> None:
+def test_the_card_of_a_release_shows_no_control_character(settings, tmp_path):
     run, _ = annotated(settings, f"\x1b[2J\x9b0m\f{SUM}")
     _released(settings, release(settings, run.run_id), tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -113,9 +112,7 @@ def test_the_card_of_a_release_shows_no_control_character(settings: Settings, tm
     assert not set(card) & set("\x1b\x9b\f")
 
 
-def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_under_its_licence(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_under_its_licence(settings, tmp_path):
     run, document = annotated(settings)
     proposer = "endpoint:maker/writer@1"
     run.change(
@@ -139,15 +136,13 @@ def test_the_card_names_a_proposer_behind_an_endpoint_with_its_day_under_its_lic
     assert "Licence of the proposer's answers: apache-2.0." in card
 
 
-def test_the_checks_of_a_release_take_its_control_characters(settings: Settings) -> None:
+def test_the_checks_of_a_release_take_its_control_characters(settings):
     run, _ = annotated(settings, f"{CONTROLS}{SUM}")
     release(settings, run.run_id)
     check_release(settings, run.run_id)
 
 
-def test_at_each_position_the_best_call_that_reaches_its_tools_threshold_is_released(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_at_each_position_the_best_call_that_reaches_its_tools_threshold_is_released(settings, tmp_path):
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 1.0})
     document, second = run.add_text(SUM), run.add_text(DATE)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.5)
@@ -169,9 +164,7 @@ def test_at_each_position_the_best_call_that_reaches_its_tools_threshold_is_rele
 
 
 @pytest.mark.parametrize("max_examples", [1, 2, 4])
-def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(
-    settings: Settings, max_examples: int
-) -> None:
+def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_places(settings, max_examples):
     run = AnnotatedRun(settings, {"Calculator": 0.5, "QA": 0.5}, max_examples_per_tool=max_examples)
     saves: dict[uuid.UUID, dict[str, list[float]]] = {}
     for number in range(8):
@@ -202,8 +195,8 @@ def test_the_first_texts_of_each_tool_are_released_also_where_others_take_its_pl
 @pytest.mark.parametrize("max_examples", [1, 3])
 @pytest.mark.parametrize("seen_before", [(), (0, 2, 4, 6), range(8)], ids=["no text", "half", "every text"])
 def test_texts_are_released_in_the_same_order_whichever_record_of_them_was_ingested_first(
-    settings: Settings, max_examples: int, seen_before: Collection[int]
-) -> None:
+    settings, max_examples, seen_before
+):
     run = AnnotatedRun(settings, {"Calendar": 1.0}, max_examples_per_tool=max_examples)
     texts = []
     for number in range(8):
@@ -220,7 +213,7 @@ def test_texts_are_released_in_the_same_order_whichever_record_of_them_was_inges
     assert [row.document_id for row in released] == sorted(texts)[:max_examples]
 
 
-def test_neither_incomplete_nor_failed_tools_are_released(settings: Settings, tmp_path: Path) -> None:
+def test_neither_incomplete_nor_failed_tools_are_released(settings, tmp_path):
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0})
     first, second = run.add_text(SUM), run.add_text(DATE)
     run.add_call("Calculator", first, " 29", "400 / 1400", "0.29", saves=1.25)
@@ -244,7 +237,7 @@ def test_neither_incomplete_nor_failed_tools_are_released(settings: Settings, tm
     assert len(run.rows("select 1 from release_calls")) == 1 + 2
 
 
-def test_the_same_calls_of_another_run_are_the_same_release(settings: Settings) -> None:
+def test_the_same_calls_of_another_run_are_the_same_release(settings):
     run, _ = annotated(settings)
     first = release(settings, run.run_id)
     keys = list(ObjectStore(settings).list("releases/"))
@@ -261,7 +254,7 @@ def test_the_same_calls_of_another_run_are_the_same_release(settings: Settings) 
     assert len(run.rows("select 1 from release_calls")) == 1
 
 
-def test_another_threshold_or_url_is_another_release(settings: Settings) -> None:
+def test_another_threshold_or_url_is_another_release(settings):
     run, document = annotated(settings)
     first = release(settings, run.run_id)
     AnnotatedRun(settings, {"Calculator": 1.0}, run_id="run-3").add_text(SUM)
@@ -271,7 +264,7 @@ def test_another_threshold_or_url_is_another_release(settings: Settings) -> None
     assert another != first
 
 
-def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings: Settings) -> None:
+def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settings):
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 1.0, "QA": 1.0}, max_examples_per_tool=2)
     documents = [run.add_text(f"Sum number {n} is {n + n} and this is a Friday.") for n in range(10, 14)]
     for document in documents:
@@ -341,9 +334,7 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("One of several answers of six words.", " One of several answers of six words.", None),
     ],
 )
-def test_a_result_follows_if_the_text_goes_on_with_it(
-    settings: Settings, result: str, text: str, follows: str
-) -> None:
+def test_a_result_follows_if_the_text_goes_on_with_it(settings, result, text, follows):
     with database.transaction(database.connect(settings)) as connection:
         asked = sql("select result_follows(:result, :text)")
         assert connection.execute(asked, {"result": result, "text": text}).scalar() == follows
@@ -373,7 +364,7 @@ PIECES += ["3.5", "50", "500%", " 007", "F-16", "100", "\n", "  ", "9"]
 RESULTS = ["5", "12", "100", "7", "1000", "19", "05", "0", "-5", "5%", "1,000", "3.5", "12 "]
 
 
-def test_numbers_follow_in_the_database_as_in_python(settings: Settings) -> None:
+def test_numbers_follow_in_the_database_as_in_python(settings):
     drawn = random.Random(5)  # noqa: S311 - no secret
     results = [drawn.choice(RESULTS) for _ in range(3000)]
     texts = ["".join(drawn.choices(PIECES, k=drawn.randrange(1, 13))) for _ in results]
@@ -388,7 +379,7 @@ def test_numbers_follow_in_the_database_as_in_python(settings: Settings) -> None
     assert {*in_database} == {"equal", "nearly", "no"}
 
 
-def test_a_release_of_results_that_follow_has_the_next_best_call(settings: Settings, tmp_path: Path) -> None:
+def test_a_release_of_results_that_follow_has_the_next_best_call(settings, tmp_path):
     run, strict = (
         AnnotatedRun(settings, {"Calculator": 0.5}, run_id, require_following=asked)
         for run_id, asked in (("run-1", False), ("strict", True))
@@ -420,9 +411,7 @@ def test_a_release_of_results_that_follow_has_the_next_best_call(settings: Setti
     assert run.rows(changes) == [("better_call_at_position", 1), ("result_does_not_follow", 4)]
 
 
-def test_many_files_hold_every_text_once_with_the_same_bytes_each_time(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_files_hold_every_text_once_with_the_same_bytes_each_time(settings, tmp_path, monkeypatch):
     monkeypatch.setattr("toolformer_ops.release.choosing.PAGE_TEXTS", 2)
     monkeypatch.setattr(release_format, "ROW_GROUP_TEXTS", 2)
     monkeypatch.setattr(release_format, "FILE_TEXTS", 4)
@@ -448,8 +437,8 @@ def test_many_files_hold_every_text_once_with_the_same_bytes_each_time(
 
 
 def test_what_was_lost_or_changed_on_s3_is_written_again_unless_the_manifest_is_another(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, tmp_path, monkeypatch
+):
     run, _ = annotated(settings)
     release_id, store = release(settings, run.run_id), ObjectStore(settings)
     prefix = release_prefix(release_id)
@@ -494,7 +483,7 @@ def test_what_was_lost_or_changed_on_s3_is_written_again_unless_the_manifest_is_
     assert (tmp_path / "anew" / "README.md").read_text() == "# A card of a later version"
 
 
-def test_a_run_that_keeps_no_call_has_no_release_but_a_reason(settings: Settings) -> None:
+def test_a_run_that_keeps_no_call_has_no_release_but_a_reason(settings):
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)
@@ -504,7 +493,7 @@ def test_a_run_that_keeps_no_call_has_no_release_but_a_reason(settings: Settings
     assert "threshold_counts shows what lower thresholds would keep" in released.reason
 
 
-def test_a_release_of_nothing_says_whether_a_run_is_lacking(settings: Settings) -> None:
+def test_a_release_of_nothing_says_whether_a_run_is_lacking(settings):
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     document = run.add_text(SUM)
     run.add_call("Calculator", document, " 29", "400 / 1400", "0.29", saves=0.25)

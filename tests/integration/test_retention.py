@@ -55,11 +55,11 @@ class Nights:
 
 
 @pytest.fixture
-def nights(settings: Settings) -> Nights:
+def nights(settings):
     return Nights(settings)
 
 
-def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Nights) -> None:
+def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights):
     numbers = "select run_id, state, tools from annotation_runs order by 1"
     before = nights.rows(numbers)
     assert nights.unused() == CALCULATOR
@@ -90,7 +90,7 @@ def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights: Ni
     assert nights.rows("select tool from scored_calls where run_id = 'old'") == [("Calculator",)]
 
 
-def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights: Nights) -> None:
+def test_a_release_keeps_its_recipes_until_it_is_withdrawn(nights):
     release_id = release(nights.settings, "old")
     assert nights.unused() == []
     withdraw(nights.settings, "release", release_id)
@@ -120,15 +120,13 @@ OF_POSTS, A_DAY_AGO = (
         (A_DAY_AGO, Uses(older_than_days=1), False),
     ],
 )
-def test_what_the_next_night_may_use_stays(nights: Nights, change: str, uses: Uses, stays: bool) -> None:
+def test_what_the_next_night_may_use_stays(nights, change, uses, stays):
     nights.change(change)
     unused_of_old = [recipe for recipe in nights.unused(uses) if recipe in CALCULATOR]
     assert unused_of_old == ([] if stays else CALCULATOR)
 
 
-def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(nights, monkeypatch):
     real = partitions.lock_partition
 
     def a_run_starts(connection: Any, table: str, recipe: str) -> None:
@@ -148,7 +146,7 @@ def test_a_recipe_that_a_run_began_to_use_meanwhile_stays(
     ]
 
 
-def test_the_command_drops_only_with_yes(nights: Nights) -> None:
+def test_the_command_drops_only_with_yes(nights):
     assert "4 recipes would be dropped" in CliRunner().invoke(app, NOW).stdout
     assert nights.unused() == CALCULATOR
     assert "4 recipes dropped: " in CliRunner().invoke(app, [*NOW, "--yes"]).stdout
@@ -159,18 +157,18 @@ CALENDAR = [(stage, recipe_id(stage, "Calendar")) for stage in STAGES]
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "no-such-model@1", recipe_id("score", "Calendar")])
-def test_what_a_person_is_done_with_is_needed_by_no_next_night(nights: Nights, name: str) -> None:
+def test_what_a_person_is_done_with_is_needed_by_no_next_night(nights, name):
     assert CliRunner().invoke(app, ["done", name]).exit_code == 0
     assert nights.unused() == CALCULATOR + CALENDAR
 
 
-def test_a_run_that_starts_after_a_person_was_done_with_its_model_counts_again(nights: Nights) -> None:
+def test_a_run_that_starts_after_a_person_was_done_with_its_model_counts_again(nights):
     say_done_with(nights.settings, "no-such-model")
     nights.change("update annotation_runs set started_at = now(), finished_at = now() where run_id = 'new'")
     assert nights.unused() == CALCULATOR
 
 
-def test_a_model_of_no_run_is_not_done_with(nights: Nights) -> None:
+def test_a_model_of_no_run_is_not_done_with(nights):
     with pytest.raises(UsageError, match=r"found 'another'\. Models are no-such-model@1;"):
         say_done_with(nights.settings, "another")
 
@@ -179,7 +177,7 @@ def test_a_model_of_no_run_is_not_done_with(nights: Nights) -> None:
 
 
 @pytest.fixture
-def asked(nights: Nights) -> Nights:
+def asked(nights):
     """The sampling of the old run and that of the newer one each asked a proposer of its own, which answered once."""
     for proposer, tool in (("older@1", "Calculator"), ("newer@1", "Calendar")):
         sampling = recipe_id("sample", tool)
@@ -200,18 +198,18 @@ def asked(nights: Nights) -> Nights:
 ANSWERS = "select proposer from proposer_answers order by proposer"
 
 
-def test_the_answers_of_a_proposer_go_with_the_recipe_that_asked_it(asked: Nights) -> None:
+def test_the_answers_of_a_proposer_go_with_the_recipe_that_asked_it(asked):
     [answers] = drop_unused(asked.settings, Uses()).answers
     assert (answers.proposer, answers.answers) == ("older@1", 1)
     assert asked.rows(ANSWERS) == [("newer@1",)]
 
 
-def test_the_answers_of_a_proposer_stay_while_a_release_uses_its_calls(asked: Nights) -> None:
+def test_the_answers_of_a_proposer_stay_while_a_release_uses_its_calls(asked):
     release(asked.settings, "old")
     assert drop_unused(asked.settings, Uses()).answers == []
     assert asked.rows(ANSWERS) == [("newer@1",), ("older@1",)]
 
 
-def test_the_command_names_the_answers_that_it_would_drop(asked: Nights) -> None:
+def test_the_command_names_the_answers_that_it_would_drop(asked):
     assert "answers of older@1: 1, " in CliRunner().invoke(app, NOW).stdout
     assert asked.rows(ANSWERS) == [("newer@1",), ("older@1",)]

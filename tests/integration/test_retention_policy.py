@@ -76,15 +76,15 @@ class Nights(AnnotatedRun):
 
 
 @pytest.fixture
-def nights(settings: Settings) -> Nights:
+def nights(settings):
     return Nights(settings)
 
 
-def test_all_but_the_newest_releases_are_outdated(nights: Nights) -> None:
+def test_all_but_the_newest_releases_are_outdated(nights):
     assert nights.outdated() == sorted(nights.releases[:2])
 
 
-def test_without_a_number_all_releases_stay(nights: Nights) -> None:
+def test_without_a_number_all_releases_stay(nights):
     assert nights.outdated(Policy(30, 0, 0, in_history=False, schedules=None)) == []
 
 
@@ -100,24 +100,24 @@ NEEDED: dict[str, str] = {
 
 
 @pytest.mark.parametrize("change", NEEDED.values(), ids=NEEDED)
-def test_a_release_that_is_needed_stays(nights: Nights, change: str) -> None:
+def test_a_release_that_is_needed_stays(nights, change):
     parameters = {"release": nights.releases[0]} if ":release" in change else {}
     nights.change(change, **parameters)
     assert nights.outdated() == [nights.releases[1]]
 
 
-def test_the_release_of_a_model_that_stays_stays(nights: Nights) -> None:
+def test_the_release_of_a_model_that_stays_stays(nights):
     nights.add_model(0, OLD)
     assert nights.outdated() == [nights.releases[1]]
 
 
-def test_an_old_model_goes_with_its_release(nights: Nights) -> None:
+def test_an_old_model_goes_with_its_release(nights):
     nights.add_model(0, OLD, age_days=301)
     nights.add_model(2, NEW)
     assert nights.outdated() == sorted([*nights.releases[:2], OLD])
 
 
-def test_a_model_that_a_run_names_stays(nights: Nights) -> None:
+def test_a_model_that_a_run_names_stays(nights):
     nights.add_model(0, OLD, age_days=301)
     nights.add_model(2, NEW)
     nights.change(
@@ -127,31 +127,31 @@ def test_a_model_that_a_run_names_stays(nights: Nights) -> None:
     assert OLD not in nights.outdated()
 
 
-def test_nothing_goes_unless_told(nights: Nights) -> None:
+def test_nothing_goes_unless_told(nights):
     lines = list(follow(nights.settings, KEEPS_ONE, drops=False))
     assert "0 models and 2 releases would be dropped (--yes does it)" in lines
     assert nights.rows("select count(*) from dataset_releases where withdrawn_at is null") == [(3,)]
 
 
-def test_old_releases_are_withdrawn_from_s3(nights: Nights) -> None:
+def test_old_releases_are_withdrawn_from_s3(nights):
     lines = list(follow(nights.settings, KEEPS_ONE, drops=True))
     assert "0 models and 2 releases dropped" in lines
     store = ObjectStore(nights.settings)
     assert {key.split("/")[1] for key in store.list("releases/")} == {nights.releases[2]}
 
 
-def test_a_second_time_nothing_is_left_to_do(nights: Nights) -> None:
+def test_a_second_time_nothing_is_left_to_do(nights):
     list(follow(nights.settings, KEEPS_ONE, drops=True))
     assert nights.outdated() == []
 
 
-def test_the_command_takes_the_number_of_releases(nights: Nights) -> None:
+def test_the_command_takes_the_number_of_releases(nights):
     done = CliRunner().invoke(app, ["retention", "--releases", "2"])
     assert f"release {nights.releases[0]}: s3://" in done.stdout
     assert nights.releases[1] not in done.stdout
 
 
-def test_the_stage_prints_its_report(nights: Nights) -> None:
+def test_the_stage_prints_its_report(nights):
     done = CliRunner().invoke(app, ["stage", "retention"])
     report = json.loads(done.stdout.splitlines()[-1])["report"]
     assert "recipes would be dropped (--yes does it)" in report
@@ -161,7 +161,7 @@ def test_the_stage_prints_its_report(nights: Nights) -> None:
 
 
 @pytest.fixture
-def airflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+def airflow(monkeypatch, tmp_path):
     """An Airflow whose logs are in the folder `logs`; what it was asked."""
     asked: list[list[str]] = []
     values = {"sql_alchemy_conn": "postgresql+psycopg2://airflow@127.0.0.1/airflow"}
@@ -191,32 +191,28 @@ def a_year_ago(path: Path) -> None:
     os.utime(path, (then, then))
 
 
-def test_old_logs_of_airflow_go(settings: Settings, airflow: list[list[str]], tmp_path: Path) -> None:
+def test_old_logs_of_airflow_go(settings, airflow, tmp_path):
     old, new = write_logs(tmp_path, a_year_ago)
     lines = list(clean_airflow(settings, 90, drops=True))
     assert (old.exists(), new.exists()) == (False, True)
     assert ": 1 files from before " in lines[-1]
 
 
-def test_rows_of_airflow_go_without_an_archive(settings: Settings, airflow: list[list[str]]) -> None:
+def test_rows_of_airflow_go_without_an_archive(settings, airflow):
     list(clean_airflow(settings, 90, drops=True))
     [words] = [words for words in airflow if words[0] == "db"]
     assert words[:2] == ["db", "clean"]
     assert {"--yes", "--skip-archive"} < set(words)
 
 
-def test_nothing_of_airflow_goes_unless_told(
-    settings: Settings, airflow: list[list[str]], tmp_path: Path
-) -> None:
+def test_nothing_of_airflow_goes_unless_told(settings, airflow, tmp_path):
     old, _ = write_logs(tmp_path, a_year_ago)
     list(clean_airflow(settings, 90, drops=False))
     assert old.exists()
     assert [words for words in airflow if "--yes" in words] == []
 
 
-def test_where_airflows_database_is_hidden_the_command_is_named(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_airflows_database_is_hidden_the_command_is_named(settings, monkeypatch):
     monkeypatch.setattr(airflow_retention, "_airflow", lambda *_: "sqlite:////tmp/airflow.db\n")
     [line] = clean_airflow(settings, 90, drops=True)
     assert "Run `toolformer-ops clean-airflow --yes` where the scheduler runs." in line

@@ -1,8 +1,6 @@
 """The margin of a model in low precision is measured once a model, device and format, and stored."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +13,7 @@ from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage.postgres import database, queries
 
 
-def test_rounding_is_measured_once_for_every_process(
-    settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounding_is_measured_once_for_every_process(settings, tiny_model_dir, monkeypatch):
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     engine = database.connect(settings)
     rounding.allow_measured_rounding(settings, model, "auto")
@@ -42,9 +38,7 @@ def test_rounding_is_measured_once_for_every_process(
     )  # float32 needs no margin
 
 
-def test_the_margin_is_twice_the_largest_difference_that_was_measured(
-    settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_margin_is_twice_the_largest_difference_that_was_measured(settings, tiny_model_dir, monkeypatch):
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     monkeypatch.setattr(model, "rounding_differences", lambda *_: [0.01, 0.03, 0.02])
     rounding.allow_measured_rounding(settings, model, "auto")
@@ -53,8 +47,8 @@ def test_the_margin_is_twice_the_largest_difference_that_was_measured(
 
 @pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])
 def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
-    settings: Settings, tiny_model_dir: str, choice: Any, has_room: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, tiny_model_dir, choice, has_room, monkeypatch
+):
     monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: has_room)
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     monkeypatch.setattr(model, "_load", lambda _: pytest.fail("loaded"))
@@ -69,9 +63,7 @@ def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
     assert model.rounding_nats == 0.125
 
 
-def test_commands_without_a_database_measure_it_once_too(
-    tiny_model_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_without_a_database_measure_it_once_too(tiny_model_dir, tmp_path, monkeypatch):
     settings = Settings(state_dir=tmp_path / "state", dtype="bfloat16", device="cpu")
     model = load_scoring_model(settings, str(tiny_model_dir))
     [margin] = json.loads((tmp_path / "state" / rounding.FILE).read_text()).values()
@@ -93,15 +85,13 @@ def with_tf32(folder: str) -> LanguageModel:
     return model
 
 
-def test_a_device_that_has_tf32_has_a_margin_for_it(settings: Settings, tiny_model_dir: str) -> None:
+def test_a_device_that_has_tf32_has_a_margin_for_it(settings, tiny_model_dir):
     model = with_tf32(tiny_model_dir)
     rounding.allow_measured_rounding(settings, model, "auto")
     assert model.tf32_rounding_nats == 0.0 < model.rounding_nats
 
 
-def test_the_margin_of_tf32_is_measured_once(
-    settings: Settings, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_margin_of_tf32_is_measured_once(settings, tiny_model_dir, monkeypatch):
     rounding.allow_measured_rounding(settings, with_tf32(tiny_model_dir), "auto")
     monkeypatch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
     another = with_tf32(tiny_model_dir)
@@ -109,7 +99,7 @@ def test_the_margin_of_tf32_is_measured_once(
     assert another.tf32_rounding_nats == 0.0
 
 
-def test_commands_without_a_database_keep_the_margin_of_tf32(tiny_model_dir: str, tmp_path: Path) -> None:
+def test_commands_without_a_database_keep_the_margin_of_tf32(tiny_model_dir, tmp_path):
     settings = Settings(state_dir=tmp_path / "state", dtype="bfloat16", device="cpu")
     rounding.allow_rounding_without_database(settings, with_tf32(tiny_model_dir), "auto")
     margins = json.loads((tmp_path / "state" / rounding.FILE).read_text())

@@ -4,7 +4,7 @@ import itertools
 import math
 import uuid
 
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from tests.run_sql import run_sql
 from toolformer_ops.annotation.placebo import PlaceboLoss, information, run_keeps
@@ -16,7 +16,7 @@ from toolformer_ops.storage.postgres import database, partitions
 RECIPE = "0123456789abcdef"
 
 
-def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: Engine) -> None:
+def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine):
     edges = (None, 0.0, 5e-324, 0.5, 1.0, 1.7976931348623157e308, math.inf, math.nan)
     losses = list(itertools.product(edges, repeat=4))
     columns = (
@@ -42,7 +42,7 @@ def test_the_function_loss_reduction_is_the_stored_column_on_every_edge(engine: 
     assert run_sql(engine, compared) == [(8 * 8 * 8 * 6, 7 * 7 * 7 * 6, 0)]
 
 
-def test_the_loss_reduction_of_sql_is_that_of_python(engine: Engine) -> None:
+def test_the_loss_reduction_of_sql_is_that_of_python(engine):
     finite = (0.0, 5e-324, 0.1, 0.5, 1.0, 1.7976931348623157e308)
     statement = text(
         "select loss_reduction(cast(:nothing as double precision), cast(:without as double precision), "
@@ -59,7 +59,7 @@ def test_the_loss_reduction_of_sql_is_that_of_python(engine: Engine) -> None:
                 assert connection.execute(statement, {**values, "without": None}).scalar_one() is None
 
 
-def test_the_keep_rule_of_sql_is_that_of_python(engine: Engine) -> None:
+def test_the_keep_rule_of_sql_is_that_of_python(engine):
     reductions = (
         -math.inf,
         -1.0,
@@ -87,7 +87,7 @@ INFORMATION_OF_PLACEBOS = ((), (None,), (0.5,), (0.25, 0.75), (0.25, None), (0.4
 """Of each placebo of a call, nats."""
 
 
-def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine: Engine) -> None:
+def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine):
     statement = text(
         "select run_keeps(cast(:reason as text), cast(:reduction as double precision), 0.5, "
         "cast(:information as double precision), cast(:tau as double precision)) is true"
@@ -123,12 +123,12 @@ def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine: Engine) -> None
     assert kept == 7 + 4 + 2 + 0  # without a tau, from 0.25, 0.5 and 0.51 nats on
 
 
-def test_an_unscored_call_is_not_kept_in_sql(engine: Engine) -> None:
+def test_an_unscored_call_is_not_kept_in_sql(engine):
     for unscored in ("'pruned_below', 2.0", "'no_result', null", "null, null"):
         assert run_sql(engine, f"select is_kept({unscored}, 0.5) is not true") == [(True,)]
 
 
-def test_postgres_inlines_the_rules(engine: Engine) -> None:
+def test_postgres_inlines_the_rules(engine):
     statement = (
         "explain verbose select loss_reduction(loss_without_call, loss_without_result, loss_without_call_full_context, "
         "loss_with_result) as saved from call_losses where is_kept(reason, loss_reduction, 0.5)"

@@ -23,7 +23,7 @@ SUM = "It is late. We had 520 shirts and sold 187, so 333 are left. Good night."
 
 
 @pytest.fixture
-def annotated(settings: Settings) -> AnnotatedRun:
+def annotated(settings):
     """The run run-1 with two calls, of which one saves enough."""
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     shirts = run.add_text(SUM)
@@ -40,9 +40,7 @@ def outcome(
     return found
 
 
-def test_a_run_that_ended_well_has_its_release_model_with_counts(
-    annotated: AnnotatedRun, settings: Settings
-) -> None:
+def test_a_run_that_ended_well_has_its_release_model_with_counts(annotated, settings):
     release_id = release(settings, "run-1")
     annotated.change(
         "insert into finetuned_models (model_id, release_id, run_id, uri, manifest_sha256) "
@@ -78,7 +76,7 @@ def test_a_run_that_ended_well_has_its_release_model_with_counts(
     }
 
 
-def test_a_run_that_failed_has_its_reason(annotated: AnnotatedRun, settings: Settings) -> None:
+def test_a_run_that_failed_has_its_reason(annotated, settings):
     finish_run(settings, "run-1", "failed", "failed: release. There is no release.")
     found = outcome(settings, "run-1", 1, "annotate_corpus run-1 ended as failed.")
     assert (found["state"], found["exit_status"]) == ("failed", 1)
@@ -86,7 +84,7 @@ def test_a_run_that_failed_has_its_reason(annotated: AnnotatedRun, settings: Set
     assert (found["release"], found["model"]) == (None, None)
 
 
-def test_a_run_that_never_started_has_its_reason(settings: Settings) -> None:
+def test_a_run_that_never_started_has_its_reason(settings):
     with database.transaction(database.connect(settings)) as connection:
         problem = "failed: ingest: corpus: expected files, found nothing."
         database.execute(connection, queries.runs.insert_not_started, run_id="r", problem=problem)
@@ -94,7 +92,7 @@ def test_a_run_that_never_started_has_its_reason(settings: Settings) -> None:
     assert (found["state"], found["reason"]) == ("not_started", problem)
 
 
-def test_without_postgres_the_line_has_the_reason_that_is_known(settings: Settings) -> None:
+def test_without_postgres_the_line_has_the_reason_that_is_known(settings):
     away = settings.model_copy(update={"database_dsn": SecretStr("postgresql://nobody@127.0.0.1:9/none")})
     found = outcome(away, "r", 2, "--model: expected a language model.")
     assert (found["state"], found["reason"]) == (None, "--model: expected a language model.")
@@ -107,12 +105,7 @@ Run = Callable[[ToolformerError | None], tuple[int | str | None, list[str]]]
 
 
 @pytest.fixture
-def run(
-    annotated: AnnotatedRun,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
+def run(annotated, settings, monkeypatch, capsys):
     """`run --attach run-1 --json`, which ends with this error: the status and the lines of stdout."""
     monkeypatch.setattr(termination, "install", lambda: None)
     monkeypatch.setattr(config, "load_settings", lambda: settings)
@@ -141,9 +134,7 @@ def run(
         (ToolformerError("a task failed."), 1),
     ],
 )
-def test_stdout_is_one_line_whose_status_is_that_of_the_command(
-    run: Run, error: ToolformerError | None, status: int
-) -> None:
+def test_stdout_is_one_line_whose_status_is_that_of_the_command(run, error, status):
     ended_with, [line] = run(error)
     found = json.loads(line)
     assert (ended_with, found["run"], found["exit_status"]) == (status, "run-1", status)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import AnnotatedRun
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.look.estimation import (
     KeptTexts,
@@ -24,7 +23,7 @@ SECONDS = {"filter": 0.5, "sample": 3600.0, "execute": 1800.0, "score": 900.0}
 
 
 @pytest.fixture
-def run(settings: Settings) -> AnnotatedRun:
+def run(settings):
     """Two texts under two tools: the calculator has three calls, the translator one."""
     run = AnnotatedRun(settings, {"Calculator": 0.5, "MT": 0.5})
     first, second = run.add_text("one has 2 and 3"), run.add_text("two has 4 and 5")
@@ -42,7 +41,7 @@ def _numbers(tool: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(tool[name] for name in ("tool", "texts", "calls", "rows", "device_hours"))
 
 
-def test_the_estimate_stands_beside_the_truth(settings: Settings, run: AnnotatedRun) -> None:
+def test_the_estimate_stands_beside_the_truth(settings, run):
     kept = KeptTexts(texts=1000, decisions=1000)
     estimates = [extrapolate(get_tool(tool), kept, PROBED, PlaceboChoices()) for tool in ("Calculator", "MT")]
     with pytest.raises(UsageError, match="'other'"):
@@ -78,9 +77,7 @@ NETWORK = "network_tokens = 3000, network_seconds = 2, network_operations = :don
     ("peak", "share"),
     [(4e12, 0.25), (None, None)],
 )
-def test_the_cost_of_a_run_says_how_fast_its_models_read(
-    settings: Settings, run: AnnotatedRun, peak: float | None, share: float | None
-) -> None:
+def test_the_cost_of_a_run_says_how_fast_its_models_read(settings, run, peak, share):
     """Three thousand tokens in two seconds, a billion operations each, of sampling and scoring alike."""
     run.change(
         f"update micro_batches set {NETWORK} where stage in ('sample', 'score')",

@@ -2,12 +2,11 @@
 
 import datetime as dt
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import findings_of
 from toolformer_ops.audit.running import audit
@@ -30,7 +29,7 @@ THEIR_PROBLEM = "failed: start_run: expected a run id of its own."
 
 
 @pytest.fixture
-def chosen(settings: Settings, use_model: UseModel, tmp_path: Path) -> RunChoices:
+def chosen(settings, use_model, tmp_path):
     """Choices over a corpus of one text, which is ingested."""
     use_model(FakeLanguageModel())
     path = tmp_path / "corpus.jsonl"
@@ -50,7 +49,7 @@ def ends(settings: Settings) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
-def finished(settings: Settings, chosen: RunChoices) -> list[tuple[Any, ...]]:
+def finished(settings, chosen):
     """How the run r of the owner ended."""
     start_run(settings, "r", chosen, dag_run=OWNER)
     finish_run(settings, "r", "success", dag_run=OWNER)
@@ -58,9 +57,7 @@ def finished(settings: Settings, chosen: RunChoices) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_run_that_belongs_to_another_dag_run_is_not_opened(
-    settings: Settings, chosen: RunChoices, finished: object, other: DagRun
-) -> None:
+def test_a_run_that_belongs_to_another_dag_run_is_not_opened(settings, chosen, finished, other):
     with pytest.raises(
         ConfigurationError, match=r"found r, which belongs to the DAG run annotate_corpus@2026-11-26T02"
     ):
@@ -68,52 +65,42 @@ def test_a_run_that_belongs_to_another_dag_run_is_not_opened(
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_finished_run_is_not_ended_by_another_dag_run(
-    settings: Settings, finished: list[tuple[Any, ...]], other: DagRun
-) -> None:
+def test_a_finished_run_is_not_ended_by_another_dag_run(settings, finished, other):
     finish_run(settings, "r", "failed", THEIR_PROBLEM, dag_run=other)
     assert ends(settings) == finished
     assert run_sql(settings, "select run_id from runs_not_started") == []
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_running_run_is_not_closed_when_another_dag_run_ends(
-    settings: Settings, chosen: RunChoices, other: DagRun
-) -> None:
+def test_a_running_run_is_not_closed_when_another_dag_run_ends(settings, chosen, other):
     start_run(settings, "r", chosen, dag_run=OWNER)
     close_run(settings, "r", dag_run=other)
     assert [state for state, *_ in ends(settings)] == ["running"]
 
 
-def test_a_cleared_dag_run_opens_its_run_again(
-    settings: Settings, chosen: RunChoices, finished: object
-) -> None:
+def test_a_cleared_dag_run_opens_its_run_again(settings, chosen, finished):
     assert start_run(settings, "r", chosen, dag_run=OWNER) == ["Calculator"]
 
 
-def test_a_dag_run_ends_its_own_run_again(settings: Settings, finished: object) -> None:
+def test_a_dag_run_ends_its_own_run_again(settings, finished):
     finish_run(settings, "r", "failed", "failed: release.", dag_run=OWNER)
     assert ends(settings)[0][:2] == ("failed", "failed: release.")
 
 
 def test_a_finished_run_keeps_its_end_when_its_own_dag_run_is_cleared_with_a_start_that_is_refused(
-    settings: Settings, finished: list[tuple[Any, ...]]
-) -> None:
+    settings, finished
+):
     finish_run(settings, "r", "failed", "failed: start_run.", dag_run=OWNER, was_opened=False)
     assert ends(settings) == finished
 
 
-def test_a_running_run_fails_when_its_own_dag_run_cannot_open_it_again(
-    settings: Settings, chosen: RunChoices
-) -> None:
+def test_a_running_run_fails_when_its_own_dag_run_cannot_open_it_again(settings, chosen):
     start_run(settings, "r", chosen, dag_run=OWNER)
     finish_run(settings, "r", "failed", "failed: start_run.", dag_run=OWNER, was_opened=False)
     assert ends(settings)[0][0] == "failed"
 
 
-def test_a_run_that_is_finished_while_it_is_closed_keeps_its_success(
-    settings: Settings, chosen: RunChoices, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_finished_while_it_is_closed_keeps_its_success(settings, chosen, monkeypatch):
     start_run(settings, "r", chosen, dag_run=OWNER)
 
     def finish_twice(*arguments: Any, **options: Any) -> str:
@@ -125,15 +112,13 @@ def test_a_run_that_is_finished_while_it_is_closed_keeps_its_success(
     assert ends(settings)[0][:2] == ("success", None)
 
 
-def test_a_run_that_was_not_finished_is_closed_as_failed(settings: Settings, chosen: RunChoices) -> None:
+def test_a_run_that_was_not_finished_is_closed_as_failed(settings, chosen):
     start_run(settings, "r", chosen, dag_run=OWNER)
     close_run(settings, "r", dag_run=OWNER, problem="the time was up.")
     assert ends(settings)[0][:2] == ("failed", "the time was up.")
 
 
-def test_only_one_ends_a_run_at_a_time(
-    settings: Settings, chosen: RunChoices, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_ends_a_run_at_a_time(settings, chosen, monkeypatch):
     start_run(settings, "r", chosen, dag_run=OWNER)
     free: list[list[Any]] = []
     fetch_all = database.fetch_all
@@ -148,23 +133,19 @@ def test_only_one_ends_a_run_at_a_time(
     assert free[0] == []
 
 
-def test_a_person_ends_every_run(settings: Settings, chosen: RunChoices) -> None:
+def test_a_person_ends_every_run(settings, chosen):
     start_run(settings, "r", chosen, dag_run=OWNER)
     finish_run(settings, "r", "failed")
     assert ends(settings)[0][0] == "failed"
 
 
-def test_a_run_of_the_command_line_is_not_taken_over_by_a_dag_run(
-    settings: Settings, chosen: RunChoices
-) -> None:
+def test_a_run_of_the_command_line_is_not_taken_over_by_a_dag_run(settings, chosen):
     start_run(settings, "r", chosen)
     with pytest.raises(ConfigurationError, match="belongs to the command line"):
         start_run(settings, "r", chosen, dag_run=OWNER)
 
 
-def test_a_run_from_before_owners_were_stored_is_ended_by_its_dag_run(
-    settings: Settings, chosen: RunChoices
-) -> None:
+def test_a_run_from_before_owners_were_stored_is_ended_by_its_dag_run(settings, chosen):
     start_run(settings, "r", chosen)
     run_sql(settings, "update annotation_runs set dag_id = null")
     finish_run(settings, "r", "success", dag_run=OWNER)
@@ -177,7 +158,7 @@ def found_by_audit(settings: Settings) -> list[tuple[str, str]]:
     return [(row.check_name, row.place) for row in rows]
 
 
-def test_an_audit_finds_nothing_at_a_run_that_its_owner_ended(settings: Settings, finished: object) -> None:
+def test_an_audit_finds_nothing_at_a_run_that_its_owner_ended(settings, finished):
     assert found_by_audit(settings) == []
 
 
@@ -190,22 +171,18 @@ def test_an_audit_finds_nothing_at_a_run_that_its_owner_ended(settings: Settings
         "ended_hash = null",
     ],
 )
-def test_an_audit_finds_an_end_that_its_owner_did_not_write(
-    settings: Settings, finished: object, forgery: str
-) -> None:
+def test_an_audit_finds_an_end_that_its_owner_did_not_write(settings, finished, forgery):
     run_sql(settings, f"update annotation_runs set {forgery}")
     assert found_by_audit(settings) == [("ends are those of their own run", "r")]
 
 
-def test_an_audit_finds_a_run_that_was_given_to_another_dag_run(
-    settings: Settings, chosen: RunChoices
-) -> None:
+def test_an_audit_finds_a_run_that_was_given_to_another_dag_run(settings, chosen):
     start_run(settings, "r", chosen, dag_run=OWNER)
     run_sql(settings, "update annotation_runs set dag_id = 'finetune_release'")
     assert found_by_audit(settings) == [("runs are as registered", "r")]
 
 
-def test_the_remedy_of_the_audit_mends_a_forged_end(settings: Settings, finished: object) -> None:
+def test_the_remedy_of_the_audit_mends_a_forged_end(settings, finished):
     run_sql(settings, "update annotation_runs set state = 'failed', problem = 'x'")
     finish_run(settings, "r", "success")
     assert found_by_audit(settings) == []

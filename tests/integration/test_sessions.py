@@ -9,13 +9,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
 
 from tests.run_sql import run_sql
-from toolformer_ops.config import Settings
 from toolformer_ops.errors import EXIT_INFRASTRUCTURE, DatabaseLockedError, exit_code
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.storage.corpora.addresses import normal_uri
@@ -75,15 +73,15 @@ def standing(dsn: str, where: str) -> Iterator[int]:
 
 
 @pytest.fixture
-def waiting(postgres_dsn: str) -> Engine:
+def waiting(postgres_dsn):
     """Statements wait for two seconds, and a session may be silent for one."""
     return database.connect_dsn(postgres_dsn, database.DSN_SETTING, lock_seconds=2.0)
 
 
 @pytest.mark.parametrize("where", ["copy", "idle"])
 def test_a_session_whose_process_is_frozen_in_a_transaction_is_ended_by_who_waits_for_it(
-    postgres_dsn: str, waiting: Engine, where: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    postgres_dsn, waiting, where, caplog
+):
     with standing(postgres_dsn, where) as process:
         run_sql_watched(waiting, INSERT)
     name = rf"toolformer sample Calculator 0/3 {process}@\S+ night-1 \(process \d+ of Postgres, user toolformer\)"
@@ -92,9 +90,7 @@ def test_a_session_whose_process_is_frozen_in_a_transaction_is_ended_by_who_wait
     assert run_sql(waiting, "select tool from recipes") == [("QA",)]
 
 
-def test_a_wait_for_a_session_at_work_ends_with_an_error_that_names_it(
-    postgres_dsn: str, waiting: Engine
-) -> None:
+def test_a_wait_for_a_session_at_work_ends_with_an_error_that_names_it(postgres_dsn, waiting):
     with standing(postgres_dsn, "work") as process, pytest.raises(DatabaseLockedError) as raised:
         run_sql_watched(waiting, INSERT)
     assert re.search(
@@ -103,9 +99,7 @@ def test_a_wait_for_a_session_at_work_ends_with_an_error_that_names_it(
     assert "silent" not in str(raised.value)
 
 
-def test_a_session_within_a_copy_that_goes_on_is_not_ended(
-    postgres_dsn: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_session_within_a_copy_that_goes_on_is_not_ended(postgres_dsn, caplog):
     patient = database.connect_dsn(postgres_dsn, database.DSN_SETTING, lock_seconds=4.0)
     with standing(postgres_dsn, "slow copy"), pytest.raises(DatabaseLockedError):
         run_sql_watched(patient, INSERT)
@@ -113,11 +107,11 @@ def test_a_session_within_a_copy_that_goes_on_is_not_ended(
     assert "ended the session" not in caplog.text
 
 
-def test_a_wait_that_was_too_long_is_tried_again_like_an_outage() -> None:
+def test_a_wait_that_was_too_long_is_tried_again_like_an_outage():
     assert exit_code(DatabaseLockedError("")) == EXIT_INFRASTRUCTURE
 
 
-def test_a_name_is_waited_for_beyond_the_limit_of_locks(engine: Engine, postgres_dsn: str) -> None:
+def test_a_name_is_waited_for_beyond_the_limit_of_locks(engine, postgres_dsn):
     quick = database.connect_dsn(postgres_dsn, database.DSN_SETTING, lock_seconds=0.2)
     with database.transaction(engine) as connection:
         database.execute(connection, queries.locks.name, name="numbers r")
@@ -139,8 +133,8 @@ def test_a_name_is_waited_for_beyond_the_limit_of_locks(engine: Engine, postgres
 
 
 def test_a_wait_for_another_ingestion_ends_with_an_error_that_names_its_process(
-    postgres_dsn: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    postgres_dsn, settings, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sessions, "OTHERS_SECONDS", 1.0)
     quick = settings.model_copy(update={"lock_seconds": 1.0})
     corpus = tmp_path / "corpus.jsonl"
@@ -163,7 +157,7 @@ def run_sql_watched(engine: Engine, statement: str) -> None:
 
 
 @pytest.fixture
-def _introduced_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def _introduced_to_none(monkeypatch):
     monkeypatch.setattr(sessions, "_introduced", [])
 
 
@@ -181,16 +175,14 @@ def _introduced_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("finish-run  ", "manual__é", "node-7", "toolformer finish-run {pid}@node-7 manual__?"),
     ],
 )
-def test_a_session_is_named_by_its_stage_its_process_its_run(
-    monkeypatch: pytest.MonkeyPatch, work: str, run: str, host: str, name: str
-) -> None:
+def test_a_session_is_named_by_its_stage_its_process_its_run(monkeypatch, work, run, host, name):
     monkeypatch.setattr(socket, "gethostname", lambda: host)
     sessions.introduce(work, run)
     assert sessions.session_name() == name.format(pid=os.getpid())
 
 
 @pytest.mark.usefixtures("_introduced_to_none")
-def test_of_a_long_host_or_run_a_session_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_host_or_run_a_session_shows_the_end(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "toolformer-annotate-calculator-0-x7k2p")
     monkeypatch.setattr(os, "getpid", lambda: 4711)
     sessions.introduce("annotate Calculator 10/64", "manual__2026-11-26T13:47:35+00:00")
@@ -209,5 +201,5 @@ def test_of_a_long_host_or_run_a_session_shows_the_end(monkeypatch: pytest.Monke
         ("lock_timeout", "2s"),
     ],
 )
-def test_a_session_has_limits(waiting: Engine, setting: str, value: str) -> None:
+def test_a_session_has_limits(waiting, setting, value):
     assert run_sql(waiting, "select current_setting(:name)", name=setting) == [(value,)]

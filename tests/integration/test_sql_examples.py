@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from tests.documentation import PAGES, queries
 from tests.run_sql import run_sql
@@ -100,7 +100,7 @@ Psql = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def asked(settings: Settings) -> Psql:
+def asked(settings):
     """psql with these words, as the read-only role; `run` is the run that the session names."""
 
     def run_psql(*words: str, run: str = "") -> "subprocess.CompletedProcess[str]":
@@ -134,7 +134,7 @@ def shown(rows: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("annotated")
-def test_each_question_is_answered_about_the_run_that_is_its_argument(asked: Psql) -> None:
+def test_each_question_is_answered_about_the_run_that_is_its_argument(asked):
     found = shown(answers(asked, "'r1'"))
     # r1 has neither ended, released nor been evaluated.
     assert {name[:2] for name, rows in found.items() if not rows} == {"10", "11", "14"}
@@ -143,12 +143,12 @@ def test_each_question_is_answered_about_the_run_that_is_its_argument(asked: Psq
 
 
 @pytest.mark.usefixtures("annotated")
-def test_a_session_names_the_run_for_questions_that_name_none(asked: Psql) -> None:
+def test_a_session_names_the_run_for_questions_that_name_none(asked):
     assert answers(asked, run="r1") == answers(asked, "'r1'")
 
 
 @pytest.mark.usefixtures("annotated")
-def test_a_run_that_was_never_started_is_refused_by_its_name(asked: Psql) -> None:
+def test_a_run_that_was_never_started_is_refused_by_its_name(asked):
     for refused in (
         asked("--command=select * from how_many_calls_are_kept('r'' 3')"),
         asked("--command=select * from how_many_calls_are_kept()", run="r' 3"),
@@ -157,7 +157,7 @@ def test_a_run_that_was_never_started_is_refused_by_its_name(asked: Psql) -> Non
 
 
 @pytest.mark.usefixtures("annotated")
-def test_questions_are_about_the_newest_run_that_ended_well_by_themselves(asked: Psql) -> None:
+def test_questions_are_about_the_newest_run_that_ended_well_by_themselves(asked):
     found = answers(asked)
     assert found["11_what_did_the_models_learn"] == ROWS["11_what_did_the_models_learn"]
     assert found["02_how_many_calls_are_kept"] == (
@@ -166,7 +166,7 @@ def test_questions_are_about_the_newest_run_that_ended_well_by_themselves(asked:
 
 
 @pytest.mark.usefixtures("annotated")
-def test_a_question_about_a_document_takes_its_id(asked: Psql) -> None:
+def test_a_question_about_a_document_takes_its_id(asked):
     document = "d1000000-0000-0000-0000-000000000000"
     found = asked(f"--command=select call_text from what_was_tried_in_a_document('r1', '{document}')")
     assert found.stdout.splitlines() == [
@@ -176,9 +176,7 @@ def test_a_question_about_a_document_takes_its_id(asked: Psql) -> None:
     ]
 
 
-def test_the_rate_by_chance_is_compared_with_the_run_before_over_the_corpus(
-    annotated: Engine, asked: Psql
-) -> None:
+def test_the_rate_by_chance_is_compared_with_the_run_before_over_the_corpus(annotated, asked):
     rates = """
         insert into placebo_rates (
             run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored, calls_sampled, false_discovery_rate)
@@ -188,15 +186,15 @@ def test_the_rate_by_chance_is_compared_with_the_run_before_over_the_corpus(
     assert asked(f"--command={question}").stdout == "r2|0.125|\nr1|0.25|0.125\n"
 
 
-def test_each_question_is_answered_on_a_database_without_a_run(asked: Psql) -> None:
+def test_each_question_is_answered_on_a_database_without_a_run(asked):
     assert answers(asked) == dict.fromkeys(PATHS, "")
 
 
-def test_each_example_opens_with_its_question() -> None:
+def test_each_example_opens_with_its_question():
     assert [path.stem for path in PATHS.values() if not path.read_text().splitlines()[0].endswith("?")] == []
 
 
-def test_no_question_answers_with_a_type_that_clients_read_as_bytes(asked: Psql) -> None:
+def test_no_question_answers_with_a_type_that_clients_read_as_bytes(asked):
     columns = (
         "select distinct p.proname, format_type(typed.oid, null) from pg_proc p "
         "cross join unnest(p.proallargtypes) typed (oid) where p.proname = any('{"
@@ -219,7 +217,7 @@ def _rows(settings: Settings, statement: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.usefixtures("annotated")
-def test_each_query_of_a_page_is_answered(settings: Settings) -> None:
+def test_each_query_of_a_page_is_answered(settings):
     queries_of_pages = [(page, statement) for page in PAGES for statement in queries(page)]
     assert len(queries_of_pages) >= 12
     for _, statement in queries_of_pages:
@@ -227,7 +225,7 @@ def test_each_query_of_a_page_is_answered(settings: Settings) -> None:
 
 
 @pytest.mark.usefixtures("annotated")
-def test_queries_of_the_ten_questions_find_what_the_database_holds(settings: Settings) -> None:
+def test_queries_of_the_ten_questions_find_what_the_database_holds(settings):
     statements = [
         statement.replace("run_or_newest('')", "run_or_newest('r1')") for statement in queries(QUESTIONS)
     ]
@@ -243,12 +241,12 @@ def test_queries_of_the_ten_questions_find_what_the_database_holds(settings: Set
 
 @pytest.mark.usefixtures("annotated")
 @pytest.mark.parametrize(("nats", "calls"), [(0.5, 3), (0.75, 2), (2.0, 1), (2.5, 0)])
-def test_a_threshold_of_ones_own_keeps_so_many_calls(settings: Settings, nats: float, calls: int) -> None:
+def test_a_threshold_of_ones_own_keeps_so_many_calls(settings, nats, calls):
     question = "select calls from what_would_another_threshold_keep('r1', {}) where tool = 'Calculator'"
     assert _rows(settings, question.format(nats)) == [(calls,)]
 
 
-def test_each_of_the_ten_questions_has_a_query() -> None:
+def test_each_of_the_ten_questions_has_a_query():
     chapters = re.findall(r"^## (.*?\?)\n(.*?)(?=^## |\Z)", QUESTIONS.read_text(), re.MULTILINE | re.DOTALL)
     assert len(chapters) == 10
     for question, chapter in chapters:

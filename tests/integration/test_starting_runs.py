@@ -1,13 +1,12 @@
 """Runs that start while other runs start, or while retention drops what no run uses."""
 
 import json
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun, recipe_id, register_pool
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import RunChoices
@@ -23,7 +22,7 @@ POOL = recipe_id("placebo", "Calculator")
 
 
 @pytest.fixture
-def corpus(settings: Settings, use_model: UseModel, tmp_path: Path) -> str:
+def corpus(settings, use_model, tmp_path):
     """The address of an ingested corpus of one text."""
     use_model(FakeLanguageModel())
     path = tmp_path / "corpus.jsonl"
@@ -32,9 +31,7 @@ def corpus(settings: Settings, use_model: UseModel, tmp_path: Path) -> str:
     return str(path)
 
 
-def test_runs_take_the_partitions_of_their_tools_in_one_order(
-    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_take_the_partitions_of_their_tools_in_one_order(settings, corpus, monkeypatch):
     """Else two that start at once may wait for each other."""
     locked: list[str] = []
     lock_partition = partitions.lock_partition
@@ -53,9 +50,7 @@ def test_runs_take_the_partitions_of_their_tools_in_one_order(
     assert orders[0] == orders[1]
 
 
-def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(
-    settings: Settings, corpus: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(settings, corpus, monkeypatch):
     free: list[bool] = []
     require = run_setup.require_whole_texts
 
@@ -71,7 +66,7 @@ def test_a_run_is_registered_while_no_result_of_its_tools_is_deleted(
 
 
 @pytest.fixture
-def run(settings: Settings) -> RunTool:
+def run(settings):
     """A tool of a run that has no pool of placebos; an earlier run drew one that fits."""
     annotated = AnnotatedRun(settings, {"Calculator": 0.5}, placebos=1, placebo_sample=1)
     annotated.add_text("Out of 1400 people, 400 passed, that is 29 %.")
@@ -92,13 +87,11 @@ def pools(settings: Settings, run: RunTool) -> tuple[str | None, str | None]:
         return pool, load_run_tool(connection, run.run_id, run.tool).placebo_recipe_id
 
 
-def test_a_run_takes_the_pool_of_an_earlier_run(settings: Settings, run: RunTool) -> None:
+def test_a_run_takes_the_pool_of_an_earlier_run(settings, run):
     assert pools(settings, run) == (POOL, POOL)
 
 
-def test_a_run_takes_no_pool_that_retention_drops_while_the_run_starts(
-    settings: Settings, run: RunTool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_takes_no_pool_that_retention_drops_while_the_run_starts(settings, run, monkeypatch):
     lock_partition = partitions.lock_partition
 
     def drop_then_lock(connection: Connection, table: str, recipe: str) -> None:

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -47,7 +46,7 @@ def texts(*numbers: int, url: str = "https://x.org/2023/01/30") -> list[Record]:
     return [Record(f"text {number}", url, f"r{number}") for number in numbers]
 
 
-def test_the_first_night_has_all_documents_anew(nights: Nights) -> None:
+def test_the_first_night_has_all_documents_anew(nights):
     nights.ingest(*texts(*range(30)))
     first = night(nights, "one", *TOOLS)
     assert (first.previous_run_id, first.documents, first.documents_added, first.documents_removed) == (
@@ -63,7 +62,7 @@ def test_the_first_night_has_all_documents_anew(nights: Nights) -> None:
     assert "the first of its kind" in first.as_text()
 
 
-def test_a_night_with_nothing_new_says_so_plainly(nights: Nights) -> None:
+def test_a_night_with_nothing_new_says_so_plainly(nights):
     nights.ingest(*texts(*range(30)))
     first = night(nights, "one", *TOOLS)
     second = night(nights, "two", *TOOLS)
@@ -74,7 +73,7 @@ def test_a_night_with_nothing_new_says_so_plainly(nights: Nights) -> None:
     assert second.as_text().startswith("- Nothing new: 30 texts as before, nothing computed. ")
 
 
-def test_a_night_says_what_moved_from_corpus_to_release(nights: Nights) -> None:
+def test_a_night_says_what_moved_from_corpus_to_release(nights):
     nights.ingest(*texts(*range(60)))
     first = night(nights, "one", *TOOLS)
     mended = [replace(record, text=record.text + ", mended") for record in texts(*range(20, 25))]
@@ -102,7 +101,7 @@ def test_a_night_says_what_moved_from_corpus_to_release(nights: Nights) -> None:
     assert all(line.startswith("- ") for line in written.splitlines())  # a list, wherever it is read
 
 
-def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
+def test_what_a_night_that_failed_did_is_not_reused(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "one", *TOOLS)
     nights.ingest(*texts(*range(40)))
@@ -122,7 +121,7 @@ def test_what_a_night_that_failed_did_is_not_reused(nights: Nights) -> None:
     assert [(tool.annotated_by_failed, tool.reused) for tool in third.tools] == [(0, 40), (0, 40)]
 
 
-def test_a_summary_shows_the_best_new_calls(nights: Nights) -> None:
+def test_a_summary_shows_the_best_new_calls(nights):
     tool = Tool("Calculator")
     lead = "`<!channel> <b>[x](http://x.example) "
     nights.ingest(*texts(*range(20)))
@@ -137,7 +136,7 @@ def test_a_summary_shows_the_best_new_calls(nights: Nights) -> None:
     assert re.fullmatch(r"- New call: `[^`<]*\[Calculator\([^`<]*` \(Calculator, saves 2\.50 nats\)", line)
 
 
-def test_a_summary_shows_the_scores_of_its_model(nights: Nights) -> None:
+def test_a_summary_shows_the_scores_of_its_model(nights):
     tool = Tool("Calculator")
     nights.ingest(*texts(*range(20)))
     night(nights, "one", tool)
@@ -161,7 +160,7 @@ def test_a_summary_shows_the_scores_of_its_model(nights: Nights) -> None:
     assert "math svamp share correct 50.0% of 8 inputs, before finetuning 25.0%\n" in told.as_text()
 
 
-def test_a_failed_check_is_a_warning(nights: Nights) -> None:
+def test_a_failed_check_is_a_warning(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "one", *TOOLS)
     with database.transaction(nights.engine) as connection:
@@ -171,7 +170,7 @@ def test_a_failed_check_is_a_warning(nights: Nights) -> None:
     assert summarise_one(nights, "one").warnings == ("Calendar: 3 losses are not finite",)
 
 
-def test_a_lacking_tool_is_a_warning(nights: Nights) -> None:
+def test_a_lacking_tool_is_a_warning(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "one", *TOOLS)
     second = night(nights, "two", *TOOLS, lacking=("Calendar",))
@@ -180,14 +179,14 @@ def test_a_lacking_tool_is_a_warning(nights: Nights) -> None:
     assert set(calendar.removed_by_reason) == {"tool_lacking"}
 
 
-def test_new_documents_without_a_new_kept_call_are_a_warning(nights: Nights) -> None:
+def test_new_documents_without_a_new_kept_call_are_a_warning(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "one", TOOLS[0])
     nights.ingest(*texts(*range(30), 31))  # the Calculator keeps no call in text 31
     assert night(nights, "two", TOOLS[0]).warnings == ("1 new documents, but no new kept call",)
 
 
-def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights: Nights) -> None:
+def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_model(nights):
     nights.ingest(*texts(*range(30)))
     other_model = replace(TOOLS[0], model="m@2")
     for run_id, tool, schedule in (
@@ -201,9 +200,7 @@ def test_a_run_is_compared_with_its_own_schedule_and_a_run_by_hand_with_its_mode
     assert compared == {"a-2": "a-1", "b-2": "b-1", "hand-2": None, "hand-3": "b-2"}
 
 
-def test_commands_list_the_runs_with_their_changes_by_reason(
-    nights: Nights, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_list_the_runs_with_their_changes_by_reason(nights, postgres_dsn, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", postgres_dsn)
     load_settings.cache_clear()
 
@@ -240,7 +237,7 @@ def test_commands_list_the_runs_with_their_changes_by_reason(
     assert isinstance(command("changes", "none").exception, UsageError)
 
 
-def test_a_run_says_how_many_of_its_corpus_documents_it_takes(nights: Nights) -> None:
+def test_a_run_says_how_many_of_its_corpus_documents_it_takes(nights):
     nights.ingest(*texts(*range(30)))
     nights.start("all", *TOOLS)
     nights.start("some", *TOOLS, limit=10)
@@ -249,7 +246,7 @@ def test_a_run_says_how_many_of_its_corpus_documents_it_takes(nights: Nights) ->
         assert str(documents_taken(connection, "some")) == "10 of 30 texts (document limit 10)"
 
 
-def test_a_run_with_a_limit_is_summed_up_with_what_it_leaves_out(nights: Nights) -> None:
+def test_a_run_with_a_limit_is_summed_up_with_what_it_leaves_out(nights):
     nights.ingest(*texts(*range(30)))
     assert (
         "- Corpus: 10 texts of 30, by the document limit (10 new"
@@ -257,30 +254,30 @@ def test_a_run_with_a_limit_is_summed_up_with_what_it_leaves_out(nights: Nights)
     )
 
 
-def test_a_run_without_a_kept_call_says_what_comes_nearest(settings: Settings) -> None:
+def test_a_run_without_a_kept_call_says_what_comes_nearest(settings):
     note = summary_of_run_that_keeps_nothing(settings).as_text().splitlines()
     assert note[0] == "- No call was kept, so nothing is released: 2 texts, 2 calls sampled, 2 of them scored"
     assert note[1].endswith("[Calculator(520 - 187) -> 333] 333 left.` (Calculator, saves 2.26 nats)")
     assert "saves -0.50 nats" in note[2]
 
 
-def test_a_run_without_a_kept_call_says_which_threshold_keeps_how_many(settings: Settings) -> None:
+def test_a_run_without_a_kept_call_says_which_threshold_keeps_how_many(settings):
     note = summary_of_run_that_keeps_nothing(settings).as_text().splitlines()
     found = "Calculator: 2.25 keeps 1 (now 3; what is pruned below 0.5 is not counted)"
     assert note[3] == f"- Thresholds in nats: {found}"
 
 
-def test_a_run_without_a_kept_call_is_told_so_in_its_headline(settings: Settings) -> None:
+def test_a_run_without_a_kept_call_is_told_so_in_its_headline(settings):
     assert summary_of_run_that_keeps_nothing(settings).headline == "No call was kept, so nothing is released"
 
 
-def test_a_run_without_a_kept_call_says_so_once(settings: Settings) -> None:
+def test_a_run_without_a_kept_call_says_so_once(settings):
     note = summary_of_run_that_keeps_nothing(settings).as_text()
     told = [line for line in note.splitlines() if "release" in line or "no new kept call" in line]
     assert len(told) == 1
 
 
-def test_a_run_without_a_kept_call_says_what_the_tools_said(settings: Settings) -> None:
+def test_a_run_without_a_kept_call_says_what_the_tools_said(settings):
     failure = CountedFailure(
         "Shop", "query_invalid", "no such column: prise", 50, "SELECT prise FROM products"
     )
@@ -292,7 +289,7 @@ def test_a_run_without_a_kept_call_says_what_the_tools_said(settings: Settings) 
     )
 
 
-def test_a_run_that_is_at_work_is_not_said_to_have_kept_nothing(settings: Settings) -> None:
+def test_a_run_that_is_at_work_is_not_said_to_have_kept_nothing(settings):
     run = run_that_keeps_nothing(settings)
     with database.transaction(run.engine) as connection:
         assert summarise(connection, run.run_id).nothing_released is None

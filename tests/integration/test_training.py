@@ -22,7 +22,7 @@ from tests.finetuning_jobs import DEV_TEXTS, largest_difference, recipe_of, writ
 from toolformer_ops.config import REPOSITORY, STATE_DIR_VARIABLE, Settings
 from toolformer_ops.errors import ModelError, UsageError
 from toolformer_ops.finetuning import processes, release_training, training
-from toolformer_ops.finetuning.base_model import BaseModel, load_base_model
+from toolformer_ops.finetuning.base_model import load_base_model
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.release_training import train_on_release
 from toolformer_ops.finetuning.sequences import TokenSequences
@@ -35,18 +35,18 @@ from toolformer_ops.release.format import read_release
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path):
     return Settings(_env_file=None, state_dir=tmp_path / "state")
 
 
 @pytest.fixture(autouse=True)
-def _without_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_a_picture(monkeypatch):
     """To draw the curves takes a quarter of a training."""
     monkeypatch.setattr(release_training, "write_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
-def release_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release_dir(tmp_path_factory):
     return write_release(tmp_path_factory.mktemp("release") / "files")
 
 
@@ -55,7 +55,7 @@ Train = Callable[..., TrainedModel]
 
 
 @pytest.fixture
-def train(settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path) -> Train:
+def train(settings, tiny_model_dir, release_dir, tmp_path):
     """Trains in the folder `name` by the recipe with these changes."""
 
     def start(
@@ -72,13 +72,13 @@ def train(settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path:
 
 
 @pytest.fixture
-def train_killed(train: Train, tiny_gpt2_dir: Path) -> Train:
+def train_killed(train, tiny_gpt2_dir):
     """As `train`, what `tests/killed_training.py` trains."""
     return functools.partial(train, model=tiny_gpt2_dir, dev_texts=DEV_TEXTS, **killed_training.CHOICES)
 
 
 @pytest.fixture
-def base(settings: Settings, tiny_model_dir: Path) -> BaseModel:
+def base(settings, tiny_model_dir):
     return load_base_model(settings, str(tiny_model_dir), None)
 
 
@@ -86,9 +86,7 @@ TrainedTwice = dict[str, tuple[TrainedModel, TrainedModel]]
 
 
 @pytest.fixture(scope="module")
-def trained_twice(
-    tiny_model_dir: Path, release_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> TrainedTwice:
+def trained_twice(tiny_model_dir, release_dir, tmp_path_factory):
     """What one process and what two processes make of each job; the two train all jobs in one launch."""
     folder = tmp_path_factory.mktemp("trained-twice")
     steps = {"finetune_eval_steps": 3, "finetune_device_batch": 1, "finetune_checkpoint_steps": 5}
@@ -152,7 +150,7 @@ def _mean_nats(network: Any, rows: Sequence[Sequence[int]]) -> float:
     return nats / sum(len(ids) - 1 for ids in rows)
 
 
-def test_a_trained_model_has_the_names_of_transformers_4_too(train: Train) -> None:
+def test_a_trained_model_has_the_names_of_transformers_4_too(train):
     folder = train(finetune_steps=1).directory
     configuration = json.loads((folder / "config.json").read_text())
     assert configuration["rope_theta"] == configuration["rope_parameters"]["rope_theta"]
@@ -160,7 +158,7 @@ def test_a_trained_model_has_the_names_of_transformers_4_too(train: Train) -> No
     assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
-def test_the_card_of_a_trained_model_names_its_base_for_hubs(train: Train) -> None:
+def test_the_card_of_a_trained_model_names_its_base_for_hubs(train):
     card = (train(finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
     header = yaml.safe_load(card.split("---")[1])
     assert header["base_model"] == "tiny@1"
@@ -170,7 +168,7 @@ def test_the_card_of_a_trained_model_names_its_base_for_hubs(train: Train) -> No
 # What a step computes
 
 
-def test_neither_losses_nor_weights_change_by_splitting_a_batch_as_by_another_seed(train: Train) -> None:
+def test_neither_losses_nor_weights_change_by_splitting_a_batch_as_by_another_seed(train):
     whole, split = (train(f"{size}", finetune_steps=3, finetune_device_batch=size) for size in (4, 1))
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
     assert [line["tokens"] for line in _log(split)] == [line["tokens"] for line in _log(whole)]
@@ -184,8 +182,8 @@ def test_neither_losses_nor_weights_change_by_splitting_a_batch_as_by_another_se
 
 @pytest.mark.parametrize("without_calls", [False, True])
 def test_the_first_loss_is_the_mean_over_the_tokens_of_the_text_alone(
-    train: Train, base: BaseModel, release_dir: Path, without_calls: bool
-) -> None:
+    train, base, release_dir, without_calls
+):
     sequences = TokenSequences.of(
         read_release(release_dir), base.tokenization, 48, without_calls=without_calls
     )
@@ -198,9 +196,7 @@ def test_the_first_loss_is_the_mean_over_the_tokens_of_the_text_alone(
     assert line["tokens"] == sum(map(len, rows))
 
 
-def test_a_vocabulary_that_cannot_write_the_markers_is_refused(
-    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vocabulary_that_cannot_write_the_markers_is_refused(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Tokenization, "decode", lambda *_: " -<unk>")
         with pytest.raises(ModelError, match="expected a vocabulary that can write"):
@@ -208,9 +204,7 @@ def test_a_vocabulary_that_cannot_write_the_markers_is_refused(
     assert not (tmp_path / "training").exists()
 
 
-def test_a_diverged_training_is_an_error_not_a_model(
-    train: Train, base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_diverged_training_is_an_error_not_a_model(train, base, tmp_path, monkeypatch):
     base.network.lm_head.weight.data[0, 0] = math.nan
     monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: base)
     with pytest.raises(ModelError, match="expected a finite training loss"):
@@ -218,9 +212,7 @@ def test_a_diverged_training_is_an_error_not_a_model(
     assert not (tmp_path / "training" / "model").exists()
 
 
-def test_a_training_on_a_known_card_says_its_share_of_the_peak(
-    train: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_training_on_a_known_card_says_its_share_of_the_peak(train, monkeypatch, caplog):
     monkeypatch.setattr(training, "cards_of", lambda *_, **__: Cards("NVIDIA A100-SXM4-80GB"))
     with caplog.at_level(logging.INFO, logger="toolformer_ops"):
         trained = train(finetune_steps=1)
@@ -228,7 +220,7 @@ def test_a_training_on_a_known_card_says_its_share_of_the_peak(
     assert [line["share_of_peak"] for line in _log(trained)] == [0.0]
 
 
-def test_a_training_on_a_cpu_has_no_share_of_a_peak(train: Train) -> None:
+def test_a_training_on_a_cpu_has_no_share_of_a_peak(train):
     assert ["share_of_peak" in line for line in _log(train(finetune_steps=1))] == [False]
 
 
@@ -247,8 +239,8 @@ KILLS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(killed_training.METHODS))
 def test_training_that_was_killed_ends_as_an_undisturbed_one(
-    train_killed: Train, tiny_gpt2_dir: Path, release_dir: Path, tmp_path: Path, method: str
-) -> None:
+    train_killed, tiny_gpt2_dir, release_dir, tmp_path, method
+):
     """The model has dropout, so that the random numbers must continue, too."""
     command = [
         sys.executable,
@@ -290,7 +282,7 @@ def test_training_that_was_killed_ends_as_an_undisturbed_one(
 # Adapters
 
 
-def test_a_model_of_adapters_has_the_weights_of_any_other(train: Train, tiny_model_dir: Path) -> None:
+def test_a_model_of_adapters_has_the_weights_of_any_other(train, tiny_model_dir):
     from safetensors.torch import load_file
 
     base, found = (
@@ -302,7 +294,7 @@ def test_a_model_of_adapters_has_the_weights_of_any_other(train: Train, tiny_mod
     assert changed == {name for name in base if name.endswith("proj.weight")}
 
 
-def test_a_model_of_adapters_has_the_perplexity_that_was_measured(train: Train, base: BaseModel) -> None:
+def test_a_model_of_adapters_has_the_perplexity_that_was_measured(train, base):
     from transformers import AutoModelForCausalLM
 
     trained = train(**LORA, finetune_eval_steps=2, dev_texts=DEV_TEXTS)
@@ -313,32 +305,32 @@ def test_a_model_of_adapters_has_the_perplexity_that_was_measured(train: Train, 
     assert math.exp(_mean_nats(network, rows)) == pytest.approx(trained.best.perplexity, rel=1e-4)
 
 
-def test_checkpoints_hold_the_adapters_alone(train: Train, tmp_path: Path) -> None:
+def test_checkpoints_hold_the_adapters_alone(train, tmp_path):
     train(**LORA)
     weights = [path.name for path in (tmp_path / "training" / "checkpoints").rglob("*.safetensors")]
     assert weights == ["adapter_model.safetensors"]
 
 
-def test_the_card_of_a_model_of_adapters_says_so(train: Train) -> None:
+def test_the_card_of_a_model_of_adapters_says_so(train):
     card = (train(**LORA, finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
     assert "Trained: LoRA adapters of rank 4 and alpha 8 beside all linear layers of the decoder" in card
 
 
-def test_the_card_of_a_model_of_which_all_weights_were_trained_says_so(train: Train) -> None:
+def test_the_card_of_a_model_of_which_all_weights_were_trained_says_so(train):
     card = (train(finetune_steps=1).directory / "README.md").read_text(encoding="utf-8")
     assert "Trained: all weights, by AdamW." in card
 
 
 @pytest.mark.parametrize("finetune_device_batch", [1, None])
-def test_splitting_a_batch_changes_no_adapter(train: Train, finetune_device_batch: int | None) -> None:
+def test_splitting_a_batch_changes_no_adapter(train, finetune_device_batch):
     whole = train("whole", **LORA, finetune_steps=3, finetune_device_batch=4)
     split = train("split", **LORA, finetune_steps=3, finetune_device_batch=finetune_device_batch)
     assert _losses(split) == pytest.approx(_losses(whole), abs=1e-4)
 
 
 def test_activations_that_are_computed_twice_change_no_adapter(
-    settings: Settings, tiny_model_dir: Path, release_dir: Path, tmp_path: Path
-) -> None:
+    settings, tiny_model_dir, release_dir, tmp_path
+):
     once, twice = (
         train_on_release(
             settings,
@@ -357,15 +349,15 @@ def test_activations_that_are_computed_twice_change_no_adapter(
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_adapters_of_one(trained_twice: TrainedTwice) -> None:
+def test_two_processes_train_the_adapters_of_one(trained_twice):
     one, two = trained_twice["adapters"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
     assert largest_difference(one.directory, two.directory) < 1e-3
 
 
 def test_adapters_beside_weights_in_bfloat16_are_added_to_those_in_float32(
-    train: Train, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    train, tiny_model_dir, tmp_path, monkeypatch
+):
     from safetensors.torch import load_file
 
     monkeypatch.setattr(release_training, "weights_format", lambda *_: "bfloat16")
@@ -380,9 +372,7 @@ def test_adapters_beside_weights_in_bfloat16_are_added_to_those_in_float32(
     torch.testing.assert_close(found[f"{layer}.weight"], base[f"{layer}.weight"] + 2 * product)
 
 
-def test_adapters_that_the_model_cannot_have_are_refused_before_it_is_loaded(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_that_the_model_cannot_have_are_refused_before_it_is_loaded(train, monkeypatch):
     monkeypatch.setattr(release_training, "load_base_model", lambda *_, **__: pytest.fail("loaded"))
     with pytest.raises(UsageError, match="finetune_lora_targets: expected linear layers"):
         train(**LORA, finetune_lora_targets=["no_layer"])
@@ -391,7 +381,7 @@ def test_adapters_that_the_model_cannot_have_are_refused_before_it_is_loaded(
 # The optimiser
 
 
-def test_moments_in_8_bits_train_nearly_as_those_in_float32(train: Train) -> None:
+def test_moments_in_8_bits_train_nearly_as_those_in_float32(train):
     narrow, wide = (train(name, finetune_optimizer=name) for name in ("adamw_8bit", "adamw"))
     assert _losses(narrow) == pytest.approx(_losses(wide), abs=0.05)
     assert largest_difference(narrow.directory, wide.directory) > 0.0
@@ -400,7 +390,7 @@ def test_moments_in_8_bits_train_nearly_as_those_in_float32(train: Train) -> Non
 # Development documents
 
 
-def test_development_perplexity_is_that_of_the_plain_beginnings(train: Train, base: BaseModel) -> None:
+def test_development_perplexity_is_that_of_the_plain_beginnings(train, base):
     # The only step has rate 0.
     trained = train(finetune_steps=1, finetune_warmup=1.0, finetune_length=16, dev_texts=DEV_TEXTS)
     rows = [(*base.tokenization.start_ids, *base.tokenization.ids(text))[:16] for text in DEV_TEXTS]
@@ -409,9 +399,7 @@ def test_development_perplexity_is_that_of_the_plain_beginnings(train: Train, ba
     assert trained.best.perplexity == pytest.approx(math.exp(_mean_nats(base.network, rows)), rel=1e-5)
 
 
-def test_weights_of_the_best_step_are_kept_beside_curves_of_every_step(
-    train: Train, base: BaseModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_the_best_step_are_kept_beside_curves_of_every_step(train, base, monkeypatch):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from transformers import AutoModelForCausalLM
 
@@ -452,9 +440,7 @@ def _memory_for(monkeypatch: pytest.MonkeyPatch, fits: Callable[[ReleaseTrainer]
     monkeypatch.setattr(ReleaseTrainer, "training_step", short)
 
 
-def test_out_of_memory_makes_a_training_smaller_not_another_one(
-    train: Train, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_out_of_memory_makes_a_training_smaller_not_another_one(train, monkeypatch, caplog):
     undisturbed = train("undisturbed")
 
     def shortened(fits: Callable[[ReleaseTrainer], bool], says: str, **changes: int) -> None:
@@ -479,9 +465,7 @@ def test_out_of_memory_makes_a_training_smaller_not_another_one(
 
 
 @pytest.mark.parametrize("finetune_length", [16, 48])
-def test_out_of_memory_halves_passes_that_are_counted_in_tokens(
-    train: Train, monkeypatch: pytest.MonkeyPatch, finetune_length: int
-) -> None:
+def test_out_of_memory_halves_passes_that_are_counted_in_tokens(train, monkeypatch, finetune_length):
     sizes: list[int] = []
 
     def fits(trainer: ReleaseTrainer) -> bool:
@@ -493,7 +477,7 @@ def test_out_of_memory_halves_passes_that_are_counted_in_tokens(
     assert list(dict.fromkeys(sizes)) == [2048, 1024, 512, 256, 128, 64]
 
 
-def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) -> None:
+def test_passes_that_are_counted_in_tokens_train_the_same_model(train):
     by_tokens, by_sequences = (
         train(f"{size}", finetune_steps=3, finetune_device_batch=size) for size in (None, 1)
     )
@@ -509,7 +493,7 @@ def test_passes_that_are_counted_in_tokens_train_the_same_model(train: Train) ->
     ("log", "value"),
     [("training_log", "loss"), ("training_log", "tokens"), ("development_log", "perplexity")],
 )
-def test_two_processes_log_what_one_does(trained_twice: TrainedTwice, log: str, value: str) -> None:
+def test_two_processes_log_what_one_does(trained_twice, log, value):
     one, two = (
         {line["step"]: line[value] for line in read_lines(trained.directory / f"{log}.jsonl")}
         for trained in trained_twice["all weights"]
@@ -518,21 +502,19 @@ def test_two_processes_log_what_one_does(trained_twice: TrainedTwice, log: str, 
 
 
 @pytest.mark.slow
-def test_two_processes_train_the_weights_of_one(trained_twice: TrainedTwice) -> None:
+def test_two_processes_train_the_weights_of_one(trained_twice):
     one, two = trained_twice["all weights"]
     assert two.training_loss == pytest.approx(one.training_loss, abs=1e-3)
     assert largest_difference(one.directory, two.directory) < 1e-3
 
 
 @pytest.mark.slow
-def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(trained_twice: TrainedTwice) -> None:
+def test_processes_with_unequal_numbers_of_passes_give_the_losses_of_one(trained_twice):
     one, two = trained_twice["unequal passes"]
     assert _losses(two) == pytest.approx(_losses(one), rel=1e-4)
 
 
-def test_checkpoint_that_holds_code_is_not_run(
-    train_killed: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_that_holds_code_is_not_run(train_killed, tmp_path, monkeypatch):
     log = ProgressLines.on_log
 
     def stop_after_step_9(line: ProgressLines, args: Any, state: Any, *others: Any, **options: Any) -> None:

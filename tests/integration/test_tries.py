@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import AnnotatedRun, unregistered
-from tests.fake_language_model import FakeLanguageModel, UseModel
+from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit, require_sound
@@ -45,7 +45,7 @@ DEATHS_BETWEEN_ROUNDS = 3 + 1
 
 
 @pytest.fixture(autouse=True)
-def model(use_model: UseModel) -> FakeLanguageModel:
+def model(use_model):
     """What the stages of this process load: a model that no text harms."""
     return use_model(FakeLanguageModel())
 
@@ -77,9 +77,7 @@ def snapshot(settings: Settings, without: Sequence[uuid.UUID] = ()) -> dict[str,
     return {table: [row for row in of_table if row[0] not in without] for table, of_table in found.items()}
 
 
-def test_texts_that_kill_their_process_are_given_up_while_all_others_are_done(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_texts_that_kill_their_process_are_given_up_while_all_others_are_done(settings, tmp_path):
     deadly = [f"deadly to {stage}: 2 pens and 3 caps, a total of 5 things." for stage in ("sample", "score")]
     start(settings, tmp_path, *deadly)
     assert killed_stages(20) == [-signal.SIGKILL] * (DEATHS_BETWEEN_ROUNDS + DEATHS_OF_ONE) + [0]
@@ -120,8 +118,8 @@ def test_texts_that_kill_their_process_are_given_up_while_all_others_are_done(
 
 
 def test_where_no_text_passes_the_machine_is_at_fault_instead_of_a_text(
-    settings: Settings, model: FakeLanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    settings, model, tmp_path, monkeypatch
+):
     start(settings, tmp_path)
 
     def too_little(*_: object, **__: object) -> None:
@@ -134,7 +132,7 @@ def test_where_no_text_passes_the_machine_is_at_fault_instead_of_a_text(
     assert run_sql(settings, "select 1 from micro_batch_tries") == []
 
 
-def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves() -> None:
+def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themselves():
     work = ScoreWork(
         run=unregistered(),
         shard=Shard(),
@@ -154,9 +152,7 @@ def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themse
     assert outcome.counts == {"calls": 3, "divides_by_zero": 1, OUT_OF_MEMORY: 2}
 
 
-def test_what_does_not_fit_into_memory_is_halved_until_what_never_fits_is_given_up(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_into_memory_is_halved_until_what_never_fits_is_given_up(settings, monkeypatch):
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     documents = [run.add_text(f"text {number} has no end") for number in range(7)]
     for number, document in enumerate(documents):
@@ -206,9 +202,7 @@ def test_what_does_not_fit_into_memory_is_halved_until_what_never_fits_is_given_
     assert (again["documents"], again["with_result"]) == (1, 1)
 
 
-def test_after_a_process_that_was_told_to_end_no_text_is_suspected(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_after_a_process_that_was_told_to_end_no_text_is_suspected(settings, tmp_path):
     start(settings, tmp_path, "told: 2 pens and 3 caps, a total of 5 things.")
     assert killed_stages(1) == [143]
     assert run_sql(settings, "select * from micro_batch_tries") == []

@@ -1,14 +1,14 @@
 """The numbers are those of data/small_annotation.sql, worked out by hand."""
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from tests.run_sql import run_sql
 from toolformer_ops.storage.postgres import database
 
 
-def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None:
+def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated):
     counts = "select threshold, is_keep_threshold, calls from threshold_counts where run_id = 'r1' and tool = :tool order by 1"
     run_sql(annotated, "update run_tools set keep_threshold = 0.25 where run_id = 'r1' and tool = 'Calendar'")
     # A reduction of 0.375, below the lowest of the usual thresholds.
@@ -35,9 +35,7 @@ def test_a_threshold_of_its_own_gets_a_row_of_its_own(annotated: Engine) -> None
         ({"r1": "failed", "r2": "failed"}, None),
     ],
 )
-def test_an_empty_id_is_the_newest_run_that_ended_well(
-    annotated: Engine, states: dict[str, str], expected: str | None
-) -> None:
+def test_an_empty_id_is_the_newest_run_that_ended_well(annotated, states, expected):
     with annotated.connect() as connection:  # is rolled back
         connection.execute(text("update annotation_runs set state = 'failed', finished_at = now()"))
         runs = connection.execute(
@@ -52,7 +50,7 @@ def test_an_empty_id_is_the_newest_run_that_ended_well(
     assert newest == (names[expected] if expected else None)
 
 
-def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> None:
+def test_the_text_around_a_call_is_120_characters_at_most(annotated):
     content = "".join(f"{number:05d}" for number in range(50))  # 250 characters
     run_sql(
         annotated, "update documents set text = :content where document_id::text like 'd3%'", content=content
@@ -64,7 +62,7 @@ def test_the_text_around_a_call_is_120_characters_at_most(annotated: Engine) -> 
         assert tuple(row) == (content[position - before : position], content[position : position + after])
 
 
-def test_kept_calls_that_reach_the_runs_threshold_say_whether_they_may_be_released(annotated: Engine) -> None:
+def test_kept_calls_that_reach_the_runs_threshold_say_whether_they_may_be_released(annotated):
     # Losses that do not count are in no view even if they are stored.
     not_finite = "loss_without_call = 'NaN', loss_without_result = 'NaN', loss_with_result = 0"
     run_sql(annotated, f"update call_losses set {not_finite} where reason = 'loss_not_finite'")
@@ -73,7 +71,7 @@ def test_kept_calls_that_reach_the_runs_threshold_say_whether_they_may_be_releas
     assert run_sql(annotated, kept, run="r2") == [("c1", True), ("c4", True), ("c6", True)]
 
 
-def test_kept_calls_are_joined_with_losses_by_their_variant(annotated: Engine) -> None:
+def test_kept_calls_are_joined_with_losses_by_their_variant(annotated):
     joined = """
         select count(*) from kept_calls kept
         join call_losses loss on loss.scoring_recipe_id = kept.scoring_recipe_id
@@ -114,9 +112,7 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
         (0.51, [], [(0.5, 0), (0.625, 0), (1.0, 0), (2.0, 0)]),
     ],
 )
-def test_a_kept_call_carries_information_where_the_run_asks_for_it(
-    annotated: Engine, tau_information: float | None, kept: list[str], counts: list[tuple[float, int]]
-) -> None:
+def test_a_kept_call_carries_information_where_the_run_asks_for_it(annotated, tau_information, kept, counts):
     with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
         cursor.execute(WITH_PLACEBOS)
     run_sql(
@@ -131,7 +127,7 @@ def test_a_kept_call_carries_information_where_the_run_asks_for_it(
     assert run_sql(annotated, f"select threshold, calls from threshold_counts {of_tool}") == counts
 
 
-def test_yield_accounts_for_every_paragraph_sample_or_call(annotated: Engine) -> None:
+def test_yield_accounts_for_every_paragraph_sample_or_call(annotated):
     """The losses are those of the example `04_where_do_calls_get_lost`."""
     found = run_sql(
         annotated,
@@ -155,7 +151,7 @@ ENTERS_AND_LEAVES = {
 
 
 @pytest.mark.parametrize("run_id", ["r1", "r2"])
-def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated: Engine, run_id: str) -> None:
+def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated, run_id):
     rows = run_sql(
         annotated,
         "select tool, stage, reason, is_loss and reason <> 'texts_without_position', count from yield_by_stage where run_id = :run",
@@ -176,7 +172,7 @@ def test_what_enters_a_stage_leaves_it_for_the_next_or_is_a_loss(annotated: Engi
         assert count[tool, "score", "scored"] == count[tool, "keep", "kept"] + below > 0
 
 
-def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
+def test_a_text_in_which_no_call_starts_is_counted(annotated):
     none = '{"paragraphs": 1, "positions": 0}'
     of_text = "where stage = 'sample' and document_id::text like 'd1%'"
     run_sql(annotated, f"update stage_ledger set counts = cast(:none as jsonb) {of_text}", none=none)
@@ -184,7 +180,7 @@ def test_a_text_in_which_no_call_starts_is_counted(annotated: Engine) -> None:
     assert run_sql(annotated, f"{counted} and count > 0") == [("Calculator", True, 1)]
 
 
-def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated: Engine) -> None:
+def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated):
     columns = "document_id, call_id, text_before, call_text, result, text_after, loss_reduction, releasable"
     found = 0
     for run, tool in run_sql(annotated, "select run_id, tool from run_tools order by 1, 2"):
@@ -219,14 +215,14 @@ update run_tools set scoring_recipe_id = 'aaaaaaaaaaaaaaaa' where run_id = 'r1' 
 
 
 @pytest.fixture
-def weighted(annotated: Engine) -> Engine:
+def weighted(annotated):
     """The losses of r1's Calculator under a recipe that names the paper's weights."""
     for statement in WITH_WEIGHTS.split(";\n"):
         run_sql(annotated, statement)
     return annotated
 
 
-def test_the_terms_of_a_call_are_a_row_for_each_token(weighted: Engine) -> None:
+def test_the_terms_of_a_call_are_a_row_for_each_token(weighted):
     terms = (
         "select place, token, round(weight::numeric, 3) as weight, with_result, without_call_full_context from call_tokens "
         "where run_id = 'r1' and tool = 'Calculator' and left(call_id::text, 2) = 'c5' order by place"
@@ -241,7 +237,7 @@ def test_the_terms_of_a_call_are_a_row_for_each_token(weighted: Engine) -> None:
     ]
 
 
-def test_a_loss_is_minus_the_weighted_sum_of_the_terms_of_its_call(weighted: Engine) -> None:
+def test_a_loss_is_minus_the_weighted_sum_of_the_terms_of_its_call(weighted):
     sums = (
         "select left(call_id::text, 2), max(loss_with_result), round(cast(-sum(weight * with_result) as numeric), 6) "
         "from scored_calls join call_tokens using (run_id, tool, document_id, call_id) "
@@ -251,7 +247,7 @@ def test_a_loss_is_minus_the_weighted_sum_of_the_terms_of_its_call(weighted: Eng
     assert found == [("c1", 0.5, 0.5), ("c2", 2.25, 2.25), ("c4", 0.5, 0.5), ("c5", 0.75, 0.75)]
 
 
-def test_no_view_holds_an_array_of_arrays(annotated: Engine) -> None:
+def test_no_view_holds_an_array_of_arrays(annotated):
     arrays = (
         "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid "
         "where c.relkind = 'v' and c.relnamespace = current_schema::regnamespace and a.attnum > 0 "
@@ -260,7 +256,7 @@ def test_no_view_holds_an_array_of_arrays(annotated: Engine) -> None:
     assert run_sql(annotated, arrays) == []
 
 
-def test_a_run_is_one_row_of_facts(annotated: Engine) -> None:
+def test_a_run_is_one_row_of_facts(annotated):
     facts = (
         "select run_id, state, tools, texts, kept_calls, release_id, model_id from run_facts "
         "where run_id in ('r1', 'r2') order by run_id"
@@ -271,7 +267,7 @@ def test_a_run_is_one_row_of_facts(annotated: Engine) -> None:
     ]
 
 
-def test_the_facts_of_a_run_hold_how_long_it_took(annotated: Engine) -> None:
+def test_the_facts_of_a_run_hold_how_long_it_took(annotated):
     cost = """update annotation_runs set cost = '{"total": {"device_hours": 0.5}}', estimate = '{"total": {"device_hours": 2}}'"""
     run_sql(annotated, f"{cost} where run_id = 'r2'")
     facts = "select seconds, device_hours, device_hours_expected from run_facts where run_id = 'r2'"
@@ -285,7 +281,7 @@ IDS_OF_TABLES = {
 """Views that only join tables: their ids are those of the tables."""
 
 
-def test_ids_of_views_are_texts_beside_those_for_joins(annotated: Engine) -> None:
+def test_ids_of_views_are_texts_beside_those_for_joins(annotated):
     uuids = run_sql(
         annotated,
         "select c.relname, a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid "
@@ -298,7 +294,7 @@ def test_ids_of_views_are_texts_beside_those_for_joins(annotated: Engine) -> Non
 
 
 @pytest.mark.parametrize("view", ["candidates", "scored_calls", "kept_calls"])
-def test_both_forms_of_an_id_are_the_same(annotated: Engine, view: str) -> None:
+def test_both_forms_of_an_id_are_the_same(annotated, view):
     differing = "cast(document_uuid as text) <> document_id or cast(call_uuid as text) <> call_id"
     counts = run_sql(annotated, f"select count(*), count(*) filter (where {differing}) from {view}")
     assert counts[0][0] > 0
@@ -306,7 +302,7 @@ def test_both_forms_of_an_id_are_the_same(annotated: Engine, view: str) -> None:
 
 
 @pytest.mark.parametrize("view", ["scored_calls", "kept_calls", "candidates", "retrieved", "call_tokens"])
-def test_the_function_about_a_run_has_the_views_rows_of_the_run(weighted: Engine, view: str) -> None:
+def test_the_function_about_a_run_has_the_views_rows_of_the_run(weighted, view):
     runs = [run for (run,) in run_sql(weighted, "select run_id from annotation_runs order by 1")]
     rows = 0
     for run in runs:
@@ -318,15 +314,15 @@ def test_the_function_about_a_run_has_the_views_rows_of_the_run(weighted: Engine
     assert rows > 0
 
 
-def test_the_function_about_a_run_refuses_an_unknown_run(annotated: Engine) -> None:
+def test_the_function_about_a_run_refuses_an_unknown_run(annotated):
     with pytest.raises(DBAPIError, match="run r0: expected a run that was started, found none"):
         run_sql(annotated, "select * from candidates_of('r0')")
 
 
-def test_the_function_about_a_run_takes_the_newest_without_a_name(annotated: Engine) -> None:
+def test_the_function_about_a_run_takes_the_newest_without_a_name(annotated):
     newest = run_sql(annotated, "select run_or_newest('')")
     assert run_sql(annotated, "select distinct run_id from candidates_of()") == newest
 
 
-def test_the_function_about_a_run_has_no_rows_before_the_first_run_ended(engine: Engine) -> None:
+def test_the_function_about_a_run_has_no_rows_before_the_first_run_ended(engine):
     assert run_sql(engine, "select * from candidates_of()") == []

@@ -3,16 +3,13 @@
 import shutil
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg2
 import psycopg2.errors
 import pytest
-from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
-from tests.servers import RunningPostgres
 from toolformer_ops.errors import BlockedMigrationError
 from toolformer_ops.local import postgres
 from toolformer_ops.storage.postgres import database, queries, schema
@@ -35,18 +32,18 @@ def signed_in(dsn: str) -> AsRole:
 
 
 @pytest.fixture
-def as_analyst(engine: Engine, postgres_server: RunningPostgres, database_name: str) -> AsRole:
+def as_analyst(engine, postgres_server, database_name):
     schema.migrate(engine)  # rights on a database are not copied with it
     return signed_in(postgres_server.dsn(database_name, postgres.ANALYST))
 
 
 @pytest.fixture
-def as_superuser(postgres_server: RunningPostgres, database_name: str) -> AsRole:
+def as_superuser(postgres_server, database_name):
     return signed_in(postgres_server.address.dsn(database_name))
 
 
 @pytest.fixture
-def changed_views(tmp_path: Path) -> Path:
+def changed_views(tmp_path):
     """The files of SQL with another view, so that a migration makes all views anew."""
     folder = shutil.copytree(database.SQL_DIR, tmp_path / "sql")
     view = folder / "views" / "10_run_failed_documents.sql"
@@ -68,7 +65,7 @@ MINE = "create view analysts.mine as select run_id, tool, count(*) as calls from
         "create materialized view analysts.stored as select * from kept_calls_of('')",
     ],
 )
-def test_an_analyst_builds_in_the_schema_of_analysts(as_analyst: AsRole, statement: str) -> None:
+def test_an_analyst_builds_in_the_schema_of_analysts(as_analyst, statement):
     as_analyst(statement)
     assert as_analyst("select count(*) from pg_class where relnamespace = 'public'::regnamespace and relowner = "
                       "'toolformer_analyst'::regrole") == [(0,)]  # fmt: skip
@@ -86,12 +83,12 @@ def test_an_analyst_builds_in_the_schema_of_analysts(as_analyst: AsRole, stateme
         "select pg_advisory_lock(1)",
     ],
 )
-def test_an_analyst_writes_nothing_of_the_factory(as_analyst: AsRole, statement: str) -> None:
+def test_an_analyst_writes_nothing_of_the_factory(as_analyst, statement):
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         as_analyst(statement)
 
 
-def test_a_dashboard_reads_what_an_analyst_built(engine: Engine, as_analyst: AsRole) -> None:
+def test_a_dashboard_reads_what_an_analyst_built(engine, as_analyst):
     as_analyst(MINE)
     rights = "has_table_privilege('toolformer_reader', 'analysts.mine', 'select')"
     assert run_sql(engine, f"select {rights} as may")[0].may
@@ -141,9 +138,7 @@ order by c.relname
 
 
 @pytest.mark.parametrize("built", BUILT)
-def test_a_migration_makes_again_what_analysts_built(
-    engine: Engine, as_analyst: AsRole, changed_views: Path, built: str
-) -> None:
+def test_a_migration_makes_again_what_analysts_built(engine, as_analyst, changed_views, built):
     as_analyst(*BUILT[built])
     before = run_sql(engine, DESCRIBED)
     assert "views/10_run_failed_documents.sql" in schema.migrate(engine, changed_views)
@@ -152,9 +147,7 @@ def test_a_migration_makes_again_what_analysts_built(
     assert run_sql(engine, "select oid from pg_class where relname = 'kept_calls'") != []
 
 
-def test_a_view_on_a_table_that_a_migration_changes_is_made_again(
-    engine: Engine, as_analyst: AsRole, changed_views: Path
-) -> None:
+def test_a_view_on_a_table_that_a_migration_changes_is_made_again(engine, as_analyst, changed_views):
     as_analyst("create view analysts.titles as select title from documents")
     migration = "alter table documents alter column title type varchar"
     # The views of this version stand on the column, too.
@@ -174,8 +167,8 @@ def test_a_view_on_a_table_that_a_migration_changes_is_made_again(
 
 
 def test_a_view_that_cannot_be_made_again_is_kept_as_text_with_what_is_wrong(
-    engine: Engine, as_analyst: AsRole, changed_views: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    engine, as_analyst, changed_views, caplog
+):
     as_analyst("create view analysts.reasons as select reason from run_failed_documents", MINE)
     view = changed_views / "views" / "10_run_failed_documents.sql"
     view.write_text(view.read_text().replace("failed.reason,", ""))
@@ -188,7 +181,7 @@ def test_a_view_that_cannot_be_made_again_is_kept_as_text_with_what_is_wrong(
     assert as_analyst("select * from analysts.mine") == []
 
 
-def test_a_view_that_a_person_made_again_is_lost_no_more(engine: Engine, as_analyst: AsRole) -> None:
+def test_a_view_that_a_person_made_again_is_lost_no_more(engine, as_analyst):
     insert = (
         "insert into lost_views (name, owner, statements, problem) values ('analysts.mine', 'a', 's', 'p')"
     )
@@ -198,9 +191,7 @@ def test_a_view_that_a_person_made_again_is_lost_no_more(engine: Engine, as_anal
     assert database.fetch_all(engine, queries.schema.lost_views) == []
 
 
-def test_a_migration_changes_nothing_where_something_cannot_be_made_again(
-    engine: Engine, as_analyst: AsRole, changed_views: Path
-) -> None:
+def test_a_migration_changes_nothing_where_something_cannot_be_made_again(engine, as_analyst, changed_views):
     as_analyst(MINE, "create table analysts.rows_of_calls (one kept_calls)")
     before = run_sql(engine, "select oid from pg_class where relname = 'mine'")
     with pytest.raises(BlockedMigrationError, match=r"found table analysts\.rows_of_calls"):
@@ -209,8 +200,8 @@ def test_a_migration_changes_nothing_where_something_cannot_be_made_again(
 
 
 def test_a_view_of_a_person_whom_the_owner_cannot_name_goes_to_the_analysts(
-    engine: Engine, as_analyst: AsRole, changed_views: Path, as_superuser: AsRole
-) -> None:
+    engine, as_analyst, changed_views, as_superuser
+):
     as_superuser("create role anna in role toolformer_analyst")
     try:
         as_superuser("set role anna", MINE)
@@ -222,8 +213,8 @@ def test_a_view_of_a_person_whom_the_owner_cannot_name_goes_to_the_analysts(
 
 
 def test_a_view_in_a_schema_of_others_stops_the_migration_that_would_drop_it(
-    engine: Engine, changed_views: Path, as_superuser: AsRole
-) -> None:
+    engine, changed_views, as_superuser
+):
     as_superuser("create schema others", MINE.replace("analysts.", "others."))
     with pytest.raises(BlockedMigrationError, match=r"found view others\.mine, which cannot be made again"):
         schema.migrate(engine, changed_views)

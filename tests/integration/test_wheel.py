@@ -50,7 +50,7 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+def installation(tmp_path_factory):
     top = tmp_path_factory.mktemp("wheel")
     top.chmod(0o711)  # Postgres, which is not root, passes through it
     # 1. The sdist, and the wheel from it, as `pip install toolformer-ops.tar.gz` builds it.
@@ -77,7 +77,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return Installation(python, packages / "toolformer_ops", sdist, folder)
 
 
-def test_the_wheel_has_every_file_that_the_package_reads(installation: Installation) -> None:
+def test_the_wheel_has_every_file_that_the_package_reads(installation):
     listed = ["git", "ls-files", "--", "toolformer_ops", *SHIPPED_FOLDERS]
     tracked = subprocess.run(
         listed, cwd=REPOSITORY, capture_output=True, text=True, check=True
@@ -94,7 +94,7 @@ def test_the_wheel_has_every_file_that_the_package_reads(installation: Installat
     assert lacking == []
 
 
-def test_the_sdist_has_the_files_to_work_with(installation: Installation) -> None:
+def test_the_sdist_has_the_files_to_work_with(installation):
     with tarfile.open(installation.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
@@ -108,9 +108,7 @@ def test_the_sdist_has_the_files_to_work_with(installation: Installation) -> Non
     assert not any(name.startswith((".venv", ".toolformer")) or name.endswith(".pyc") for name in names)
 
 
-def test_the_services_start_from_any_folder_with_all_tables(
-    installation: Installation,
-) -> None:
+def test_the_services_start_from_any_folder_with_all_tables(installation):
     folder = installation.run("dags-folder")
     assert (folder.returncode, folder.stdout) == (0, f"{installation.package}/shipped/dags\n"), folder.stderr
     state = installation.folder.parent / "data" / "toolformer-ops"
@@ -143,7 +141,7 @@ command_line.main()
 """
 
 
-def test_what_needs_an_extra_says_which_while_stages_need_none(installation: Installation) -> None:
+def test_what_needs_an_extra_says_which_while_stages_need_none(installation):
     finished = subprocess.run(
         [installation.python, "-c", BASE_ALONE], cwd=installation.folder, capture_output=True, text=True, check=False,
         env={"PATH": os.environ["PATH"], "HOME": str(installation.folder.parent), "OMP_NUM_THREADS": "1"},

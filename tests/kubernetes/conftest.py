@@ -1,14 +1,12 @@
 """A cluster for the tests of this folder."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.kubernetes.cluster import TestCluster, cpu_node, gpu_node, skip_where_no_cluster_runs
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+def cluster(tmp_path_factory):
     """Two GPUs on one node, and a node without."""
     skip_where_no_cluster_runs()
     with TestCluster(

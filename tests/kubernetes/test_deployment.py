@@ -5,7 +5,6 @@ import secrets
 import shutil
 import subprocess
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg2
@@ -14,7 +13,6 @@ import yaml
 
 from tests.kubernetes.cluster import NAMESPACE, TestCluster, cpu_node, skip_where_no_cluster_runs
 from tests.kubernetes.kubelet import local_image
-from tests.servers import RunningPostgres
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local.postgres import SUPERUSER, ensure_database
@@ -28,9 +26,7 @@ def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall()
 
 
-def test_the_pages_commands_lead_to_tables_with_pools(
-    postgres_server: RunningPostgres, tmp_path: Path
-) -> None:
+def test_the_pages_commands_lead_to_tables_with_pools(postgres_server, tmp_path):
     skip_where_no_cluster_runs()
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: nothing renders the trial")

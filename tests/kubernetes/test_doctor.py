@@ -4,7 +4,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -17,15 +16,15 @@ from airflow.utils import session as airflow_session
 from sqlalchemy.exc import SQLAlchemyError
 from typer.testing import CliRunner
 
-from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node, TestCluster
+from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node
 from toolformer_ops.__main__ import app
-from toolformer_ops.config import REPOSITORY, Settings, load_settings
+from toolformer_ops.config import REPOSITORY, load_settings
 
 TEMPLATES = REPOSITORY / "deploy" / "pod-templates"
 
 
 @pytest.fixture
-def deployment(cluster: TestCluster, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def deployment(cluster, settings, monkeypatch):
     """A deployment that lacks nothing, on a cluster without GPUs; the caller has all rights."""
     names = ("database_dsn", "s3_access_key_id", "s3_secret_access_key")
     secrets = {f"TOOLFORMER_{name.upper()}": getattr(settings, name).get_secret_value() for name in names}
@@ -46,7 +45,7 @@ def deployment(cluster: TestCluster, settings: Settings, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(autouse=True)
-def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
+def airflow(monkeypatch):
     """Airflow's database: pools by name with whether they count deferred tasks, and a triggerer that is alive."""
     pools = {"cpu": True, "gpu": True}
 
@@ -86,7 +85,7 @@ def states(found: dict[str, tuple[str, str]], state: str) -> list[str]:
     return sorted(subject for subject, (said, _) in found.items() if said == state)
 
 
-def test_a_cluster_that_has_everything_is_well(cluster: TestCluster, deployment: Settings) -> None:
+def test_a_cluster_that_has_everything_is_well(cluster, deployment):
     status, found = doctor()
     assert [found[name] for name in states(found, "missing") + states(found, "unknown")] == []
     assert status == 0
@@ -100,9 +99,7 @@ def test_a_cluster_that_has_everything_is_well(cluster: TestCluster, deployment:
     )
 
 
-def test_what_the_rights_of_airflow_do_not_show_the_pods_prove(
-    cluster: TestCluster, deployment: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_rights_of_airflow_do_not_show_the_pods_prove(cluster, deployment, monkeypatch):
     change(monkeypatch, kubernetes_config_file=cluster.kubeconfig)
     dsn = "postgresql://owner:not-shown@127.0.0.1:9/none"
     cluster.add_secret("doctor", {"TOOLFORMER_DATABASE_DSN": dsn})
@@ -118,12 +115,8 @@ def test_what_the_rights_of_airflow_do_not_show_the_pods_prove(
 
 
 def test_each_thing_that_is_missing_is_named_with_its_remedy(
-    cluster: TestCluster,
-    deployment: Settings,
-    airflow: dict[str, bool],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    cluster, deployment, airflow, monkeypatch, tmp_path
+):
     airflow |= {"cpu": False, "gpu": False}
     for name in ("gpu", "finetune"):
         pod = yaml.safe_load((TEMPLATES / "a100" / f"{name}.yaml").read_text())
@@ -152,9 +145,7 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
         assert (found[subject][0], remedy in found[subject][1]) == ("missing", True), found[subject]
 
 
-def test_whatever_is_wrong_with_a_node_is_named(
-    cluster: TestCluster, deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_whatever_is_wrong_with_a_node_is_named(cluster, deployment, monkeypatch, tmp_path):
     """Three kinds of GPU nodes: with a taint of AKS, with a small boot disk, and with an old driver, which the pod then names."""
     labels = {"nvidia.com/cuda.driver-version.full": "550.54.15"}
     taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
@@ -184,9 +175,7 @@ def test_whatever_is_wrong_with_a_node_is_named(
         assert (found[subject][0], words in found[subject][1]) == (state, True), found[subject]
 
 
-def test_templates_are_looked_at_where_the_cluster_cannot_be_reached(
-    deployment: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_templates_are_looked_at_where_the_cluster_cannot_be_reached(deployment, monkeypatch, tmp_path):
     change(monkeypatch, kubernetes_config_file=tmp_path / "none")
     monkeypatch.setattr(airflow_session, "create_session", mock.Mock(side_effect=SQLAlchemyError("is away")))
     status, found = doctor("--no-pods")

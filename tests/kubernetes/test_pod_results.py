@@ -43,9 +43,7 @@ def printing(value: Any, status: int = 0) -> str:
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_release_in_a_pod_says_which_tasks_are_not_needed_after_it(
-    cluster: TestCluster, deferrable: bool
-) -> None:
+def test_a_release_in_a_pod_says_which_tasks_are_not_needed_after_it(cluster, deferrable):
     few = {"finetune": "12 are too few"}
     mute = "echo '{not json'; exit 0"
     task = ResultTask(

@@ -6,7 +6,7 @@
 import asyncio
 import re
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
 
 
 @pytest.fixture(autouse=True)
-def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def airflow(cluster, monkeypatch):
     """The deployment's Secret, and Airflow without a database: no connection is looked up there."""
     cluster.add_secret("toolformer", {"TOOLFORMER_DATABASE_DSN": "postgresql://owner:secret@db/toolformer"})
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
@@ -31,7 +31,7 @@ def airflow(cluster: TestCluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def background() -> Iterator[ThreadPoolExecutor]:
+def background():
     with ThreadPoolExecutor(16) as pool:
         yield pool
 
@@ -42,9 +42,7 @@ def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseE
     return [future.exception(timeout=60) for future in futures]
 
 
-def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(
-    cluster: TestCluster, background: ThreadPoolExecutor
-) -> None:
+def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(cluster, background):
     script = "echo working; sleep 0.3; echo done"
     tasks = [Task(cluster, f"succeeds-{way}", script, deferrable=way) for way in (False, True)]
     assert run_all(tasks, background) == [None, None]
@@ -56,9 +54,7 @@ def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(
         assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
 
 
-def test_a_pods_exit_status_decides_on_the_retry(
-    cluster: TestCluster, background: ThreadPoolExecutor
-) -> None:
+def test_a_pods_exit_status_decides_on_the_retry(cluster, background):
     for_good = {1: False, 2: True, 143: False}
     script = "echo 'expected x, found none.'; exit {}"
     tasks = [Task(cluster, f"exits-{code}", script.format(code), deferrable=True) for code in for_good]
@@ -75,9 +71,7 @@ def test_a_pods_exit_status_decides_on_the_retry(
 # A pod that cannot start
 
 
-def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(
-    cluster: TestCluster, background: ThreadPoolExecutor
-) -> None:
+def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(cluster, background):
     tasks = [Task(cluster, name, "exit 0", deferrable=True) for name in SPOILED]
     for task, (spoil, _) in zip(tasks, SPOILED.values(), strict=True):
         spoil(task)
@@ -89,9 +83,7 @@ def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(
         cluster.wait_for(lambda: not task.pods(), "the pod is gone")  # noqa: B023
 
 
-def test_a_pod_waits_for_a_gpu_that_is_busy(
-    cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pod_waits_for_a_gpu_that_is_busy(cluster, background, capfd):
     def with_gpu(name: str, script: str) -> Task:
         task = Task(cluster, name, script, deferrable=True)
         task.manifest["spec"]["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
@@ -118,7 +110,7 @@ def test_a_pod_waits_for_a_gpu_that_is_busy(
     assert cluster.gpus_in_use() == 0
 
 
-def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster: TestCluster) -> None:
+def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster):
     task = Task(cluster, "api-away", "exit 0", deferrable=True)
     cluster.outage()
     try:
@@ -131,7 +123,7 @@ def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster: Test
     assert vars(caught.value)["fault"] == "away"
 
 
-def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster: TestCluster) -> None:
+def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster):
     task = Task(cluster, "refused", "exit 0", deferrable=True)
     task.manifest["spec"]["hostNetwork"] = True
     with pytest.raises(
@@ -150,9 +142,7 @@ FATES: dict[str, tuple[Callable[[TestCluster, str], None], str]] = {
 }
 
 
-def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(
-    cluster: TestCluster, background: ThreadPoolExecutor, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(cluster, background, capfd):
     fates = [(fate, way) for fate in FATES for way in (False, True)]
     tasks = [Task(cluster, f"{fate}-{way}", STOPS_WELL, deferrable=way) for fate, way in fates]
     futures = [task.in_background(background) for task in tasks]
@@ -172,9 +162,7 @@ def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(
     assert all(task.extra == {"release_id": "r1"} for task in tasks)
 
 
-def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(
-    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(cluster, monkeypatch):
     task = Task(cluster, "goes", STOPS_WELL, deferrable=False)
     task.manifest["spec"]["terminationGracePeriodSeconds"] = 1
     read = pods.StagePod._read
@@ -202,7 +190,7 @@ def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(
     assert asked_for_logs() == before + 1
 
 
-def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: ThreadPoolExecutor) -> None:
+def test_a_pod_whose_node_is_gone_is_given_up(cluster, background):
     cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
     tasks = [
         Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1)
@@ -219,9 +207,7 @@ def test_a_pod_whose_node_is_gone_is_given_up(cluster: TestCluster, background: 
         assert not task.pods()  # removed by force
 
 
-def test_stages_work_through_an_outage_of_the_api_server(
-    cluster: TestCluster, background: ThreadPoolExecutor
-) -> None:
+def test_stages_work_through_an_outage_of_the_api_server(cluster, background):
     tasks = [
         Task(cluster, f"outage-{way}", "echo ready; sleep 1; echo done", deferrable=way)
         for way in (False, True)
@@ -239,7 +225,7 @@ def test_stages_work_through_an_outage_of_the_api_server(
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_the_time_limit_ends_a_stage_with_its_pod(cluster: TestCluster, deferrable: bool) -> None:
+def test_the_time_limit_ends_a_stage_with_its_pod(cluster, deferrable):
     limit = timedelta(seconds=2)
     task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
     task.new_pod()  # which the try takes over: however slow the machine is, it works when the time is up
@@ -253,9 +239,7 @@ def test_the_time_limit_ends_a_stage_with_its_pod(cluster: TestCluster, deferrab
     assert record.exit_code == 143
 
 
-def test_a_waiting_task_that_airflow_times_out_ends_its_pod(
-    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_task_that_airflow_times_out_ends_its_pod(cluster, monkeypatch):
     task = Task(cluster, "timed-out", STOPS_WELL, deferrable=False)
 
     async def until_airflow_raises(_: object) -> Any:
@@ -272,9 +256,7 @@ def test_a_waiting_task_that_airflow_times_out_ends_its_pod(
 
 
 @pytest.mark.parametrize("exit_code", [143, 0])
-def test_a_task_that_was_told_to_end_ends_its_pod_without_success(
-    cluster: TestCluster, background: ThreadPoolExecutor, exit_code: int
-) -> None:
+def test_a_task_that_was_told_to_end_ends_its_pod_without_success(cluster, background, exit_code):
     script = STOPS_WELL.replace("143", str(exit_code))
     task = Task(cluster, f"sigterm-{exit_code}", script, deferrable=False)
     future = task.in_background(background)
@@ -287,7 +269,7 @@ def test_a_task_that_was_told_to_end_ends_its_pod_without_success(
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
 
 
-def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(cluster: TestCluster) -> None:
+def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(cluster):
     task = Task(cluster, "sigterm-back", "exit 0", deferrable=True)
     context = task.context()
     with pytest.raises(TaskDeferred) as caught:
@@ -300,7 +282,7 @@ def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(clust
     assert task.extra == {}
 
 
-def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster: TestCluster) -> None:
+def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster):
     task = Task(cluster, "works", STOPS_WELL, deferrable=True)
     name = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
@@ -314,7 +296,7 @@ def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster: TestC
     cluster.delete(name)
 
 
-def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestCluster) -> None:
+def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster):
     task = Task(cluster, "marked-failed", STOPS_WELL, deferrable=True)
     trigger = deferral(task)
 
@@ -329,7 +311,7 @@ def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster: TestClust
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
 
 
-def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster) -> None:
+def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster):
     task = Task(cluster, "worker-died", "echo ready; sleep 1; echo done", deferrable=True)
     deferral(task)  # and then nobody comes back
     task.run()
@@ -337,7 +319,7 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster: TestCluster) 
     assert len(cluster.records_of(task.name)) == 1
 
 
-def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluster: TestCluster) -> None:
+def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluster):
     """As if Airflow did not record how the first start ended."""
     done = Task(cluster, "starts-twice", "exit 0", deferrable=True)
     failed = Task(cluster, "fails-twice", "echo no; exit 1", deferrable=False)
@@ -349,9 +331,7 @@ def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluste
     assert len(cluster.records_of(done.name)) == len(cluster.records_of(failed.name)) == 1
 
 
-def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_was_cleared(
-    cluster: TestCluster,
-) -> None:
+def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_was_cleared(cluster):
     task = Task(cluster, "succeeded-before", "exit 0", deferrable=True)
     task.new_pod()
     cluster.wait_for(
@@ -365,7 +345,7 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_w
     assert len(cluster.records_of(task.name)) == 2
 
 
-def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
+def test_of_two_pods_of_a_task_one_works_on(cluster):
     task = Task(cluster, "orphans", STOPS_WELL, deferrable=True)
     first_pod = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the first pod works")
@@ -377,9 +357,7 @@ def test_of_two_pods_of_a_task_one_works_on(cluster: TestCluster) -> None:
     cluster.wait_for(lambda: records[first_pod].exit_code == 143, "the first pod has ended")
 
 
-def test_the_end_of_a_run_ends_its_pods_beside_old_ones(
-    cluster: TestCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_run_ends_its_pods_beside_old_ones(cluster, monkeypatch):
     orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL, deferrable=True)
     done = Task(cluster, "done-in-the-run", "exit 0", deferrable=True)
     done.run()

@@ -36,7 +36,7 @@ def _printed_by(*command: str) -> str:
     return done.stdout
 
 
-def test_the_demo_goes_through_the_image_in_docker_compose() -> None:
+def test_the_demo_goes_through_the_image_in_docker_compose():
     said = _printed_by("tests/docker/compose-run")
     _, skipped, reason = said.partition("SKIPPED: ")
     if skipped:
@@ -44,7 +44,7 @@ def test_the_demo_goes_through_the_image_in_docker_compose() -> None:
     assert "the demo took" in said
 
 
-def test_the_unit_tests_pass_on_python_3_12() -> None:
+def test_the_unit_tests_pass_on_python_3_12():
     tried = ["sh", "-c", "python3.12 -c 'import venv, ensurepip'"]
     if subprocess.run(tried, capture_output=True, check=False).returncode:
         pytest.skip("needs python3.12 with its venv: the unit tests were NOT tried on Python 3.12")

@@ -59,7 +59,7 @@ CACHE_CLAIM = "toolformer-cache"
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """A folder in which pip has installed the package of the tool `WordCount`, from its source and without a network."""
     folder = tmp_path_factory.mktemp("site")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
@@ -70,7 +70,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tools_dir(tmp_path_factory):
     """The folder of tool files that Airflow reads: one, whose server's program is in it too, and is started beside stages alone."""
     folder = tmp_path_factory.mktemp("tools")
     server = {"command": ["python", str(folder / "faulty.py")], "folder": "/tmp"}  # noqa: S108
@@ -80,7 +80,7 @@ def tools_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster | None]:
+def cluster(tmp_path_factory):
     """The cluster on which stages run, with a shared cache; None on a machine that can run none."""
     try:
         skip_where_no_cluster_runs()
@@ -94,9 +94,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster | 
 
 
 @pytest.fixture(scope="session")
-def services(
-    tmp_path_factory: pytest.TempPathFactory, site: Path, tools_dir: Path, cluster: TestCluster | None
-) -> Iterator[Settings]:
+def services(tmp_path_factory, site, tools_dir, cluster):
     """The settings that lead to a Postgres, an S3 and an Airflow of the session's own, with no rows and no objects.
 
     Beside the tools of the paper Airflow has those of `site` and `tools_dir`. Its stages are pods where there
@@ -213,7 +211,7 @@ def kill_services(settings: Settings) -> None:
 
 
 @pytest.fixture(scope="session")
-def model(services: Settings, tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(services, tmp_path_factory):
     """The address on S3 of a tiny model that writes calls."""
     folder = save_model_that_writes_calls(tmp_path_factory.mktemp("models") / "writing")
     return publish_model(services, str(folder)).address
@@ -227,7 +225,7 @@ def put_lines(settings: Settings, key: str, texts: Iterable[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def airflow(services: Settings) -> Iterator[AirflowClient]:
+def airflow(services):
     """Airflow's REST API, logged in."""
     with AirflowClient.of(services) as client:
         yield client

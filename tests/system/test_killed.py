@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.system.conftest import ANNOTATE, SAMPLING, put_lines, rows, run_stages_as, stage_process, until
-from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowNotReadyError
 from toolformer_ops.local.state_folder import StatePaths
@@ -77,7 +77,7 @@ def end_shard(settings: Settings, stage: str, by: signal.Signals) -> int:
 
 
 @pytest.fixture(scope="module")
-def killed_run(services: Settings, airflow: AirflowClient, model: str) -> KilledRun:
+def killed_run(services, airflow, model):
     run_stages_as(services, airflow, "local")
     texts = (
         f"The shop had {n} shirts and sold {n // 2} on day {n}, so {n - n // 2} are left."
@@ -119,28 +119,28 @@ def killed_run(services: Settings, airflow: AirflowClient, model: str) -> Killed
     )
 
 
-def test_all_parts_of_airflow_were_killed(killed_run: KilledRun) -> None:
+def test_all_parts_of_airflow_were_killed(killed_run):
     assert killed_run.killed_parts == len(PARTS)
 
 
-def test_stages_were_killed_amid_their_work(killed_run: KilledRun) -> None:
+def test_stages_were_killed_amid_their_work(killed_run):
     assert {stage: 0 < texts < SUMS for stage, texts in killed_run.done_when_killed.items()} == {
         "sample": True,
         "score": True,
     }
 
 
-def test_the_run_succeeds_though_airflow_with_its_stages_is_killed(killed_run: KilledRun) -> None:
+def test_the_run_succeeds_though_airflow_with_its_stages_is_killed(killed_run):
     assert (killed_run.state, killed_run.failed_tasks) == ("success", [])
 
 
-def test_a_shard_that_is_killed_is_tried_again(killed_run: KilledRun) -> None:
+def test_a_shard_that_is_killed_is_tried_again(killed_run):
     assert killed_run.tries_of_shard >= 3
 
 
-def test_each_stage_does_each_text_once(killed_run: KilledRun) -> None:
+def test_each_stage_does_each_text_once(killed_run):
     assert killed_run.done == {"filter": SUMS, "sample": SUMS, "score": SUMS}
 
 
-def test_no_text_is_suspected_of_the_kills_any_more(killed_run: KilledRun) -> None:
+def test_no_text_is_suspected_of_the_kills_any_more(killed_run):
     assert killed_run.suspected == []

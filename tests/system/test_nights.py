@@ -9,7 +9,6 @@ import configparser
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -70,7 +69,7 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def received(services: Settings, airflow: AirflowClient) -> Iterator[Told]:
+def received(services, airflow):
     """What a webhook was sent, whose connection in Airflow is `morning`: the path and the text."""
     found: Told = []
 
@@ -134,7 +133,7 @@ def waiting_filter(settings: Settings, run_id: str) -> psutil.Process | None:
 
 
 @pytest.fixture(scope="module")
-def nights(services: Settings, airflow: AirflowClient, model: str, received: Told) -> Iterator[Nights]:
+def nights(services, airflow, model, received):
     """The two nights as Airflow shows them; their schedule is gone after the tests."""
     assert services.schedules_dir is not None
     run_stages_as(services, airflow, "local")
@@ -172,9 +171,7 @@ def nights(services: Settings, airflow: AirflowClient, model: str, received: Tol
     mistaken.unlink()
 
 
-def test_the_scheduler_starts_night_after_night_each_summed_up_in_its_note(
-    services: Settings, nights: Nights
-) -> None:
+def test_the_scheduler_starts_night_after_night_each_summed_up_in_its_note(services, nights):
     versions = "select corpus_version from annotation_runs where schedule = 'shop' order by started_at"
     assert rows(services, versions) == [(1,), (1,)]
     first, second = (run["note"] for run in nights)
@@ -184,9 +181,7 @@ def test_the_scheduler_starts_night_after_night_each_summed_up_in_its_note(
     assert nights[0]["end_date"] <= nights[1]["start_date"]
 
 
-def test_a_killed_stage_is_tried_again_with_each_text_done_once(
-    services: Settings, airflow: AirflowClient, nights: Nights
-) -> None:
+def test_a_killed_stage_is_tried_again_with_each_text_done_once(services, airflow, nights):
     run_id = nights[0]["dag_run_id"]
     tries = {task.name: task.try_number for task in airflow.tasks(DAG_ID, run_id, "success")}
     assert tries[f"{TOOL}.filter [0]"] >= 2
@@ -201,9 +196,7 @@ def test_a_killed_stage_is_tried_again_with_each_text_done_once(
         assert result == str(len(text.removeprefix(f"{TOOL}(").removesuffix(")").split()))
 
 
-def test_a_file_that_is_edited_counts_for_the_next_night_alone(
-    airflow: AirflowClient, nights: Nights
-) -> None:
+def test_a_file_that_is_edited_counts_for_the_next_night_alone(airflow, nights):
     first, second = nights
     numbers = [[version["version_number"] for version in run["dag_versions"]] for run in (first, second)]
     assert numbers == [[1], [2]]
@@ -216,7 +209,7 @@ def test_a_file_that_is_edited_counts_for_the_next_night_alone(
     assert "the schedule asks for 1000" in skipped[1]
 
 
-def test_each_morning_the_webhook_is_told(nights: Nights, received: Told) -> None:
+def test_each_morning_the_webhook_is_told(nights, received):
     assert {message["path"] for message in received} == {f"/services/{TOKEN}"}
     for run in nights:
         address = f"/dags/{DAG_ID}/runs/{quote(run['dag_run_id'])}"
@@ -226,13 +219,13 @@ def test_each_morning_the_webhook_is_told(nights: Nights, received: Told) -> Non
         assert text.startswith(run["note"].removesuffix("\n…"))
 
 
-def test_no_log_holds_the_token_of_the_webhook(services: Settings, nights: Nights, received: Told) -> None:
+def test_no_log_holds_the_token_of_the_webhook(services, nights, received):
     logs = [path for path in services.state_dir.glob("**/*.log") if path.is_file()]
     assert logs
     assert [path for path in logs if TOKEN in path.read_text(errors="replace")] == []
 
 
-def test_a_night_with_nothing_new_starts_few_tasks(airflow: AirflowClient, nights: Nights) -> None:
+def test_a_night_with_nothing_new_starts_few_tasks(airflow, nights):
     run_id = nights[1]["dag_run_id"]
     done = [task.task_id for task in airflow.tasks(DAG_ID, run_id, "success")]
     assert {"ingest", "start_run", "tools_to_do", "check", "release", "finish_run"} <= set(done)
@@ -242,7 +235,7 @@ def test_a_night_with_nothing_new_starts_few_tasks(airflow: AirflowClient, night
     assert len(done) + len(started) <= MOST_STARTED_TASKS
 
 
-def test_a_file_with_a_mistake_is_an_import_error_of_its_own(airflow: AirflowClient, nights: Nights) -> None:
+def test_a_file_with_a_mistake_is_an_import_error_of_its_own(airflow, nights):
     [error] = airflow.get("/importErrors")["import_errors"]
     assert (error["filename"], error["bundle_name"]) == ("mistaken.py", "schedules")
     assert "mistaken.toml: expected a schedule, found 1 mistake: ownr: unknown key" in error["stack_trace"]

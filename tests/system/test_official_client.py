@@ -1,14 +1,11 @@
 """Airflow's own REST client starts a run, follows it to its end and reads its log, as other people's programs do."""
 
-from collections.abc import Iterator
-
 import airflow_client.client as official
 import httpx
 import pytest
 
 from tests.system.conftest import TEXTS, put_lines, run_stages_as, until
-from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient
-from toolformer_ops.config import Settings
+from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES
 
 pytestmark = pytest.mark.system
 
@@ -25,7 +22,7 @@ OURS = {
 
 
 @pytest.fixture(scope="module")
-def client(services: Settings) -> Iterator[official.ApiClient]:
+def client(services):
     """The client, with the token of a user and a password."""
     login = {"username": services.airflow_username, "password": services.airflow_password.get_secret_value()}
     token = httpx.post(f"{services.airflow_url}/auth/token", json=login).json()["access_token"]
@@ -34,17 +31,17 @@ def client(services: Settings) -> Iterator[official.ApiClient]:
         yield api
 
 
-def test_it_finds_our_dags_by_their_tag(client: official.ApiClient) -> None:
+def test_it_finds_our_dags_by_their_tag(client):
     found = official.DAGApi(client).get_dags(tags=["toolformer"])
     assert {dag.dag_id for dag in found.dags} >= OURS
 
 
-def test_no_dag_of_ours_is_paused_when_airflow_first_meets_it(client: official.ApiClient) -> None:
+def test_no_dag_of_ours_is_paused_when_airflow_first_meets_it(client):
     found = official.DAGApi(client).get_dags(tags=["toolformer"])
     assert [dag.dag_id for dag in found.dags if dag.dag_id in OURS and dag.is_paused] == []
 
 
-def test_a_run_id_that_no_folder_of_logs_can_have_is_refused(client: official.ApiClient) -> None:
+def test_a_run_id_that_no_folder_of_logs_can_have_is_refused(client):
     body = official.TriggerDAGRunPostBody(
         dag_run_id="r" * 201, logical_date=None, conf={"corpus": "s3://b/c"}
     )
@@ -52,9 +49,7 @@ def test_a_run_id_that_no_folder_of_logs_can_have_is_refused(client: official.Ap
         official.DagRunApi(client).trigger_dag_run(INGEST, body)
 
 
-def test_a_run_is_followed_to_its_end_with_its_log(
-    services: Settings, airflow: AirflowClient, client: official.ApiClient
-) -> None:
+def test_a_run_is_followed_to_its_end_with_its_log(services, airflow, client):
     run_stages_as(services, airflow, "local")
     runs, run_id = official.DagRunApi(client), "r" * 200
     corpus = put_lines(services, "corpora/of-the-client.jsonl", TEXTS)

@@ -7,7 +7,6 @@ of its pods is evicted. With RUN_PAGE_PICTURES, a folder, the pictures of docs/r
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -64,7 +63,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def page(services: Settings, airflow: AirflowClient) -> Iterator[Page]:
+def page(services, airflow):
     """A browser that is signed in to Airflow."""
     expect.set_options(timeout=120_000)
     with sync_playwright() as playwright:
@@ -84,9 +83,7 @@ def page(services: Settings, airflow: AirflowClient) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def run(
-    page: Page, services: Settings, airflow: AirflowClient, model: str, cluster: TestCluster | None
-) -> str:
+def run(page, services, airflow, model, cluster):
     """The id of the run, which has ended."""
     run_stages_as(services, airflow, "kubernetes" if cluster else "local")
     ObjectStore(services).put(
@@ -180,9 +177,7 @@ def one(settings: Settings, statement: str, **values: object) -> Any:
     return value
 
 
-def test_a_run_from_the_form_ends_with_calls_in_sql_beside_release_with_model_on_s3(
-    services: Settings, airflow: AirflowClient, run: str
-) -> None:
+def test_a_run_from_the_form_ends_with_calls_in_sql_beside_release_with_model_on_s3(services, airflow, run):
     conf = airflow.get(of_run(run))["conf"]
     assert (conf["tools"], conf["keep_threshold_Echo"], conf["keep_threshold_MT"]) == (CHOSEN, 0, None)
     assert (SAMPLING | NOT_IN_THE_FORM).items() <= conf.items()
@@ -209,9 +204,7 @@ def test_a_run_from_the_form_ends_with_calls_in_sql_beside_release_with_model_on
         assert all(store.exists(manifest.key_of(file)) for file in manifest.files)
 
 
-def test_a_suite_without_data_fails_by_name_without_stopping_another(
-    services: Settings, airflow: AirflowClient, run: str
-) -> None:
+def test_a_suite_without_data_fails_by_name_without_stopping_another(services, airflow, run):
     tasks = airflow.get(f"{of_run(run)}/taskInstances", limit=100)["task_instances"]
     by_state = {
         state: {task["task_id"] for task in tasks if task["state"] == state}
@@ -233,9 +226,7 @@ def test_a_suite_without_data_fails_by_name_without_stopping_another(
     assert one(services, "select state from annotation_runs where run_id = :run", run=run) == "failed"
 
 
-def test_an_evicted_pod_is_tried_again_with_each_text_done_once(
-    services: Settings, airflow: AirflowClient, run: str, cluster: TestCluster | None
-) -> None:
+def test_an_evicted_pod_is_tried_again_with_each_text_done_once(services, airflow, run, cluster):
     if cluster is None:
         pytest.skip("needs a cluster: no pod was evicted")
     # 1. The task says why, and all of the work is there: what was not committed was done again.
@@ -310,9 +301,7 @@ def wait_for(page: Page, part: str) -> None:
     )
 
 
-def test_the_tab_of_a_red_run_says_what_its_failed_task_said(
-    page: Page, services: Settings, run: str
-) -> None:
+def test_the_tab_of_a_red_run_says_what_its_failed_task_said(page, services, run):
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     kept, scored = (
@@ -357,9 +346,7 @@ def test_the_tab_of_a_red_run_says_what_its_failed_task_said(
     ] == []
 
 
-def test_the_navigation_leads_to_the_release_whose_calls_are_judged(
-    page: Page, services: Settings, run: str
-) -> None:
+def test_the_navigation_leads_to_the_release_whose_calls_are_judged(page, services, run):
     release_id = one(services, "select release_id from run_releases where run_id = :run", run=run)
     page.goto(f"{services.airflow_url}/plugin/corpora")
     frame = page.frame_locator('iframe[title="Corpora and releases"]')
@@ -379,7 +366,7 @@ def test_the_navigation_leads_to_the_release_whose_calls_are_judged(
     assert judged == [(services.airflow_username, "useful")]
 
 
-def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None:
+def test_nobody_sees_it_without_signing_in(services, run):
     query = f"dag_id={ANNOTATE}&run_id={quote(run)}"
     for path in (
         "run",
@@ -394,14 +381,12 @@ def test_nobody_sees_it_without_signing_in(services: Settings, run: str) -> None
         assert CHOSEN[0] not in answer.text
 
 
-def test_a_run_is_pinned_to_the_version_of_its_dag_so_that_a_tool_file_changes_nothing_of_it(
-    airflow: AirflowClient, run: str
-) -> None:
+def test_a_run_is_pinned_to_the_version_of_its_dag_so_that_a_tool_file_changes_nothing_of_it(airflow, run):
     found = airflow.get(of_run(run))
     assert len(found["bundle_version"]) == 16
 
 
-def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: AirflowClient, model: str) -> None:
+def test_a_run_that_a_person_ends_is_closed(services, airflow, model):
     AnnotatedRun(
         services, {"Calculator": 0.25}, run_id="ended", prune_below=0.0
     )  # its rows; no task of it starts
@@ -417,9 +402,7 @@ def test_a_run_that_a_person_ends_is_closed(services: Settings, airflow: Airflow
     until("its end", lambda: one(services, state) == "failed")
 
 
-def test_nothing_that_the_run_leaves_holds_a_password(
-    services: Settings, airflow: AirflowClient, run: str
-) -> None:
+def test_nothing_that_the_run_leaves_holds_a_password(services, airflow, run):
     held = json.loads((services.state_dir / "secrets.json").read_text())
     passwords = [value for name, value in held.items() if name != "s3_access_key"]
     assert len(passwords) >= 10

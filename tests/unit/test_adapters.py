@@ -34,13 +34,13 @@ def lora(**changes: object) -> FinetuningChoices:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     return {name: save(root / name) for name, save in SHAPES.items()}
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path):
     return Settings(_env_file=None, state_dir=tmp_path / "state")
 
 
@@ -80,31 +80,31 @@ def plain_sum(folder: Path, adapted: Any) -> Any:
 # What a model may have
 
 
-def test_a_rank_above_the_width_is_refused(folders: dict[str, Path], settings: Settings) -> None:
+def test_a_rank_above_the_width_is_refused(folders, settings):
     with pytest.raises(
         UsageError, match=r"finetune_lora_rank: expected at most 32, the width of .* found 33"
     ):
         require_trainable(settings, lora(finetune_lora_rank=33), str(folders["gpt2"]))
 
 
-def test_a_rank_of_the_width_is_taken(folders: dict[str, Path], settings: Settings) -> None:
+def test_a_rank_of_the_width_is_taken(folders, settings):
     require_trainable(settings, lora(finetune_lora_rank=32), str(folders["gpt2"]))
 
 
 @pytest.mark.parametrize("target", ["k_prj", "lm_head", "embed_tokens", "proj", "layers"])
 def test_a_target_that_is_no_linear_layer_of_the_decoder_is_refused_with_those_that_are(
-    folders: dict[str, Path], settings: Settings, target: str
-) -> None:
+    folders, settings, target
+):
     layers = r"down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
     with pytest.raises(UsageError, match=rf"expected linear layers of .* \({layers}\), found {target}\. "):
         require_trainable(settings, lora(finetune_lora_targets=["q_proj", target]), str(folders["llama"]))
 
 
-def test_nothing_is_asked_of_the_model_where_all_weights_are_trained(settings: Settings) -> None:
+def test_nothing_is_asked_of_the_model_where_all_weights_are_trained(settings):
     require_trainable(settings, FinetuningChoices(), "no/such-model@main")
 
 
-def test_a_model_is_refused_by_its_config_alone(folders: dict[str, Path], settings: Settings) -> None:
+def test_a_model_is_refused_by_its_config_alone(folders, settings):
     (weights,) = folders["mistral"].glob("*.safetensors")
     content = weights.read_bytes()
     weights.write_bytes(b"")
@@ -122,15 +122,13 @@ def test_a_model_is_refused_by_its_config_alone(folders: dict[str, Path], settin
         ({"finetune_optimizer": "adamw_8bit"}, r"\[finetune-8bit\].* Or choose finetune_optimizer adamw\."),
     ],
 )
-def test_a_package_that_is_not_installed_is_named_with_its_remedy(
-    chosen: dict[str, str], remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_installed_is_named_with_its_remedy(chosen, remedy, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=remedy):
         require_installed(FinetuningChoices(**chosen))
 
 
-def test_all_weights_need_no_further_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_weights_need_no_further_package(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     require_installed(FinetuningChoices())
 
@@ -139,9 +137,7 @@ def test_all_weights_need_no_further_package(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_every_linear_layer_but_the_output_projection_has_an_adapter(
-    folders: dict[str, Path], shape: str
-) -> None:
+def test_every_linear_layer_but_the_output_projection_has_an_adapter(folders, shape):
     adapted = with_adapters(network_of(folders[shape]), lora(), "model")
     trained = {name for name, weight in adapted.named_parameters() if weight.requires_grad}
     expected = {
@@ -152,7 +148,7 @@ def test_every_linear_layer_but_the_output_projection_has_an_adapter(
     assert trained == expected
 
 
-def test_named_targets_alone_have_an_adapter(folders: dict[str, Path]) -> None:
+def test_named_targets_alone_have_an_adapter(folders):
     targets = ["layers.1.self_attn.q_proj", "v_proj"]
     adapted = with_adapters(network_of(folders["llama"]), lora(finetune_lora_targets=targets), "model")
     layers = {
@@ -164,13 +160,13 @@ def test_named_targets_alone_have_an_adapter(folders: dict[str, Path]) -> None:
     }
 
 
-def test_adapters_of_one_seed_are_equal(folders: dict[str, Path]) -> None:
+def test_adapters_of_one_seed_are_equal(folders):
     first, second = (with_adapters(network_of(folders["llama"]), lora(), "m") for _ in range(2))
     for ours, theirs in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
-def test_adapters_of_another_seed_are_others(folders: dict[str, Path]) -> None:
+def test_adapters_of_another_seed_are_others(folders):
     first, second = (with_adapters(network_of(folders["llama"]), lora(seed=seed), "m") for seed in (0, 1))
     ours, theirs = (
         next(weight for name, weight in adapted.named_parameters() if "lora_A" in name)
@@ -179,7 +175,7 @@ def test_adapters_of_another_seed_are_others(folders: dict[str, Path]) -> None:
     assert not torch.equal(ours, theirs)
 
 
-def test_adapters_beside_weights_in_bfloat16_are_in_float32(folders: dict[str, Path]) -> None:
+def test_adapters_beside_weights_in_bfloat16_are_in_float32(folders):
     adapted = with_adapters(network_of(folders["llama"]).to(torch.bfloat16), lora(), "model")
     formats = {weight.dtype for weight in adapted.parameters() if weight.requires_grad}
     assert formats == {torch.float32}
@@ -189,16 +185,14 @@ def test_adapters_beside_weights_in_bfloat16_are_in_float32(folders: dict[str, P
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_a_training_starts_from_the_model_itself(folders: dict[str, Path], shape: str) -> None:
+def test_a_training_starts_from_the_model_itself(folders, shape):
     expected = network_of(folders[shape])(IDS).logits
     adapted = with_adapters(network_of(folders[shape]), lora(), "model").eval()
     assert torch.equal(adapted(IDS).logits, expected)
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_merged_weights_are_those_of_the_base_and_the_scaled_product(
-    folders: dict[str, Path], shape: str, tmp_path: Path
-) -> None:
+def test_merged_weights_are_those_of_the_base_and_the_scaled_product(folders, shape, tmp_path):
     adapted = with_drawn_adapters(network_of(folders[shape]))
     adapted.save_pretrained(tmp_path)
     found = merged(network_of(folders[shape]), tmp_path).state_dict()
@@ -209,9 +203,7 @@ def test_merged_weights_are_those_of_the_base_and_the_scaled_product(
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_merged_weights_give_the_logits_of_base_and_adapter(
-    folders: dict[str, Path], shape: str, tmp_path: Path
-) -> None:
+def test_merged_weights_give_the_logits_of_base_and_adapter(folders, shape, tmp_path):
     adapted = with_drawn_adapters(network_of(folders[shape])).eval()
     adapted.save_pretrained(tmp_path)
     network = merged(network_of(folders[shape]), tmp_path)
@@ -224,9 +216,7 @@ def test_merged_weights_give_the_logits_of_base_and_adapter(
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_gradients_of_adapters_are_those_that_the_merged_weights_pass_on(
-    folders: dict[str, Path], shape: str
-) -> None:
+def test_gradients_of_adapters_are_those_that_the_merged_weights_pass_on(folders, shape):
     """Of W' = W + s B A, with the gradient G of W': s B^T G for A, and s G A^T for B."""
     base = network_of(folders[shape])
     adapted = with_drawn_adapters(base).eval()
@@ -247,7 +237,7 @@ def test_gradients_of_adapters_are_those_that_the_merged_weights_pass_on(
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
 
 
-def test_the_frozen_weights_have_no_gradient(folders: dict[str, Path]) -> None:
+def test_the_frozen_weights_have_no_gradient(folders):
     base = network_of(folders["llama"])
     adapted = with_drawn_adapters(base)
     sum_losses_in_forward(base)
@@ -255,9 +245,7 @@ def test_the_frozen_weights_have_no_gradient(folders: dict[str, Path]) -> None:
     assert all(weight.grad is None for name, weight in adapted.named_parameters() if "lora" not in name)
 
 
-def test_a_checkpoint_asks_no_hub(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_asks_no_hub(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "peft.utils.save_and_load.check_file_exists_on_hf_hub", lambda *_: pytest.fail("asked")
     )
@@ -267,16 +255,14 @@ def test_a_checkpoint_asks_no_hub(
     assert (tmp_path / "adapter_model.safetensors").is_file()
 
 
-def test_the_card_says_what_was_trained() -> None:
+def test_the_card_says_what_was_trained():
     assert described(FinetuningChoices()) == "all weights, by AdamW"
     assert described(lora(finetune_lora_targets=["v_proj", "q_proj"])) == (
         "LoRA adapters of rank 3 and alpha 12 beside q_proj, v_proj, by AdamW, merged into the weights"
     )
 
 
-def test_a_network_without_linear_layers_is_refused(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_without_linear_layers_is_refused(folders, monkeypatch):
     monkeypatch.setattr(adapter, "linear_layers", lambda _: {})
     with pytest.raises(UsageError, match="expected linear layers in model, found none"):
         with_adapters(copy.deepcopy(network_of(folders["llama"])), lora(), "model")

@@ -48,7 +48,7 @@ class ScriptedAirflow:
         return [request for request in self.requests if request.url.path != "/auth/token"]
 
 
-def test_it_logs_in_once_for_a_token_that_each_request_carries() -> None:
+def test_it_logs_in_once_for_a_token_that_each_request_carries():
     airflow = ScriptedAirflow(GET=(200, {"state": "running"}))
     client = airflow.client("admin", "secret")
     assert [client.run_state("d", "r"), client.run_state("d", "r")] == ["running", "running"]
@@ -57,13 +57,13 @@ def test_it_logs_in_once_for_a_token_that_each_request_carries() -> None:
     assert [request.headers["Authorization"] for request in requests] == ["Bearer token 1"] * 2
 
 
-def test_without_credentials_the_client_takes_the_token_of_all() -> None:
+def test_without_credentials_the_client_takes_the_token_of_all():
     airflow = ScriptedAirflow(GET=(200, {"state": "running"}))
     airflow.client().run_state("d", "r")
     assert airflow.requests[0].method == "GET"
 
 
-def test_wrong_credentials_are_named() -> None:
+def test_wrong_credentials_are_named():
     refusing = httpx.MockTransport(lambda _: httpx.Response(401, json={"detail": "Invalid credentials"}))
     with pytest.raises(AirflowError, match="401, Invalid credentials"):
         AirflowClient("http://airflow", "admin", "x", transport=refusing).run_state("d", "r")
@@ -72,7 +72,7 @@ def test_wrong_credentials_are_named() -> None:
 SLOW = httpx.ReadTimeout("timed out")
 
 
-def test_a_state_is_asked_for_again_while_it_may_come() -> None:
+def test_a_state_is_asked_for_again_while_it_may_come():
     for answers, outcome in (
         ([(401, {"detail": "expired"}), (200, {"state": "success"})], "success"),
         ([(503, {"detail": "starting"}), SLOW, (200, {"state": "queued"})], "queued"),
@@ -94,9 +94,7 @@ def import_errors(*files: str) -> dict[str, Any]:
     return {"import_errors": [{"filename": file, "stack_trace": trace} for file in files]}
 
 
-def test_a_dag_is_opened_once_airflow_has_parsed_it_or_it_is_said_why_it_cannot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dag_is_opened_once_airflow_has_parsed_it_or_it_is_said_why_it_cannot(monkeypatch):
     not_yet = (404, {"detail": "not found"})
     airflow = ScriptedAirflow(
         PATCH=[not_yet] * 3 + [(200, {"dag_id": "d"})], GET=(200, import_errors("other.py"))
@@ -116,14 +114,14 @@ def test_a_dag_is_opened_once_airflow_has_parsed_it_or_it_is_said_why_it_cannot(
         ScriptedAirflow(PATCH=not_yet, GET=(200, import_errors())).client().open_dag("annotate_corpus")
 
 
-def test_a_trigger_without_an_answer_is_repeated() -> None:
+def test_a_trigger_without_an_answer_is_repeated():
     airflow = ScriptedAirflow(POST=[SLOW, (409, {"detail": "already exists"})])
     airflow.client().trigger("annotate_corpus", "demo-1", {"corpus": "s3://b/c"})
     sent = {"logical_date": None, "dag_run_id": "demo-1", "conf": {"corpus": "s3://b/c"}}
     assert [json.loads(request.content) for request in airflow.sent()] == [sent] * 2
 
 
-def test_a_refused_trigger_is_not_repeated() -> None:
+def test_a_refused_trigger_is_not_repeated():
     refusing = ScriptedAirflow(POST=(400, {"detail": "Invalid input for param finetune_steps"}))
     with pytest.raises(AirflowError, match="Invalid input for param finetune_steps"):
         refusing.client().trigger("annotate_corpus", "demo-1", {"finetune_steps": 0})
@@ -135,7 +133,7 @@ def pages(name: str, items: list[Any]) -> list[Any]:
     return [(200, {name: part, "total_entries": len(items)}) for part in (items[:100], items[100:])]
 
 
-def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
+def test_tasks_of_all_pages_come_in_the_order_of_their_ends():
     task = {
         "task_id": "late",
         "map_index": -1,
@@ -152,7 +150,7 @@ def test_tasks_of_all_pages_come_in_the_order_of_their_ends() -> None:
     assert (len(found), found[0].name, found[1].name) == (101, "early", "late")
 
 
-def test_ended_runs_of_all_pages_come_as_they_are() -> None:
+def test_ended_runs_of_all_pages_come_as_they_are():
     at_two = {"run_after": "2026-11-26T02:00:00Z", "last_scheduling_decision": None}
     runs = [
         {"dag_id": f"nightly_{number}", "dag_run_id": "r", "state": "failed", **at_two}
@@ -176,7 +174,7 @@ OPEN = {
 }
 
 
-def test_open_runs_are_the_queued_with_the_running_of_all_dags() -> None:
+def test_open_runs_are_the_queued_with_the_running_of_all_dags():
     airflow = ScriptedAirflow(GET=(200, {"dag_runs": [OPEN], "total_entries": 1}))
     [run] = airflow.client().open_runs()
     assert (run.dag_id, run.run_id, run.state, run.looked_at) == ("d", "r", "running", LOOKED_AT)
@@ -185,7 +183,7 @@ def test_open_runs_are_the_queued_with_the_running_of_all_dags() -> None:
     assert request.url.params.get_list("state") == ["queued", "running"]
 
 
-def test_a_run_that_was_deleted_is_not_found() -> None:
+def test_a_run_that_was_deleted_is_not_found():
     assert ScriptedAirflow(GET=(404, {"detail": "no run"})).client().find_run("d", "r") is None
 
 
@@ -198,21 +196,21 @@ def test_a_run_that_was_deleted_is_not_found() -> None:
         ((404, {"detail": "no DAG"}), False, True),
     ],
 )
-def test_a_dag_is_paused_or_gone_as_airflow_says(answer: Any, is_paused: bool, is_stale: bool) -> None:
+def test_a_dag_is_paused_or_gone_as_airflow_says(answer, is_paused, is_stale):
     dag = ScriptedAirflow(GET=answer).client().dag("d")
     assert dag.tags == (("toolformer",) if "tags" in answer[1] else ())
     assert (dag.is_paused, dag.is_stale) == (is_paused, is_stale)
 
 
 @pytest.mark.parametrize(("note", "body"), [("", {}), ("Its DAG is gone.", {"note": "Its DAG is gone."})])
-def test_a_run_is_ended_in_a_state_with_a_note_if_there_is_one(note: str, body: dict[str, str]) -> None:
+def test_a_run_is_ended_in_a_state_with_a_note_if_there_is_one(note, body):
     airflow = ScriptedAirflow(PATCH=(200, {}))
     airflow.client().end_run("d", "r", "failed", note)
     [request] = airflow.sent()
     assert json.loads(request.content) == {"state": "failed", **body}
 
 
-def test_the_end_of_a_log_is_read_from_structured_lines_among_plain_ones() -> None:
+def test_the_end_of_a_log_is_read_from_structured_lines_among_plain_ones():
     content = [
         {"event": "one"},
         {"event": ""},
@@ -227,7 +225,7 @@ def test_the_end_of_a_log_is_read_from_structured_lines_among_plain_ones() -> No
     assert request.url.params["map_index"] == "2"
 
 
-def test_a_note_is_set_on_the_run_that_is_named() -> None:
+def test_a_note_is_set_on_the_run_that_is_named():
     airflow = ScriptedAirflow(PATCH=(200, {}))
     client = airflow.client()
     client.set_note("nightly_posts", "scheduled__2026-11-22T02:00:00+00:00", "3 documents are new.")
@@ -239,7 +237,7 @@ def test_a_note_is_set_on_the_run_that_is_named() -> None:
     assert json.loads(request.content) == {"note": "3 documents are new."}
 
 
-def test_addresses_lead_to_the_run_or_task_that_is_named() -> None:
+def test_addresses_lead_to_the_run_or_task_that_is_named():
     client = ScriptedAirflow().client()
     assert client.run_url("d", "manual__1+00:00") == "http://airflow/dags/d/runs/manual__1%2B00%3A00"
     assert (
@@ -247,6 +245,6 @@ def test_addresses_lead_to_the_run_or_task_that_is_named() -> None:
     )
 
 
-def test_it_is_known_when_a_file_made_its_dag_last() -> None:
+def test_it_is_known_when_a_file_made_its_dag_last():
     parsed = {"is_paused": False, "is_stale": True, "last_parsed_time": "2026-11-26T02:00:01.500000Z"}
     assert ScriptedAirflow(GET=(200, parsed)).client().dag("d").last_parsed_at == LOOKED_AT

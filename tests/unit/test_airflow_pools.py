@@ -1,7 +1,6 @@
 """The slots of Airflow's pools: `up` sets them, and leaves those that a person has set."""
 
 import logging
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -33,19 +32,19 @@ class Pools:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> StatePaths:
+def paths(tmp_path):
     found = StatePaths(tmp_path / "state")
     found.airflow_home.mkdir(parents=True)
     return found
 
 
-def test_pools_are_made_with_the_slots_of_the_machine(paths: StatePaths) -> None:
+def test_pools_are_made_with_the_slots_of_the_machine(paths):
     airflow = Pools()
     assert airflow.set_by_up(paths, TWO_CORES) == TWO_CORES
     assert airflow.slots == TWO_CORES
 
 
-def test_slots_that_up_has_set_follow_the_settings(paths: StatePaths) -> None:
+def test_slots_that_up_has_set_follow_the_settings(paths):
     airflow = Pools()
     airflow.set_by_up(paths, TWO_CORES)
     airflow.set_by_up(paths, FOUR_CORES)
@@ -53,9 +52,7 @@ def test_slots_that_up_has_set_follow_the_settings(paths: StatePaths) -> None:
 
 
 @pytest.mark.parametrize("wanted", [TWO_CORES, FOUR_CORES])
-def test_slots_that_a_person_has_set_stay(
-    paths: StatePaths, caplog: pytest.LogCaptureFixture, wanted: dict[str, int]
-) -> None:
+def test_slots_that_a_person_has_set_stay(paths, caplog, wanted):
     airflow = Pools()
     airflow.set_by_up(paths, TWO_CORES)
     airflow.slots["gpu"] = 1
@@ -65,15 +62,13 @@ def test_slots_that_a_person_has_set_stay(
     assert "the pool gpu keeps the 1 slots that a person has set" in caplog.text
 
 
-def test_slots_of_an_airflow_from_before_their_note_stay(paths: StatePaths) -> None:
+def test_slots_of_an_airflow_from_before_their_note_stay(paths):
     airflow = Pools()
     airflow.slots = {"cpu": 7, "gpu": 2}
     assert airflow.set_by_up(paths, TWO_CORES) == {"cpu": 7, "gpu": 2}
 
 
-def test_slots_from_before_their_note_that_are_those_of_the_machine_follow_the_settings(
-    paths: StatePaths,
-) -> None:
+def test_slots_from_before_their_note_that_are_those_of_the_machine_follow_the_settings(paths):
     airflow = Pools()
     airflow.slots = {"cpu": 2, "gpu": 2}
     airflow.set_by_up(paths, TWO_CORES)
@@ -81,7 +76,7 @@ def test_slots_from_before_their_note_that_are_those_of_the_machine_follow_the_s
     assert airflow.slots == {"cpu": 4, "gpu": 4}
 
 
-def test_a_pool_that_is_gone_is_made_again(paths: StatePaths) -> None:
+def test_a_pool_that_is_gone_is_made_again(paths):
     airflow: Any = Pools()
     airflow.set_by_up(paths, TWO_CORES)
     del airflow.slots["gpu"]

@@ -1,14 +1,12 @@
 """A benchmark that was killed continues behind the last step that ended."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.progress import Progress, Size
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Path:
+def killed(tmp_path):
     """The file of a benchmark that ended its first step and was killed in its second."""
     progress = Progress(tmp_path / "progress.json")
 
@@ -26,26 +24,26 @@ def killed(tmp_path: Path) -> Path:
     return progress.file
 
 
-def test_a_step_that_ended_is_not_done_again(killed: Path) -> None:
+def test_a_step_that_ended_is_not_done_again(killed):
     """Its figure is in the file."""
     progress = Progress.read(killed)
     progress.step("corpus", lambda: pytest.fail("done again"))
     assert progress.figures == {"ingestion": 1.5}
 
 
-def test_sizes_are_read_again(killed: Path) -> None:
+def test_sizes_are_read_again(killed):
     """As records."""
     assert Progress.read(killed).sizes == {"documents": Size(rows=7, bytes=8192)}
 
 
-def test_a_step_that_was_killed_is_named_as_repeated(killed: Path) -> None:
+def test_a_step_that_was_killed_is_named_as_repeated(killed):
     """What it had measured before is lost."""
     progress = Progress.read(killed)
     progress.step("check", lambda: None)
     assert Progress.read(killed).repeated == ["check"]
 
 
-def test_a_benchmark_that_was_not_killed_repeats_nothing(tmp_path: Path) -> None:
+def test_a_benchmark_that_was_not_killed_repeats_nothing(tmp_path):
     """The other direction."""
     progress = Progress(tmp_path / "progress.json")
     progress.step("corpus", lambda: None)

@@ -1,7 +1,5 @@
 """The benchmarks' reference and the engine annotate alike, and a measurement says so."""
 
-from pathlib import Path
-
 from benchmarks.engine import NO_PRUNING, VARIANTS, disagreements, measure_jobs
 from benchmarks.report import write_report
 from benchmarks.works import Job, Text, sampling_choices
@@ -10,7 +8,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 
 
-def test_the_reference_keeps_the_calls_that_the_engine_keeps(tiny_gpt2_dir: Path, tmp_path: Path) -> None:
+def test_the_reference_keeps_the_calls_that_the_engine_keeps(tiny_gpt2_dir, tmp_path):
     """Two short texts; calls that were made stand in for the sampled ones."""
     job = Job(
         tool="Calculator",

@@ -25,7 +25,7 @@ from toolformer_ops.errors import CallSyntaxError
 TOOLS = ("Calculator", "Calendar", "WikiSearch", "QA", "MT")
 
 
-def test_a_call_is_read_as_its_name_with_its_input() -> None:
+def test_a_call_is_read_as_its_name_with_its_input():
     for written, tool, call_input in (
         ("Calculator((2 + 3) * 4)", "Calculator", "(2 + 3) * 4"),
         (" Calendar() ", "Calendar", ""),
@@ -41,7 +41,7 @@ def test_a_call_is_read_as_its_name_with_its_input() -> None:
         assert parse_call(written) == Call(tool, call_input)
 
 
-def test_what_is_not_one_call_does_not_parse() -> None:
+def test_what_is_not_one_call_does_not_parse():
     for written in (
         "",
         "54",
@@ -56,7 +56,7 @@ def test_what_is_not_one_call_does_not_parse() -> None:
             parse_call(written)
 
 
-def test_a_sample_may_lack_only_its_last_round_bracket() -> None:
+def test_a_sample_may_lack_only_its_last_round_bracket():
     for written, call_input in (
         ('WikiSearch("iris function"', "iris function"),
         ("WikiSearch(f(x)", "f(x)"),
@@ -69,12 +69,12 @@ def test_a_sample_may_lack_only_its_last_round_bracket() -> None:
             parse_call(refused, is_closed=False)
 
 
-def test_a_result_cannot_end_the_call_early_or_break_the_line() -> None:
+def test_a_result_cannot_end_the_call_early_or_break_the_line():
     assert clean_result(" see [1]\nand [2] ") == "see (1) and (2)"
     assert call_with_result(Call("QA", "x"), "a] b").count("]") == 1
 
 
-def test_the_example_of_the_paper_is_written_as_printed() -> None:
+def test_the_example_of_the_paper_is_written_as_printed():
     call = Call("Calculator", "400 / 1400")
     assert str(call) == "Calculator(400 / 1400)"
     assert call_without_result(call) == "[Calculator(400 / 1400) -> ]"
@@ -85,7 +85,7 @@ def test_the_example_of_the_paper_is_written_as_printed() -> None:
     assert take_out(woven, TOOLS) == text
 
 
-def test_a_call_brings_its_space_before_it_or_at_a_line_start_after_it() -> None:
+def test_a_call_brings_its_space_before_it_or_at_a_line_start_after_it():
     call = Call("Calculator", "1 + 1")
     assert weave("so two\nin all", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]\nin all"
     assert weave("so two", [WovenCall(6, call, "2")]) == "so two [Calculator(1 + 1) -> 2]"
@@ -93,31 +93,31 @@ def test_a_call_brings_its_space_before_it_or_at_a_line_start_after_it() -> None
     assert weave("so\ntwo it is", [WovenCall(3, call, "2")]) == "so\n[Calculator(1 + 1) -> 2] two it is"
 
 
-def test_a_call_beyond_the_text_is_refused() -> None:
+def test_a_call_beyond_the_text_is_refused():
     call = Call("Calculator", "1 + 1")
     with pytest.raises(CallSyntaxError, match=r"0\.\.3, found 4"):
         weave("abc", [WovenCall(4, call, "2")])
 
 
-def test_a_call_between_two_words_without_a_space_brings_its_space_before_it() -> None:
+def test_a_call_between_two_words_without_a_space_brings_its_space_before_it():
     text = "今年卖出三百本。"
     woven = weave(text, [WovenCall(4, Call("Calculator", "1 + 1"), "2")])
     assert woven == "今年卖出 [Calculator(1 + 1) -> 2]三百本。"
     assert take_out(woven, TOOLS) == text
 
 
-def test_brackets_that_are_no_call_of_the_tools_stay_in_the_text() -> None:
+def test_brackets_that_are_no_call_of_the_tools_stay_in_the_text():
     text = "see [1] and [Note(2) -> 3] and [Calculator] here"
     assert take_out(text, TOOLS) == text
 
 
-def test_of_white_space_only_a_space_goes_with_a_call() -> None:
+def test_of_white_space_only_a_space_goes_with_a_call():
     assert (
         take_out("so[QA(x) -> y]it is", TOOLS) == "soit is"
     )  # of white space, only a space goes with a call
 
 
-def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
+def test_text_that_could_smuggle_in_a_call_is_recognised():
     for text in (
         "so [Calculator(1+1) -> 3] it is",
         "so [ QA (x) -> y] it is",  # as a model may write it
@@ -130,7 +130,7 @@ def test_text_that_could_smuggle_in_a_call_is_recognised() -> None:
         assert holds_call_markup(text, TOOLS), text
 
 
-def test_what_no_reader_takes_for_a_call_is_no_markup() -> None:
+def test_what_no_reader_takes_for_a_call_is_no_markup():
     for text in (
         "the Calculator(1) -> 2 [1] [Other(2) -> 3]",
         "our [QA (quality assurance)] team",
@@ -161,9 +161,7 @@ def place(text: str, char: int) -> int:
 @settings(derandomize=True, deadline=None)
 @example(" 1", [(0, "QA", "x", "9"), (1, "QA", "y", "9"), (1, "QA", "z", "9")])
 @given(texts, st.lists(st.tuples(st.integers(0, 30), st.sampled_from(TOOLS), inputs, results), max_size=6))
-def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(
-    text: str, placed: list[tuple[int, str, str, str]]
-) -> None:
+def test_taking_all_calls_out_gives_the_text_back_byte_for_byte(text, placed):
     calls = [WovenCall(min(at, len(text)), Call(tool, asked), result) for at, tool, asked, result in placed]
     woven = weave(text, calls)
     plain, written = read_out(woven, TOOLS)
@@ -201,9 +199,7 @@ placed_calls = st.lists(
 @example("[", [(1, "QA", "y", "z"), (0, "MT", "", "")])
 @example("[QA (quality assurance)]", [(4, "QA", "y", "z"), (24, "QA", "y", "z")])
 @given(hostile_texts, placed_calls)
-def test_every_text_that_is_no_markup_comes_back_with_the_woven_calls_alone(
-    text: str, placed: list[tuple[int, str, str, str]]
-) -> None:
+def test_every_text_that_is_no_markup_comes_back_with_the_woven_calls_alone(text, placed):
     assume(not holds_call_markup(text, TOOLS))
     calls = [
         WovenCall(min(char, len(text)), Call(tool, call_input), result)
@@ -219,7 +215,7 @@ def test_every_text_that_is_no_markup_comes_back_with_the_woven_calls_alone(
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(hostile_texts)
-def test_whatever_is_read_as_a_call_is_markup(text: str) -> None:
+def test_whatever_is_read_as_a_call_is_markup(text):
     if take_out(text, TOOLS) != text:
         assert holds_call_markup(text, TOOLS)
 
@@ -234,14 +230,14 @@ def test_whatever_is_read_as_a_call_is_markup(text: str) -> None:
         max_size=4,
     ),
 )
-def test_what_is_plainly_written_gives_the_text_back(text: str, placed: list[tuple[int, str, str]]) -> None:
+def test_what_is_plainly_written_gives_the_text_back(text, placed):
     assume(call_opening("QA") not in text)
     assume(not any(re.search(NOT_IN_A_CALL, asked) for _, asked, _ in placed))
     calls = [WovenCall(min(at, len(text)), Call("QA", asked), result) for at, asked, result in placed]
     assert take_out(weave(text, calls), ["QA"]) == text
 
 
-def test_an_input_with_a_control_character_is_no_call() -> None:
+def test_an_input_with_a_control_character_is_no_call():
     for text in ("QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"):
         with pytest.raises(CallSyntaxError, match="control characters"):
             parse_call(text)

@@ -10,7 +10,7 @@ from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
 
-def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues() -> None:
+def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_continues():
     text = released_text(
         SUM, released_call(11, "Who?", "people", "QA"), released_call(39, "400 / 1400", "0.29")
     )
@@ -29,7 +29,7 @@ def test_a_text_is_written_up_to_a_call_then_the_tool_answers_then_the_text_cont
     assert (messages[4]["tool_call_id"], messages[4]["name"]) == ("call00002", "Calculator")
 
 
-def test_an_opening_ends_after_a_word_at_or_before_the_first_call() -> None:
+def test_an_opening_ends_after_a_word_at_or_before_the_first_call():
     text = released_text(SUM, released_call(19, "1400 - 1000", "400"))
     found = {opening(conversation(text, seed)) for seed in range(200)}
     assert found == {"", "Out", "Out of", "Out of 1400", "Out of 1400 people,"}
@@ -42,9 +42,7 @@ _CALLS = st.tuples(
 
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(plain=st.text(max_size=60), drawn=st.lists(_CALLS, min_size=1, max_size=4), seed=st.integers(0, 5))
-def test_the_contents_of_a_conversation_are_the_plain_text(
-    plain: str, drawn: list[tuple[str, int, str, str]], seed: int
-) -> None:
+def test_the_contents_of_a_conversation_are_the_plain_text(plain, drawn, seed):
     calls = [
         released_call(place % (len(plain) + 1), call_input, result, tool)
         for tool, place, call_input, result in drawn

@@ -12,7 +12,7 @@ from toolformer_ops.finetuning.training_log import DevelopmentScore, TrainingLog
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Checkpoints:
+def checkpoints(tmp_path):
     return Checkpoints(tmp_path, "model-1")
 
 
@@ -28,7 +28,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_checkpoint_counts_once_it_is_concluded(checkpoints: Checkpoints) -> None:
+def test_checkpoint_counts_once_it_is_concluded(checkpoints):
     _write(checkpoints, 100)
     assert checkpoints.last_step() is None
     checkpoints.conclude(100, None)
@@ -39,9 +39,7 @@ def test_checkpoint_counts_once_it_is_concluded(checkpoints: Checkpoints) -> Non
     assert _names(checkpoints.folder) == ["checkpoint-100"]
 
 
-def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is_none(
-    checkpoints: Checkpoints,
-) -> None:
+def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is_none(checkpoints):
     for file, content in (
         ("optimizer.pt", "opt"),
         ("optimizer.pt", ""),
@@ -58,7 +56,7 @@ def test_checkpoint_whose_files_are_not_those_it_lists_or_of_another_training_is
         assert _names(checkpoints.folder) == []
 
 
-def test_beside_the_last_whole_checkpoint_the_best_weights_stay(checkpoints: Checkpoints) -> None:
+def test_beside_the_last_whole_checkpoint_the_best_weights_stay(checkpoints):
     for step, best in ((100, 100), (200, 200), (300, 200)):
         _write(checkpoints, step)
         checkpoints.conclude(step, best)
@@ -69,7 +67,7 @@ def test_beside_the_last_whole_checkpoint_the_best_weights_stay(checkpoints: Che
     assert checkpoints.weights(None) == checkpoints.path(300)
 
 
-def test_best_weights_that_a_kill_left_half_written_are_written_anew(checkpoints: Checkpoints) -> None:
+def test_best_weights_that_a_kill_left_half_written_are_written_anew(checkpoints):
     for name in ("best-100", "best-100.partial"):
         (checkpoints.folder / name).mkdir()
         (checkpoints.folder / name / "model.safetensors").write_text("half")
@@ -80,14 +78,14 @@ def test_best_weights_that_a_kill_left_half_written_are_written_anew(checkpoints
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> TrainingLog:
+def log(tmp_path):
     log = TrainingLog(tmp_path)
     for step in range(1, 8):
         append_line(log.training, {"step": step, "loss": float(step), "seconds": step / 2})
     return log
 
 
-def test_lines_after_the_checkpoint_are_forgotten_with_one_that_was_cut_off(log: TrainingLog) -> None:
+def test_lines_after_the_checkpoint_are_forgotten_with_one_that_was_cut_off(log):
     append_line(log.development, {"step": 10, "loss": 1.0, "perplexity": 3.0})
     with log.training.open("a") as file:
         file.write('{"step": 8, "lo')
@@ -100,7 +98,7 @@ def test_lines_after_the_checkpoint_are_forgotten_with_one_that_was_cut_off(log:
     assert log.seconds() == 0.0
 
 
-def test_the_best_step_is_the_first_with_the_lowest_perplexity(log: TrainingLog) -> None:
+def test_the_best_step_is_the_first_with_the_lowest_perplexity(log):
     assert log.best() is None
     for step, value in enumerate((math.nan, 3.0, 2.0, 2.5, 2.0)):
         append_line(log.development, {"step": step, "loss": 1.0, "perplexity": value})
@@ -108,7 +106,7 @@ def test_the_best_step_is_the_first_with_the_lowest_perplexity(log: TrainingLog)
     assert log.best() == DevelopmentScore(2, 2.0)
 
 
-def test_training_loss_is_the_mean_of_the_last_five_lines(log: TrainingLog, tmp_path: Path) -> None:
+def test_training_loss_is_the_mean_of_the_last_five_lines(log, tmp_path):
     assert log.training_loss() == (3 + 4 + 5 + 6 + 7) / 5
     append_line(log.training, {"step": 8, "loss": math.nan, "seconds": 4.0})
     for without_loss in (log, TrainingLog(tmp_path / "none")):

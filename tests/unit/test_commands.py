@@ -28,12 +28,7 @@ SUM = "Out of 1400 people, 400 passed, that is 29 %."
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> Run:
+def run(monkeypatch, tmp_path, capsys, caplog):
     """`toolformer-ops` with these words, in a folder with two texts: the status, stdout, and stderr with the errors of the log."""
     monkeypatch.chdir(tmp_path)
     Path("posts.jsonl").write_text(f'{{"text": "{SUM}"}}\n{{"text": "None here."}}\n')
@@ -129,9 +124,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
 
 
 @pytest.mark.parametrize("words", [[], ["--tool", ""]], ids=["no tool", "an empty tool"])
-def test_generate_may_call_all_tools_if_none_is_named(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: list[str]
-) -> None:
+def test_generate_may_call_all_tools_if_none_is_named(run, monkeypatch, words):
     allowed: list[object] = []
 
     def load(settings: Settings, name: str, tools: object) -> Any:
@@ -146,16 +139,14 @@ def test_generate_may_call_all_tools_if_none_is_named(
 @pytest.mark.parametrize(
     ("words", "status", "printed", "said"), TYPED, ids=[" ".join(item[0])[:60] for item in TYPED]
 )
-def test_what_is_typed_prints_its_words_with_its_status(
-    run: Run, words: list[str], status: int, printed: str, said: str
-) -> None:
+def test_what_is_typed_prints_its_words_with_its_status(run, words, status, printed, said):
     found_status, out, error = run(*words)
     assert (found_status, printed in out, said in error) == (status, True, True), (out, error)
     assert printed or not out
     assert "Traceback" not in error
 
 
-def test_help_shows_every_command_once_in_panels_by_purpose(run: Run) -> None:
+def test_help_shows_every_command_once_in_panels_by_purpose(run):
     wide = {"COLUMNS": "300", "TERMINAL_WIDTH": "300"}
     asked, briefly = (CliRunner().invoke(app, [option], env=wide) for option in ("--help", "-h"))
     assert (briefly.exit_code, briefly.stdout) == (0, asked.stdout)
@@ -211,7 +202,7 @@ OF_A_RUN: list[tuple[list[str], int, str, str]] = [
 """In this order, on a run with one call in one text."""
 
 
-def test_every_command_of_a_run_prints_its_words_with_its_status(run: Run, settings: Settings) -> None:
+def test_every_command_of_a_run_prints_its_words_with_its_status(run, settings):
     made = AnnotatedRun(settings, {"Calculator": 0.5})
     made.add_call("Calculator", made.add_text(SUM), " 29", "400 / 1400", "0.29", saves=1.25)
     made.complete("Calculator")
@@ -226,7 +217,7 @@ def test_every_command_of_a_run_prints_its_words_with_its_status(run: Run, setti
     assert (status, out.startswith("folder: "), Path("folder/README.md").is_file()) == (0, True, True)
 
 
-def test_a_statement_may_begin_with_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_may_begin_with_a_comment(monkeypatch):
     sent: list[str] = []
 
     def run(*_: object, **options: str) -> subprocess.CompletedProcess[str]:

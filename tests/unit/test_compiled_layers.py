@@ -1,6 +1,5 @@
 """A trained network's compiled parts: the same loss and gradients, and where nothing is compiled."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,14 +41,14 @@ def gradients(network: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def gpu_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def gpu_with_bfloat16(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     with device_twin():
         yield
 
 
 @pytest.mark.parametrize("architecture", QUICK_ARCHITECTURES)
-def test_all_weights_have_the_gradients_of_plain_layers(architecture: str) -> None:
+def test_all_weights_have_the_gradients_of_plain_layers(architecture):
     network = network_of(architecture)
     plain = gradients(network)
     parts = CompiledParts(network, backend="aot_eager")
@@ -60,7 +59,7 @@ def test_all_weights_have_the_gradients_of_plain_layers(architecture: str) -> No
         torch.testing.assert_close(compiled[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_adapters_within_compiled_layers_have_the_gradients_of_plain_ones() -> None:
+def test_adapters_within_compiled_layers_have_the_gradients_of_plain_ones():
     network = network_of()
     adapted = with_adapters(network, FinetuningChoices(finetune_method="lora"), "tiny")
     plain = gradients(adapted)
@@ -72,7 +71,7 @@ def test_adapters_within_compiled_layers_have_the_gradients_of_plain_ones() -> N
         torch.testing.assert_close(compiled[name], gradient, rtol=1e-4, atol=1e-5, msg=name)
 
 
-def test_layers_are_compiled_where_passes_compute_in_bfloat16(gpu_with_bfloat16: None) -> None:
+def test_layers_are_compiled_where_passes_compute_in_bfloat16(gpu_with_bfloat16):
     network = network_of().to("cuda")
     parts = compile_layers(network, settings_with(), is_spread=False)
     assert parts is not None
@@ -84,19 +83,17 @@ def test_layers_are_compiled_where_passes_compute_in_bfloat16(gpu_with_bfloat16:
     [(settings_with(compile="off"), False), (settings_with(), True)],
     ids=["off", "weights spread over processes"],
 )
-def test_layers_stay_plain(gpu_with_bfloat16: None, settings: Settings, is_spread: bool) -> None:
+def test_layers_stay_plain(gpu_with_bfloat16, settings, is_spread):
     network = network_of().to("cuda")
     assert compile_layers(network, settings, is_spread=is_spread) is None
     assert not any("forward" in vars(module) for module in network.modules())
 
 
-def test_layers_stay_plain_on_a_cpu() -> None:
+def test_layers_stay_plain_on_a_cpu():
     assert compile_layers(network_of(), settings_with(device="cpu"), is_spread=False) is None
 
 
-def test_compiled_layers_that_give_something_else_are_taken_back(
-    gpu_with_bfloat16: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compiled_layers_that_give_something_else_are_taken_back(gpu_with_bfloat16, monkeypatch, caplog):
     monkeypatch.setattr(Probe, "largest_difference", lambda self, other: 0.5)
     network = network_of().to("cuda")
     assert compile_layers(network, settings_with(), is_spread=False) is None
@@ -115,9 +112,7 @@ def wrong_gradients(network: Any) -> None:
 
 
 @pytest.mark.parametrize("damage", [wrong_products, wrong_gradients])
-def test_a_network_that_gives_something_else_differs_by_more_than_rounding(
-    damage: Callable[[Any], None],
-) -> None:
+def test_a_network_that_gives_something_else_differs_by_more_than_rounding(damage):
     network = network_of()
     plain = probe(network)
     damage(network)
@@ -125,7 +120,7 @@ def test_a_network_that_gives_something_else_differs_by_more_than_rounding(
 
 
 @pytest.mark.parametrize("architecture", [name for name in TINY_ARCHITECTURES if name not in EXPERTS])
-def test_passes_in_bfloat16_differ_by_less_than_is_taken_for_rounding(architecture: str) -> None:
+def test_passes_in_bfloat16_differ_by_less_than_is_taken_for_rounding(architecture):
     network = network_of(architecture)
     plain = probe(network)
     with torch.autocast("cpu", torch.bfloat16):
@@ -133,19 +128,19 @@ def test_passes_in_bfloat16_differ_by_less_than_is_taken_for_rounding(architectu
     assert 0 < narrow.largest_difference(plain) <= TOLERANCE
 
 
-def test_a_probe_that_is_not_finite_is_not_near() -> None:
+def test_a_probe_that_is_not_finite_is_not_near():
     right = Probe(loss=torch.tensor(1.0), gradients=[torch.ones(3)])
     wrong = Probe(loss=torch.tensor(float("nan")), gradients=[torch.ones(3)])
     assert not wrong.largest_difference(right) <= TOLERANCE
 
 
-def test_a_probe_leaves_no_gradient_behind() -> None:
+def test_a_probe_leaves_no_gradient_behind():
     network = network_of()
     probe(network)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-def test_a_probe_leaves_the_network_in_training() -> None:
+def test_a_probe_leaves_the_network_in_training():
     network = network_of().train()
     probe(network)
     assert network.training

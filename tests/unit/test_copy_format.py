@@ -30,7 +30,7 @@ WRITTEN: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "written"), WRITTEN)
-def test_a_value_is_written_alike_whatever_stands_beside_it(value: Any, written: str) -> None:
+def test_a_value_is_written_alike_whatever_stands_beside_it(value, written):
     assert copy_text([[1, value], [2, value]]) == f"1\t{written}\n2\t{written}\n"
     assert copy_text([["x\t"], [value], [None], [1]]) == f"x\\t\n{written}\n\\N\n1\n"
     assert copy_text([[None], [value], [None]]) == f"\\N\n{written}\n\\N\n"

@@ -78,9 +78,7 @@ BOTH = pytest.mark.parametrize("kind", [_json_lines, _parquet])
         ({"content": "a", "lang": "C"}, ["the_stack"], Record("a")),
     ],
 )  # fmt: skip
-def test_a_field_is_read_by_the_name_that_the_mapping_gives(
-    kind: Kind, fields: dict[str, Any], items: list[str], record: Record
-) -> None:
+def test_a_field_is_read_by_the_name_that_the_mapping_gives(kind, fields, items, record):
     assert _read(kind, fields, *items) == record
 
 
@@ -96,21 +94,19 @@ def test_a_field_is_read_by_the_name_that_the_mapping_gives(
         ({"text": [1]}, [], "text_not_a_string", "found list"),
     ],
 )  # fmt: skip
-def test_a_record_without_the_text_names_the_fields_that_are_there(
-    kind: Kind, fields: dict[str, Any], items: list[str], reason: str, detail: str
-) -> None:
+def test_a_record_without_the_text_names_the_fields_that_are_there(kind, fields, items, reason, detail):
     refusal = _read(kind, fields, *items)
     assert isinstance(refusal, Rejection)
     assert (refusal.reason, detail in refusal.detail) == (reason, True), refusal.detail
 
 
-def test_keys_of_json_that_are_no_names_are_not_said() -> None:
+def test_keys_of_json_that_are_no_names_are_not_said():
     refusal = _read(_json_lines, {"ann.smith@example.org": "a", "12 Elm Street": 1, "body": 2})
     assert isinstance(refusal, Rejection)
     assert "found body, 2 more (a line of" in refusal.detail
 
 
-def test_keys_of_json_that_one_record_alone_has_are_not_said() -> None:
+def test_keys_of_json_that_one_record_alone_has_are_not_said():
     content = b'{"Smith": 1, "url": "u"}\n{"Jones": 2, "url": "v"}\n{"Miller": 3, "url": "w"}\n'
     limits = UnpackingLimits()
     refusals = [record for _, record in read_file(CorpusFile("a", lambda: io.BytesIO(content)), 99, limits)]
@@ -120,7 +116,7 @@ def test_keys_of_json_that_one_record_alone_has_are_not_said() -> None:
         assert "found url, 1 more (a line of" in refusal.detail
 
 
-def test_a_parquet_file_without_an_optional_field_that_the_mapping_names_is_refused() -> None:
+def test_a_parquet_file_without_an_optional_field_that_the_mapping_names_is_refused():
     refusal = _read(_parquet, {"text": "a", "link": "u"}, "url=lnik")
     assert isinstance(refusal, Rejection)
     assert refusal.reason == "no_field"
@@ -128,11 +124,11 @@ def test_a_parquet_file_without_an_optional_field_that_the_mapping_names_is_refu
     assert "found text, link" in refusal.detail
 
 
-def test_a_json_record_without_an_optional_field_that_the_mapping_names_is_counted() -> None:
+def test_a_json_record_without_an_optional_field_that_the_mapping_names_is_counted():
     assert _read(_json_lines, {"text": "a"}, "url=lnik") == Record("a", ignored=("no_url_field",))
 
 
-def test_a_null_in_a_field_that_the_mapping_names_is_not_counted() -> None:
+def test_a_null_in_a_field_that_the_mapping_names_is_not_counted():
     assert _read(_json_lines, {"text": "a", "link": None}, "url=link") == Record("a")
 
 
@@ -149,34 +145,34 @@ def test_a_null_in_a_field_that_the_mapping_names_is_not_counted() -> None:
         (["text=a --field url=b"], "expected a name"),
     ],
 )
-def test_what_is_no_mapping_is_refused(items: list[str], found: str) -> None:
+def test_what_is_no_mapping_is_refused(items, found):
     with pytest.raises(UsageError, match="--field: ") as refusal:
         FieldNames.of(items)
     assert found in str(refusal.value)
 
 
-def test_lines_are_items_of_their_own() -> None:
+def test_lines_are_items_of_their_own():
     assert FieldNames.of(["text=a\nurl=b", "", "\n"]) == FieldNames(text="a", url="b")
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_is_the_mapping_that_it_stands_for(preset: str) -> None:
+def test_a_preset_is_the_mapping_that_it_stands_for(preset):
     assert FieldNames.of([preset]) == FieldNames.of(PRESETS[preset]) != FieldNames()
 
 
 URI = "s3://bucket/posts"
 
 
-def test_a_corpus_without_a_mapping_keeps_its_id() -> None:
+def test_a_corpus_without_a_mapping_keeps_its_id():
     assert corpus_id_of(URI) == "50176b9bd4f96e8b"
 
 
 @pytest.mark.parametrize("items", [["text=text"], ["url=url", "date=date"], [""]])
-def test_a_mapping_to_the_usual_names_is_no_mapping(items: list[str]) -> None:
+def test_a_mapping_to_the_usual_names_is_no_mapping(items):
     assert str(CorpusAddress(URI, FieldNames.of(items))) == URI
 
 
-def test_the_same_files_under_another_mapping_are_another_corpus() -> None:
+def test_the_same_files_under_another_mapping_are_another_corpus():
     mappings: list[list[str]] = [
         [],
         ["text=raw_content"],
@@ -188,7 +184,7 @@ def test_the_same_files_under_another_mapping_are_another_corpus() -> None:
     assert len({corpus_id_of(address) for address in addresses}) == len(mappings)
 
 
-def test_the_order_of_the_items_changes_no_corpus() -> None:
+def test_the_order_of_the_items_changes_no_corpus():
     one, other = FieldNames.of(["url=b", "text=a"]), FieldNames.of(["text=a", "url=b"])
     assert (
         str(CorpusAddress(URI, one))
@@ -198,15 +194,15 @@ def test_the_order_of_the_items_changes_no_corpus() -> None:
 
 
 @pytest.mark.parametrize("item", ["text=a", "text=a b", "text=--field", "url=x/y.z=1", "text=\u00e9 --field"])
-def test_an_address_is_read_back_as_it_was_written(item: str) -> None:
+def test_an_address_is_read_back_as_it_was_written(item):
     address = CorpusAddress("s3://bucket/a --field b/#?x=1", FieldNames.of([item]))
     assert CorpusAddress.parse(str(address)) == address
 
 
-def test_the_files_of_an_address_are_written_in_one_way() -> None:
+def test_the_files_of_an_address_are_written_in_one_way():
     assert corpus_uri_of("s3://bucket/posts/ --field text=a") == f"{URI} --field text=a"
 
 
-def test_a_path_that_looks_like_a_mapping_is_refused() -> None:
+def test_a_path_that_looks_like_a_mapping_is_refused():
     with pytest.raises(CorpusError, match="Give the names of fields apart"):
         normal_uri("/posts --field text=a")

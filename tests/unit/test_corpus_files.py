@@ -49,13 +49,13 @@ def _outcome(lines: list[Line]) -> list[tuple[int, bytes | str]]:
     return [(line.number, line.reason or line.content) for line in lines]
 
 
-def test_lines_are_numbered_from_1_with_blank_ones_that_are_no_records(tmp_path: Path) -> None:
+def test_lines_are_numbered_from_1_with_blank_ones_that_are_no_records(tmp_path):
     content = b"\xef\xbb\xbfone\r\n\n \t\r\nfour\nlast without line end"
     read = [(1, b"one\r"), (4, b"four"), (5, b"last without line end")]
     assert _outcome(_lines(tmp_path / "a.jsonl", content)) == read
 
 
-def test_packed_files_of_several_parts_are_read_by_their_suffix(tmp_path: Path) -> None:
+def test_packed_files_of_several_parts_are_read_by_their_suffix(tmp_path):
     for suffix, pack in PACK.items():
         for empty in (b"", b"  \n\n"):
             assert _outcome(_lines(tmp_path / f"a.jsonl{suffix}", pack(empty))) == [(0, "empty_file")]
@@ -67,7 +67,7 @@ def test_packed_files_of_several_parts_are_read_by_their_suffix(tmp_path: Path) 
             )
 
 
-def test_a_line_is_refused_from_one_byte_above_the_limit(tmp_path: Path) -> None:
+def test_a_line_is_refused_from_one_byte_above_the_limit(tmp_path):
     content = b"x" * LIMIT + b"\n" + b"y" * (LIMIT + 1) + b"\nz"
     assert _outcome(_lines(tmp_path / "a.jsonl", content)) == [
         (1, b"x" * LIMIT),
@@ -76,7 +76,7 @@ def test_a_line_is_refused_from_one_byte_above_the_limit(tmp_path: Path) -> None
     ]
 
 
-def test_a_line_of_50_megabytes_is_never_held(tmp_path: Path) -> None:
+def test_a_line_of_50_megabytes_is_never_held(tmp_path):
     _check_never_held(_file(tmp_path / "a.jsonl", b"first\n" + b"x" * 50_000_000 + b"\nlast\n"))
 
 
@@ -91,13 +91,13 @@ def _check_never_held(file: CorpusFile) -> None:
 
 
 @packed
-def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_path: Path, suffix: str) -> None:
+def test_a_packed_file_that_unpacks_to_a_hundred_megabytes_is_never_held(tmp_path, suffix):
     _check_never_held(
         _file(tmp_path / f"a.jsonl{suffix}", PACK[suffix](b"first\n" + b"\x00" * 100_000_000 + b"\nlast\n"))
     )
 
 
-def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_path: Path) -> None:
+def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_path):
     # 5 MB of line ends, some kB packed; those of 300 MB, which took 400 s, are refused at the same place.
     file = _file(tmp_path / "a.zst", PACK[".zst"](b"first\n" + b"\n" * 5_000_000 + b"last\n"))
     lines = _lines_of(file, limits=UnpackingLimits())
@@ -107,9 +107,7 @@ def test_a_small_file_that_holds_megabytes_of_line_ends_is_read_no_further(tmp_p
 
 @packed
 @pytest.mark.parametrize("damage", ["broken off", "overwritten"])
-def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(
-    tmp_path: Path, suffix: str, damage: str
-) -> None:
+def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(tmp_path, suffix, damage):
     source = random.Random(0)  # noqa: S311 - content that does not compress well
     content = b"".join(b"%d %d\n" % (number, source.getrandbits(256)) for number in range(5000))
     data, place = PACK[suffix](content), len(PACK[suffix](content)) * 3 // 4
@@ -123,14 +121,14 @@ def test_of_a_packed_file_that_is_damaged_the_readable_lines_are_kept(
         assert len(lines) >= least
 
 
-def test_a_source_that_fails_is_an_error_not_a_refused_file() -> None:
+def test_a_source_that_fails_is_an_error_not_a_refused_file():
     failing = Mock(spec=io.BytesIO, **{"read.side_effect": ConnectionResetError("gone"), "closed": False})
     for suffix in PACK:
         with pytest.raises(ObjectStoreError, match=r"reading s3://b/a\.jsonl.* broke off: gone"):
             _lines_of(CorpusFile(f"s3://b/a.jsonl{suffix}", lambda: failing))
 
 
-def test_a_folder_without_corpus_files_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_without_corpus_files_is_an_error(tmp_path):
     settings = load_settings()
     (tmp_path / "README.md").write_bytes(b"")
     for path, said in (
@@ -141,7 +139,7 @@ def test_a_folder_without_corpus_files_is_an_error(tmp_path: Path) -> None:
             find_files(settings, normal_uri(str(path)))
 
 
-def test_a_folder_gives_only_its_corpus_files_by_name(tmp_path: Path) -> None:
+def test_a_folder_gives_only_its_corpus_files_by_name(tmp_path):
     settings = load_settings()
     others = ("README.md", ".hidden.jsonl", ".git/d.jsonl", "z.parquet.gz", "_temporary/g.jsonl", "_SUCCESS")
     named = ("a.jsonl.gz", "b.jsonl", "caf\udce9.jsonl", "e.ndjson", "f.PARQUET", "sub/c.JSON.zst")
@@ -154,7 +152,7 @@ def test_a_folder_gives_only_its_corpus_files_by_name(tmp_path: Path) -> None:
     assert _outcome(_lines_of(found[2])) == [(1, b"one")]
 
 
-def test_a_file_that_is_named_itself_may_have_any_name(tmp_path: Path) -> None:
+def test_a_file_that_is_named_itself_may_have_any_name(tmp_path):
     settings = load_settings()
     path = tmp_path / "my corpus 100%25 #1?.txt"
     path.write_bytes(b"one\n")
@@ -181,21 +179,19 @@ OTHER_NAMES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_a_file_of_records_is_taken_by_its_name_or_its_content(tmp_path: Path, name: str) -> None:
+def test_a_file_of_records_is_taken_by_its_name_or_its_content(tmp_path, name):
     (tmp_path / name).write_bytes(OTHER_NAMES[name](RECORD))
     [file] = find_files(load_settings(), normal_uri(str(tmp_path)))
     assert [line.content for line in _lines_of(file)] == [RECORD.strip()]
 
 
 @pytest.mark.parametrize("name", ["table", "table.pq", "table.parquet"])
-def test_a_parquet_file_is_taken_by_its_name_or_its_content(tmp_path: Path, name: str) -> None:
+def test_a_parquet_file_is_taken_by_its_name_or_its_content(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1...PAR1")
     assert len(find_files(load_settings(), normal_uri(str(tmp_path)))) == 1
 
 
-def test_files_without_records_are_named_in_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_without_records_are_named_in_one_line(tmp_path, caplog):
     for name, content in (
         ("a.jsonl", RECORD),
         ("b.arrow", b"ARROW1"),
@@ -208,9 +204,7 @@ def test_files_without_records_are_named_in_one_line(
     assert line.endswith("3 files passed over, neither JSON Lines nor Parquet: b.arrow, empty, notes.txt")
 
 
-def test_a_stray_file_that_may_not_be_read_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stray_file_that_may_not_be_read_is_passed_over(tmp_path, monkeypatch, caplog):
     (tmp_path / "a.jsonl").write_bytes(RECORD)
     (tmp_path / "notes").write_bytes(RECORD)
 
@@ -222,9 +216,7 @@ def test_a_stray_file_that_may_not_be_read_is_passed_over(
     assert "1 file passed over, neither JSON Lines nor Parquet: notes" in caplog.text
 
 
-def test_of_many_files_without_records_the_endings_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_many_files_without_records_the_endings_are_counted(tmp_path, caplog):
     (tmp_path / "a.jsonl").write_bytes(RECORD)
     for number in range(7):
         (tmp_path / f"{number}.jpg").write_bytes(b"\xff\xd8")
@@ -233,7 +225,7 @@ def test_of_many_files_without_records_the_endings_are_counted(
     assert "8 files passed over, neither JSON Lines nor Parquet: 7 .jpg, 1 .txt" in caplog.text
 
 
-def test_zstandard_behind_a_frame_without_data_is_read(tmp_path: Path) -> None:
+def test_zstandard_behind_a_frame_without_data_is_read(tmp_path):
     """As pzstd writes it: RFC 8878, section 3.1.2."""
     frame = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
     path = tmp_path / "a.jsonl.zst"
@@ -242,7 +234,7 @@ def test_zstandard_behind_a_frame_without_data_is_read(tmp_path: Path) -> None:
     assert [line.content for line in _lines_of(file)] == [RECORD.strip()]
 
 
-def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None:
+def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path):
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 29}]
     (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(RECORD, filters=filters))
     [file] = find_files(load_settings(), normal_uri(str(tmp_path)))
@@ -251,7 +243,7 @@ def test_an_xz_file_that_asks_for_much_memory_is_refused(tmp_path: Path) -> None
     assert "Memory usage limit exceeded" in line.detail
 
 
-def test_several_packed_members_are_read_as_one() -> None:
+def test_several_packed_members_are_read_as_one():
     for pack in (lzma.compress, bz2.compress):
         assert unpacked(io.BytesIO(pack(b"one\n") + pack(b"two\n")), "a", UNLIMITED).read() == b"one\ntwo\n"
 
@@ -266,7 +258,7 @@ def _read(data: bytes, limits: UnpackingLimits = UNLIMITED) -> bytes:
 
 
 @packed
-def test_packed_data_within_its_limit_is_read_whole(suffix: str) -> None:
+def test_packed_data_within_its_limit_is_read_whole(suffix):
     data = PACK[suffix](TEXT)
     assert _read(data, UnpackingLimits(unpacked_bytes=len(TEXT), ratio=1e6)) == _read(TEXT) == TEXT
     for content in (b"", b"\x1f"):  # one byte of gzip's two
@@ -274,7 +266,7 @@ def test_packed_data_within_its_limit_is_read_whole(suffix: str) -> None:
 
 
 @packed
-def test_damaged_packed_data_is_refused(suffix: str) -> None:
+def test_damaged_packed_data_is_refused(suffix):
     data = PACK[suffix](TEXT)
     for damaged in (data[: len(data) // 5], data[:-2], data + b"rubbish"):
         with pytest.raises(CorpusError, match=r"corpus\.jsonl: expected whole packed data"):
@@ -282,7 +274,7 @@ def test_damaged_packed_data_is_refused(suffix: str) -> None:
 
 
 @packed
-def test_packed_data_beyond_its_limit_is_refused(suffix: str) -> None:
+def test_packed_data_beyond_its_limit_is_refused(suffix):
     data = PACK[suffix](TEXT)
     with pytest.raises(ExpandsTooFarError, match=r"corpus\.jsonl: expected at most .* GiB unpacked"):
         _read(data, UnpackingLimits(unpacked_bytes=len(TEXT) - 1, ratio=1e6))

@@ -31,7 +31,7 @@ def _read(content: bytes, max_record_bytes: int = 1000) -> list[tuple[int, Recor
     )
 
 
-def test_a_row_is_the_record_that_json_would_be() -> None:
+def test_a_row_is_the_record_that_json_would_be():
     content = _packed(
         id=[7, None, 8], text=["A b.", " a\n", "x\x07"], url=["https://x/1", None, ""], date=["2014-05-06", None, "May"],
         title=["T", "", None], other=[[1], [], None],
@@ -44,7 +44,7 @@ def test_a_row_is_the_record_that_json_would_be() -> None:
     assert _read(content) == list(enumerate(map(read_record, lines), 1))
 
 
-def test_a_date_of_any_type_is_a_day() -> None:
+def test_a_date_of_any_type_is_a_day():
     for dates in (
         pa.array([DAY, None], pa.date32()),
         pa.array([DAY, None], pa.date64()),
@@ -57,7 +57,7 @@ def test_a_date_of_any_type_is_a_day() -> None:
         assert found == [(1, Record("a", document_date=DAY)), (2, Record("b"))], dates.type
 
 
-def test_rows_are_refused_for_the_reasons_of_json() -> None:
+def test_rows_are_refused_for_the_reasons_of_json():
     refused: list[tuple[dict[str, Any], str]] = [
         ({"other": [1]}, "no_text"),
         ({"text": [1]}, "text_not_a_string"),
@@ -77,7 +77,7 @@ def _refused(content: bytes) -> tuple[int, str]:
     return row, record.reason
 
 
-def test_a_file_that_is_no_whole_table_with_rows_is_refused() -> None:
+def test_a_file_that_is_no_whole_table_with_rows_is_refused():
     two_of_one_name = io.BytesIO()
     pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), two_of_one_name)
     for content, reason in (
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_whole_table_with_rows_is_refused() -> None:
         assert _refused(content) == (0, reason)
 
 
-def test_a_small_file_that_holds_megabytes_is_read_no_further() -> None:
+def test_a_small_file_that_holds_megabytes_is_read_no_further():
     target = io.BytesIO()
     pq.write_table(pa.table({"text": ["a" * 900] * 6000}), target)  # one string and its repetitions: some kB
     *read, (row, refused) = _read(target.getvalue())
@@ -123,7 +123,7 @@ def _read_with_peak(
 
 
 @pytest.mark.parametrize("is_categorical", [False, True])
-def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_categorical: bool) -> None:
+def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_categorical):
     texts = pa.array(["x" * 600_000] * 1000)
     content = _table(texts.dictionary_encode() if is_categorical else texts)
     [(row, refused)], peak = _read_with_peak(content, 1_000_000)
@@ -132,14 +132,14 @@ def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_ca
     assert 1_000_000 < peak < 50_000_000
 
 
-def test_large_rows_are_read_a_few_at_a_time() -> None:
+def test_large_rows_are_read_a_few_at_a_time():
     texts = [RANDOM.randbytes(500_000).hex() for _ in range(64)]  # 64 MB
     records, peak = _read_with_peak(_table(texts, write_batch_size=1, use_dictionary=False), 2_000_000)
     assert records == list(enumerate(map(Record, texts), 1))
     assert 1_000_000 < peak < 50_000_000
 
 
-def test_a_row_group_that_says_it_holds_too_much_is_not_unpacked() -> None:
+def test_a_row_group_that_says_it_holds_too_much_is_not_unpacked():
     content = _table(["x" * 50_000_000], compression="zstd", use_dictionary=False)
     [(row, refused)], peak = _read_with_peak(content, 100_000_000)
     assert isinstance(refused, Rejection)
@@ -147,7 +147,7 @@ def test_a_row_group_that_says_it_holds_too_much_is_not_unpacked() -> None:
     assert peak < 1_000_000
 
 
-def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python() -> None:
+def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python():
     long = RANDOM.randbytes(100_000).hex() * 50  # 10 MB, which pack well
     content = _table([long, "short"], compression="zstd")
     tracemalloc.start()
@@ -160,7 +160,7 @@ def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python() -> None:
     assert peak < 5_000_000
 
 
-def test_a_file_without_the_column_text_names_its_columns() -> None:
+def test_a_file_without_the_column_text_names_its_columns():
     (row, refused), *others = _read(_packed(raw_content=["a", "b"], crawled=[1, 2]))
     assert isinstance(refused, Rejection)
     assert (row, refused.reason) == (1, "no_text")

@@ -19,7 +19,7 @@ def read(**fields: object) -> Record | Rejection:
     return read_record(json.dumps({"text": "a"} | fields).encode())
 
 
-def test_the_characters_of_a_record_are_those_of_the_line() -> None:
+def test_the_characters_of_a_record_are_those_of_the_line():
     whole = b'{"id": 7, "text": "A b.", "url": "https://x.org/a", "date": "2014-05-06", "title": "T", "other": [1]}'
     for line, record in (
         (whole, Record("A b.", "https://x.org/a", DAY, "T", "7")),
@@ -55,7 +55,7 @@ def test_the_characters_of_a_record_are_those_of_the_line() -> None:
         *((b'{"text": "a", "%s": "\\udfff"}' % name, "lone_surrogate") for name in (b"url", b"title", b"id")),
     ],
 )
-def test_bad_records_are_refused_with_their_reason_which_can_be_stored(line: bytes, reason: str) -> None:
+def test_bad_records_are_refused_with_their_reason_which_can_be_stored(line, reason):
     found = read_record(line)
     assert isinstance(found, Rejection)
     assert found.reason == reason
@@ -76,28 +76,28 @@ def test_bad_records_are_refused_with_their_reason_which_can_be_stored(line: byt
         (r"a\u0000b\u0000\f", "a\u2400b\u2400\f", 2),  # which Postgres cannot store
     ],
 )
-def test_a_text_keeps_its_control_characters(written: str, text: str, escaped: int) -> None:
+def test_a_text_keeps_its_control_characters(written, text, escaped):
     record = read_record(f'{{"text": "{written}"}}'.encode())
     assert isinstance(record, Record)
     assert (record.text, record.escaped_characters) == (text, escaped)
 
 
 @pytest.mark.parametrize("text", ["Plain.\r\n\tText.", "caf\u00e9 \u2028 \x85 \u240c"])
-def test_the_id_of_a_text_without_control_characters_is_that_of_before(text: str) -> None:
+def test_the_id_of_a_text_without_control_characters_is_that_of_before(text):
     record = read(text=text)
     assert isinstance(record, Record)
     assert record.former_document_id is None
     assert document_id_of(escape_control_characters(text)[0]) == record.document_id
 
 
-def test_a_text_with_control_characters_had_another_id() -> None:
+def test_a_text_with_control_characters_had_another_id():
     record = read(text="a\fb")
     assert isinstance(record, Record)
     assert record.document_id == document_id_of("a\fb")
     assert record.former_document_id == document_id_of("a\u240cb")
 
 
-def test_control_characters_are_counted_as_they_become_their_pictures() -> None:
+def test_control_characters_are_counted_as_they_become_their_pictures():
     escaped, count = escape_control_characters("".join(map(chr, range(33))) + "\x7f\x80")
     assert count == 30  # 32 but tab, line feed, carriage return; and delete
     kept = {9: "\t", 10: "\n", 13: "\r"}
@@ -105,7 +105,7 @@ def test_control_characters_are_counted_as_they_become_their_pictures() -> None:
     assert escaped == f"{pictures} \u2421\x80"
 
 
-def test_a_date_is_the_day_that_is_written_or_left_out_with_a_reason() -> None:
+def test_a_date_is_the_day_that_is_written_or_left_out_with_a_reason():
     for value, day, ignored in (
         ("2014-05-06", DAY, ()),
         ("2014-05-06T23:59:59-08:00", DAY, ()),  # the day that is written
@@ -122,7 +122,7 @@ def test_a_date_is_the_day_that_is_written_or_left_out_with_a_reason() -> None:
         assert read(date=value) == Record("a", document_date=day, ignored=ignored)
 
 
-def test_an_id_is_a_string_or_a_whole_number_or_left_out_with_a_reason() -> None:
+def test_an_id_is_a_string_or_a_whole_number_or_left_out_with_a_reason():
     for value, record_id, ignored in (
         ("p 1", "p 1", ()),
         (0, "0", ()),
@@ -137,7 +137,7 @@ def test_an_id_is_a_string_or_a_whole_number_or_left_out_with_a_reason() -> None
         assert read(id=value) == Record("a", record_id=record_id, ignored=ignored)
 
 
-def test_a_title_or_address_that_is_no_string_is_left_out_with_a_reason() -> None:
+def test_a_title_or_address_that_is_no_string_is_left_out_with_a_reason():
     for value in (5, ["b"], 0, False):
         assert read(url=value, title=value) == Record("a", ignored=("url_not_a_string", "title_not_a_string"))
 
@@ -159,16 +159,14 @@ def _read_lines(*lines: bytes) -> list[tuple[int, Record | Rejection]]:
         ((b"id\tbody", b"7\tIt is."), "delimited_text", "read_csv(FILE).to_json"),
     ],
 )
-def test_a_file_of_other_json_is_refused_once_with_the_remedy(
-    lines: tuple[bytes, ...], reason: str, remedy: str
-) -> None:
+def test_a_file_of_other_json_is_refused_once_with_the_remedy(lines, reason, remedy):
     [(line, refused)] = _read_lines(*lines)
     assert isinstance(refused, Rejection)
     assert (line, refused.reason) == (0, reason)
     assert remedy in refused.detail
 
 
-def test_prose_with_commas_is_no_table() -> None:
+def test_prose_with_commas_is_no_table():
     records = _read_lines(b"Well, it is a text of some length, and no table.", b"So, it is, too, no record.")
     assert [refused.reason for _, refused in records if isinstance(refused, Rejection)] == [
         "corrupt_json"
@@ -176,7 +174,7 @@ def test_prose_with_commas_is_no_table() -> None:
 
 
 @pytest.mark.parametrize("first", [b'[{"text": "a"}]', b"[]", b"{", b'["text"]'])
-def test_a_line_that_is_no_object_does_not_refuse_the_file(first: bytes) -> None:
+def test_a_line_that_is_no_object_does_not_refuse_the_file(first):
     records = _read_lines(first, b'{"text": "b"}')
     assert [number for number, _ in records] == [1, 2]
     assert records[1] == (2, Record("b"))

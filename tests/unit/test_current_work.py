@@ -71,9 +71,7 @@ STATES: list[tuple[list[Any], list[Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("rows", "at_work", "known", "words"), STATES)
-def test_what_a_run_does_is_said_in_words(
-    rows: list[Any], at_work: list[Any], known: dict[str, Any], words: str
-) -> None:
+def test_what_a_run_does_is_said_in_words(rows, at_work, known, words):
     assert what_it_does(rows, at_work, **{"annotates": True, "has_release": False, **known}) == words
 
 
@@ -84,28 +82,28 @@ def tool(name: str, seconds_left: float | None, **done: int) -> Any:
     return SimpleNamespace(tool=name, seconds_left=seconds_left, stages=stages)
 
 
-def test_the_time_left_waits_for_the_first_text_of_a_stage() -> None:
+def test_the_time_left_waits_for_the_first_text_of_a_stage():
     tools = [tool("QA", 12.0, filter=3, sample=2), tool("MT", None, filter=3, sample=0)]
     assert why_no_time_left(tools, is_counted=True) == "known once MT has sampled a text"
 
 
-def test_the_time_left_waits_for_the_count() -> None:
+def test_the_time_left_waits_for_the_count():
     words = "known once the texts of this run are counted"
     assert why_no_time_left([tool("MT", None, filter=0)], is_counted=False) == words
 
 
-def test_the_time_left_waits_for_the_filter() -> None:
+def test_the_time_left_waits_for_the_filter():
     """The stages behind it have nothing to do yet, and would count as done."""
     words = "known once the texts are filtered for MT"
     assert why_no_time_left([tool("MT", None, filter=1, sample=0)], is_counted=True) == words
 
 
-def test_the_time_left_of_a_run_that_stands_still_is_not_known() -> None:
+def test_the_time_left_of_a_run_that_stands_still_is_not_known():
     words = "not known: nothing was stored lately"
     assert why_no_time_left([tool("MT", 30.0, filter=3, sample=2)], is_counted=True) == words
 
 
-def test_the_funnel_has_what_the_run_counted_since_then() -> None:
+def test_the_funnel_has_what_the_run_counted_since_then():
     def row(reason: str, number: int) -> CountedReason:
         return CountedReason("QA", 2, "sample", reason, is_loss=False, count=number)
 

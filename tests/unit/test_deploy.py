@@ -56,17 +56,17 @@ def pod_specs() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def values() -> dict[str, Any]:
+def values():
     loaded: dict[str, Any] = yaml.safe_load((REPOSITORY / "deploy" / "airflow-values.yaml").read_text())
     return loaded
 
 
 @pytest.fixture(scope="module")
-def settings() -> dict[str, str]:
+def settings():
     return variables(BASE / "settings.env")
 
 
-def test_every_deployment_refuses_run_ids_that_no_folder_of_logs_can_have(settings: dict[str, str]) -> None:
+def test_every_deployment_refuses_run_ids_that_no_folder_of_logs_can_have(settings):
     name = "AIRFLOW__SCHEDULER__ALLOWED_RUN_ID_PATTERN"
     compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
     assert settings[name] == RUN_ID_PATTERN
@@ -83,20 +83,20 @@ def test_every_deployment_refuses_run_ids_that_no_folder_of_logs_can_have(settin
         ("", False),
     ],
 )
-def test_a_run_id_has_at_most_two_hundred_characters(run_id: str, is_taken: bool) -> None:
+def test_a_run_id_has_at_most_two_hundred_characters(run_id, is_taken):
     assert bool(re.match(RUN_ID_PATTERN, run_id)) == is_taken
 
 
 # Manifests
 
 
-def test_every_manifest_is_valid_to_the_letter_of_kubernetes() -> None:
+def test_every_manifest_is_valid_to_the_letter_of_kubernetes():
     for folder in ("base", "internet", "eks-pod-identity", "gke-workload-identity", "shared-cache", "trial"):
         for manifest in documents(KUBERNETES / folder):
             kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
 
 
-def test_doctor_asks_for_exactly_the_rights_of_the_role() -> None:
+def test_doctor_asks_for_exactly_the_rights_of_the_role():
     from toolformer_ops.airflow_tasks.kubernetes.doctor import RIGHTS
 
     rules = named("Role")["start-stage-pods"]["rules"]
@@ -104,7 +104,7 @@ def test_doctor_asks_for_exactly_the_rights_of_the_role() -> None:
     assert {(f"{resource}/{part}" if part else resource, verb) for resource, part, verb in RIGHTS} == granted
 
 
-def test_nothing_may_go_in_or_out_but_what_a_policy_lists() -> None:
+def test_nothing_may_go_in_or_out_but_what_a_policy_lists():
     policies = named("NetworkPolicy")
     assert policies["deny-all"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     inwards = [policy["spec"]["podSelector"] for policy in policies.values() if "ingress" in policy["spec"]]
@@ -128,18 +128,18 @@ pods = pytest.mark.parametrize("spec", pod_specs().values(), ids=pod_specs())
 
 
 @pods
-def test_a_pod_passes_restricted(spec: dict[str, Any]) -> None:
+def test_a_pod_passes_restricted(spec):
     assert list(pod_security_violations(spec)) == []
 
 
 @pods
-def test_a_pod_gets_no_token_of_its_service_account(spec: dict[str, Any]) -> None:
+def test_a_pod_gets_no_token_of_its_service_account(spec):
     assert spec["automountServiceAccountToken"] is False
     assert spec["serviceAccountName"] == "toolformer"
 
 
 @pods
-def test_a_container_of_a_pod_has_a_pinned_image(spec: dict[str, Any]) -> None:
+def test_a_container_of_a_pod_has_a_pinned_image(spec):
     images = [container["image"] for container in spec["containers"]]
     assert [
         image for image in images if not re.search(r"^toolformer-ops$|@sha256:[0-9a-f]{64}$", image)
@@ -147,11 +147,11 @@ def test_a_container_of_a_pod_has_a_pinned_image(spec: dict[str, Any]) -> None:
 
 
 @pods
-def test_a_container_of_a_pod_has_a_limit_of_memory(spec: dict[str, Any]) -> None:
+def test_a_container_of_a_pod_has_a_limit_of_memory(spec):
     assert all(container["resources"]["limits"]["memory"] for container in spec["containers"])
 
 
-def test_pools_are_those_of_the_dags_with_deferred_tasks_counted() -> None:
+def test_pools_are_those_of_the_dags_with_deferred_tasks_counted():
     for folder in ("base", "trial"):
         pools = json.loads((KUBERNETES / folder / "pools.json").read_text())
         assert set(pools) == set(POOLS)
@@ -161,7 +161,7 @@ def test_pools_are_those_of_the_dags_with_deferred_tasks_counted() -> None:
 # Settings and secrets
 
 
-def test_templates_of_secrets_name_exactly_what_is_secret_without_a_value() -> None:
+def test_templates_of_secrets_name_exactly_what_is_secret_without_a_value():
     for file, names in (
         ("toolformer.env", SECRETS_OF_SETTINGS),
         ("toolformer-airflow.env", KEYS_OF_THE_CHART),
@@ -169,7 +169,7 @@ def test_templates_of_secrets_name_exactly_what_is_secret_without_a_value() -> N
         assert variables(KUBERNETES / "secrets" / file) == dict.fromkeys(names, "")
 
 
-def test_the_trials_secrets_are_whole_new_files_of_their_user_alone(tmp_path: Path) -> None:
+def test_the_trials_secrets_are_whole_new_files_of_their_user_alone(tmp_path):
     script = KUBERNETES / "trial" / "make-secrets"
     made = []
     for name in ("one", "two"):
@@ -185,9 +185,7 @@ def test_the_trials_secrets_are_whole_new_files_of_their_user_alone(tmp_path: Pa
     assert subprocess.run([script, tmp_path / "one"], capture_output=True, check=False).returncode != 0
 
 
-def test_every_setting_is_one_of_ours_with_a_value_that_it_takes(
-    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_setting_is_one_of_ours_with_a_value_that_it_takes(settings, monkeypatch):
     for variable in [name for name in settings if name.startswith(ENV_PREFIX)]:
         assert variable.removeprefix(ENV_PREFIX).lower() in Settings.model_fields
         assert variable not in SECRETS_OF_SETTINGS
@@ -199,9 +197,7 @@ def test_every_setting_is_one_of_ours_with_a_value_that_it_takes(
     )
 
 
-def test_tool_files_are_where_their_readers_look_for_them(
-    values: dict[str, Any], settings: dict[str, str]
-) -> None:
+def test_tool_files_are_where_their_readers_look_for_them(values, settings):
     pods = [(values["volumes"], values["volumeMounts"])]
     for spec in (yaml.safe_load(path.read_text())["spec"] for path in POD_TEMPLATES):
         pods.append((spec["volumes"], spec["containers"][0]["volumeMounts"]))
@@ -211,9 +207,7 @@ def test_tool_files_are_where_their_readers_look_for_them(
         assert {"name": volume, "mountPath": settings["TOOLFORMER_TOOLS_DIR"], "readOnly": True} in mounts
 
 
-def test_each_version_of_the_deployment_is_the_same_everywhere(
-    values: dict[str, Any], settings: dict[str, str]
-) -> None:
+def test_each_version_of_the_deployment_is_the_same_everywhere(values, settings):
     (image,) = yaml.safe_load((KUBERNETES / "trial" / OF_KUSTOMIZE).read_text())["images"]
     name = f"{image['newName']}:{image['newTag']}"
     assert f"{values['images']['airflow']['repository']}:{values['images']['airflow']['tag']}" == name
@@ -225,7 +219,7 @@ def test_each_version_of_the_deployment_is_the_same_everywhere(
     assert len({version for text in texts for version in re.findall(r"--version ([\d.]+)", text)}) == 1
 
 
-def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
+def test_an_overlay_as_the_page_shows_it_renders(tmp_path):
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: nothing renders the kustomizations")
     page = (REPOSITORY / "docs" / "kubernetes.md").read_text()
@@ -243,18 +237,18 @@ def test_an_overlay_as_the_page_shows_it_renders(tmp_path: Path) -> None:
     assert found["ConfigMap", "toolformer"]["data"]["TOOLFORMER_S3_BUCKET"] == "our-toolformer"
 
 
-def test_the_charts_pods_pass_restricted(values: dict[str, Any]) -> None:
+def test_the_charts_pods_pass_restricted(values):
     pod, container = values["securityContexts"]["pod"], values["securityContexts"]["containers"]
     job = pod_specs()["toolformer-prepare"]
     assert {**pod, "fsGroupChangePolicy": None} == {**job["securityContext"], "fsGroupChangePolicy": None}
     assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def test_the_charts_pods_read_no_database_of_airflow(values: dict[str, Any]) -> None:
+def test_the_charts_pods_read_no_database_of_airflow(values):
     assert values["enableBuiltInSecretEnvVars"]["AIRFLOW_CONN_AIRFLOW_DB"] is False
 
 
-def test_every_setting_of_airflow_exists(settings: dict[str, str]) -> None:
+def test_every_setting_of_airflow_exists(settings):
     spec = importlib.util.find_spec("airflow")
     assert spec is not None
     (folder,) = spec.submodule_search_locations or ()
@@ -276,7 +270,7 @@ BUNDLES_IN = {
 
 
 @pytest.mark.parametrize("name", BUNDLES_IN)
-def test_every_deployment_has_the_dag_bundles_of_one_machine(name: str) -> None:
+def test_every_deployment_has_the_dag_bundles_of_one_machine(name):
     found = re.search(BUNDLES_IN[name], (REPOSITORY / name).read_text(encoding="utf-8"), re.DOTALL)
     assert found
     assert json.loads(found[1]) == list(BUNDLES)

@@ -93,7 +93,7 @@ def _typed(page: Path, program: str) -> list[list[str]]:
     return found
 
 
-def test_each_command_that_a_page_names_takes_what_the_page_hands_it() -> None:
+def test_each_command_that_a_page_names_takes_what_the_page_hands_it():
     typed = [(page.name, words) for page in PAGES for words in _typed(page, "toolformer-ops") if words]
     assert len(typed) > 100
     assert {words[0] for _, words in typed} >= {"run", "call", "stage", "audit", "forget", "push", "evaluate"}
@@ -104,7 +104,7 @@ def test_each_command_that_a_page_names_takes_what_the_page_hands_it() -> None:
 @pytest.mark.parametrize(
     "words", [["rum"], ["call", "--modle", "x"], ["runs", "a", "b"], ["stage", "no-such-stage"]]
 )
-def test_a_command_that_there_is_not_is_found(words: list[str]) -> None:
+def test_a_command_that_there_is_not_is_found(words):
     assert _refused(words) is not None
 
 
@@ -114,7 +114,7 @@ def _answer(*words: str) -> str:
     return ended.stdout if ended.returncode == 0 else ""
 
 
-def test_make_has_each_documented_target_which_reads_its_variables() -> None:
+def test_make_has_each_documented_target_which_reads_its_variables():
     used = {tuple(words) for page in PAGES for words in _typed(page, "make") if words and words[0].islower()}
     assert len(used) > 20
     wrong = []
@@ -127,7 +127,7 @@ def test_make_has_each_documented_target_which_reads_its_variables() -> None:
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
-def test_kubectl_takes_each_of_its_commands() -> None:
+def test_kubectl_takes_each_of_its_commands():
     used = {tuple(words) for page in PAGES for words in _typed(page, "kubectl") if words}
     assert len(used) > 15
     # With --help nothing is asked of a cluster; the word before it is the value of an option that a page
@@ -136,7 +136,7 @@ def test_kubectl_takes_each_of_its_commands() -> None:
     assert [words for words in typed if not _answer("kubectl", *words, "x", "--help")] == []
 
 
-def test_airflow_takes_each_of_its_commands() -> None:
+def test_airflow_takes_each_of_its_commands():
     used = sorted({shlex.join(words) for page in PAGES for words in _typed(page, "airflow") if words[2:]})
     assert len(used) >= 3
     parse = "import shlex, sys; from airflow.cli.cli_parser import get_parser; parser = get_parser()\n"
@@ -144,7 +144,7 @@ def test_airflow_takes_each_of_its_commands() -> None:
     assert _answer(sys.executable, "-c", parse, *used).endswith("taken\n")
 
 
-def test_each_file_of_the_checkout_that_a_command_names_is_there() -> None:
+def test_each_file_of_the_checkout_that_a_command_names_is_there():
     words = {
         word for page in PAGES for command in commands(page) for word in re.split(r"[\s=,\"']+", command)
     }
@@ -161,7 +161,7 @@ def test_each_file_of_the_checkout_that_a_command_names_is_there() -> None:
     ] == []
 
 
-def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_checked() -> None:
+def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_checked():
     unknown = []
     for page in PAGES:
         for body in blocks(page, "bash", "console"):
@@ -172,7 +172,7 @@ def test_each_other_line_of_a_block_of_commands_says_why_it_is_not_checked() -> 
     assert unknown == []
 
 
-def test_each_example_of_python_imports_what_exists() -> None:
+def test_each_example_of_python_imports_what_exists():
     seen = 0
     for page in PAGES:
         for body in blocks(page, "python"):
@@ -186,14 +186,14 @@ def test_each_example_of_python_imports_what_exists() -> None:
     assert seen > 5
 
 
-def test_each_example_of_toml_is_toml() -> None:
+def test_each_example_of_toml_is_toml():
     examples = [body for page in PAGES for body in blocks(page, "toml")]
     assert len(examples) >= 3
     for body in examples:
         tomllib.loads("\n".join(line.removeprefix("   ") for line in body.splitlines()))
 
 
-def test_each_module_that_a_page_starts_is_there() -> None:
+def test_each_module_that_a_page_starts_is_there():
     named = {
         name for page in PAGES for line in commands(page) for name in re.findall(r"python -m ([\w.]+)", line)
     }

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from tests.unit.test_commands import Run, run
+from tests.unit.test_commands import run
 from toolformer_ops import __main__ as command_line
 from toolformer_ops import errors, termination
 from toolformer_ops.config import load_settings
@@ -17,7 +17,7 @@ from toolformer_ops.config import load_settings
 __all__ = ["run"]  # a fixture
 
 
-def test_the_status_says_what_a_retry_may_mend_or_must_wait_for() -> None:
+def test_the_status_says_what_a_retry_may_mend_or_must_wait_for():
     for status, kinds in (
         (
             2,
@@ -36,7 +36,7 @@ def test_the_status_says_what_a_retry_may_mend_or_must_wait_for() -> None:
         assert [errors.exit_code(kind()) for kind in kinds] == [status] * len(kinds)
 
 
-def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> None:
+def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it():
     error = ValueError("the writer failed")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device", "/state/part")
     found = errors.disk_full(error)
@@ -45,7 +45,7 @@ def test_a_full_disk_is_found_below_the_error_that_a_library_made_of_it() -> Non
     assert errors.disk_full(OSError(errno.ENOENT, "No such file")) is None
 
 
-def test_a_chain_of_errors_that_is_a_circle_is_walked_once() -> None:
+def test_a_chain_of_errors_that_is_a_circle_is_walked_once():
     error, cause = ValueError("the client"), RuntimeError("the transport")
     error.__cause__, cause.__cause__ = cause, error
     assert list(errors.causes(error)) == [error, cause]
@@ -65,8 +65,8 @@ class BegunAnewError(Exception):
     ],
 )
 def test_a_stage_that_waits_for_a_service_begins_anew_until_its_time_is_up(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, words: list[str], begins_anew: bool
-) -> None:
+    monkeypatch, error, words, begins_anew
+):
     begun: list[list[str]] = []
     slept: list[float] = []
 
@@ -92,7 +92,7 @@ def test_a_stage_that_waits_for_a_service_begins_anew_until_its_time_is_up(
         assert (ended.value.code, len(begun)) == (errors.EXIT_INFRASTRUCTURE, 1)
 
 
-def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
+def test_what_an_address_holds_forges_no_line_of_a_log():
     forged = "s3://b/x\n12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"
     record = logging.LogRecord(
         "toolformer_ops", logging.ERROR, "", 0, "CorpusError: found %s", (forged,), None
@@ -102,7 +102,7 @@ def test_what_an_address_holds_forges_no_line_of_a_log() -> None:
     assert second == r"  | 12:00:00 INFO all is well\r\x1b[2J\x9b2J\u2028\x00"
 
 
-def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch):
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     record = logging.LogRecord("toolformer_ops", logging.INFO, "", 0, "scored 512 calls", (), None)
@@ -128,9 +128,7 @@ def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch: pyte
     ],
     ids=lambda words: " ".join(words)[:40],
 )
-def test_an_address_that_cannot_be_one_is_a_sentence_without_traceback(
-    run: Run, caplog: pytest.LogCaptureFixture, words: list[str]
-) -> None:
+def test_an_address_that_cannot_be_one_is_a_sentence_without_traceback(run, caplog, words):
     assert run(*words)[0] == errors.EXIT_USAGE
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "expected" in record.message

@@ -59,7 +59,7 @@ WRITTEN = "[Calculator(723 / 252) -> 2.87]"
 CALL = MadeCall("Calculator", "723 / 252", "2.87", None, 7, 7 + len(WRITTEN), 0.02)
 
 
-def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
+def test_the_page_says_how_many_calls_are_kept_by_chance():
     known_rate, unknown_rate = Rate(16, 11, 57, 0.6875, 0.4, 1.0), Rate(4, 1, 28, 0.25, 0.0, 1.0)
     rates = (
         ToolRate("Calendar", 1.0, 16, str(known_rate)),
@@ -70,12 +70,12 @@ def test_the_page_says_how_many_calls_are_kept_by_chance() -> None:
     assert "Calculator too few: 28 placebos" in page
 
 
-def test_the_page_names_suites_that_were_not_evaluated() -> None:
+def test_the_page_names_suites_that_were_not_evaluated():
     page = render(replace(CONTENTS, asked_suites=("math", "lama"), scores=(score("base", 0.2),)))
     assert "<strong>Not evaluated:</strong> lama." in page
 
 
-def test_a_page_without_a_release_has_neither_chance_nor_scores() -> None:
+def test_a_page_without_a_release_has_neither_chance_nor_scores():
     plain = render(replace(CONTENTS, release_id=None))
     assert "Kept by chance" not in plain
     assert "No score was written in this run." in plain
@@ -106,19 +106,19 @@ rows = pytest.mark.parametrize(("scores", "names", "best"), ROWS)
 
 
 @rows
-def test_rows_of_a_table_are_in_order(scores: Any, names: Any, best: Any) -> None:
+def test_rows_of_a_table_are_in_order(scores, names, best):
     [table] = suite_tables(scores)
     assert [row.name for row in table.rows] == names
 
 
 @rows
-def test_the_best_of_a_column_is_marked(scores: Any, names: Any, best: Any) -> None:
+def test_the_best_of_a_column_is_marked(scores, names, best):
     [table] = suite_tables(scores)
     assert [[cell.best if cell else None for cell in row.cells] for row in table.rows] == best
     assert table.lower_is_better == (scores[0].suite == "perplexity")
 
 
-def test_table_9_has_scores_by_call_beside_shares_by_tool() -> None:
+def test_table_9_has_scores_by_call_beside_shares_by_tool():
     scores = [score("base", 0.2), score("with_tools", 0.4, k=10)]
     assert called_tools(scores) == ["Calculator", "QA"]
     assert scores_with_tools(scores) == scores[1:]
@@ -129,16 +129,14 @@ def test_table_9_has_scores_by_call_beside_shares_by_tool() -> None:
 
 @settings(derandomize=True, max_examples=50, deadline=None)
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=5))
-def test_at_any_offsets_no_character_is_lost_or_shown_twice(
-    written: str, offsets: list[tuple[int, int]]
-) -> None:
+def test_at_any_offsets_no_character_is_lost_or_shown_twice(written, offsets):
     calls = [MadeCall("QA", "", "x", None, start, end, 0.0) for start, end in offsets]
     found = segments(written, calls)
     assert "".join(piece.text for piece in found) == written
     assert sum(piece.call is not None for piece in found) == len(calls)
 
 
-def test_examples_take_subsets_in_turn_with_calls_before_others() -> None:
+def test_examples_take_subsets_in_turn_with_calls_before_others():
     inputs = [evaluated(number, number % 2 == 0) for number in range(1, 30)]
     inputs += [
         evaluated(50, False, (CALL,)),
@@ -151,7 +149,7 @@ def test_examples_take_subsets_in_turn_with_calls_before_others() -> None:
     assert len(choose_examples(inputs)) == 20
 
 
-def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
+def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered():
     right = {1: True, 2: True, 3: False, 4: True, 5: False}  # of Toolformer; input 9 was asked of it alone
     base = {1: False, 2: True, 3: False, 4: False, 5: True}
     inputs = [evaluated(number, correct) for number, correct in {**right, 9: True}.items()]
@@ -168,7 +166,7 @@ def test_a_difference_is_taken_on_the_inputs_that_both_rows_answered() -> None:
     assert compare_inputs([evaluated(1, True)]) == []
 
 
-def test_a_bar_ends_at_its_score_within_its_drawn_interval() -> None:
+def test_a_bar_ends_at_its_score_within_its_drawn_interval():
     [table] = suite_tables([score("base", 0.2, subset="$x$"), score("with_tools", 0.45, k=10, subset="$x$")])
     svg = ElementTree.fromstring(bar_chart(table, "share correct"))  # noqa: S314 - our own
     ends = {}
@@ -186,14 +184,14 @@ def test_a_bar_ends_at_its_score_within_its_drawn_interval() -> None:
     assert bar_chart(table, "share correct") == bar_chart(table, "share correct")
 
 
-def test_loss_curves_leave_out_what_is_no_number() -> None:
+def test_loss_curves_leave_out_what_is_no_number():
     losses = ((0, 3.0), (10, float("nan")), (20, 2.0)), ((10, 2.5), (20, 2.25))
     drawn = loss_chart([TrainedModel("with_tools", "0123", "", {}, *losses)])
     curves = re.findall(r'class="curve".*?<path[^>]* d="([^"]*)"', drawn, re.DOTALL)
     assert [path.count("L") for path in curves] == [1, 1]  # two points each
 
 
-def test_without_a_curve_there_is_no_chart() -> None:
+def test_without_a_curve_there_is_no_chart():
     assert (
         loss_chart([TrainedModel("with_tools", "0123", "", {}, ((0, float("nan")),), ())])
         == loss_chart([])
@@ -221,7 +219,7 @@ def hostile() -> ReportContents:
     )  # fmt: skip
 
 
-def test_a_page_of_hostile_text_neither_runs_nor_fetches_anything() -> None:
+def test_a_page_of_hostile_text_neither_runs_nor_fetches_anything():
     page = render(hostile())
     assert render(hostile()) == page
     tags: list[tuple[str, Any]] = []
@@ -235,7 +233,7 @@ def test_a_page_of_hostile_text_neither_runs_nor_fetches_anything() -> None:
     assert all(address.startswith("#") for address in addresses)
 
 
-def test_hostile_text_is_shown_as_text() -> None:
+def test_hostile_text_is_shown_as_text():
     page = render(hostile())
     for words in ("&lt;script&gt;alert(", "{{ 7 * 7 }}", "default-src 'none'", "\u27e8U+202E\u27e9back"):
         assert words in page

@@ -17,7 +17,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """Large here."""
     monkeypatch.setattr(file_hashes, "LARGE", 10)
     monkeypatch.setattr(file_hashes, "_known", {})
@@ -27,12 +27,12 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path):
     return Settings(cache_dir=tmp_path / "cache")
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def read(monkeypatch):
     """The files that are read for their hash."""
     found: list[Path] = []
     plain = file_hashes.file_sha256
@@ -46,9 +46,7 @@ def of_another_process(settings: Settings, path: Path) -> str:
     return verified_sha256(settings, path)
 
 
-def test_another_process_of_the_node_takes_the_hash_without_reading(
-    file: Path, settings: Settings, read: list[Path], tmp_path: Path
-) -> None:
+def test_another_process_of_the_node_takes_the_hash_without_reading(file, settings, read, tmp_path):
     expected = hashlib.sha256(file.read_bytes()).hexdigest()
     assert verified_sha256(settings, file) == verified_sha256(settings, file) == expected
     assert of_another_process(settings, file) == expected
@@ -60,9 +58,7 @@ def test_another_process_of_the_node_takes_the_hash_without_reading(
     assert len(read) == 3
 
 
-def test_an_overwritten_file_is_read_again_even_at_its_old_size_with_its_old_time(
-    file: Path, settings: Settings, read: list[Path]
-) -> None:
+def test_an_overwritten_file_is_read_again_even_at_its_old_size_with_its_old_time(file, settings, read):
     before, status = verified_sha256(settings, file), file.stat()
     time.sleep(0.05)  # more than the file system's clock resolves
     file.write_bytes(b"SIXTEEN bytes...")
@@ -75,7 +71,7 @@ def test_an_overwritten_file_is_read_again_even_at_its_old_size_with_its_old_tim
     assert len(read) == 3
 
 
-def test_a_day_later_a_file_is_read_again(file: Path, settings: Settings, read: list[Path]) -> None:
+def test_a_day_later_a_file_is_read_again(file, settings, read):
     verified_sha256(settings, file)
     [note] = [path for path in (settings.cache_folder / "hashes").iterdir() if path.name != "lock"]
     yesterday = time.time() - file_hashes.TRUSTED_SECONDS - 1
@@ -84,9 +80,7 @@ def test_a_day_later_a_file_is_read_again(file: Path, settings: Settings, read: 
     assert len(read) == 2
 
 
-def test_on_another_node_a_file_is_read_again(
-    file: Path, settings: Settings, read: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_another_node_a_file_is_read_again(file, settings, read, tmp_path, monkeypatch):
     verified_sha256(settings, file)
     [note] = [path for path in (settings.cache_folder / "hashes").iterdir() if path.name != "lock"]
     yesterday = time.time() - file_hashes.TRUSTED_SECONDS - 1
@@ -98,7 +92,7 @@ def test_on_another_node_a_file_is_read_again(
     assert not note.exists(), "old notes go"
 
 
-def test_processes_that_start_together_read_it_once(file: Path, settings: Settings, tmp_path: Path) -> None:
+def test_processes_that_start_together_read_it_once(file, settings, tmp_path):
     os.mkfifo(begun := tmp_path / "begun")
     os.mkfifo(proceed := tmp_path / "proceed")
 
@@ -121,15 +115,13 @@ def test_processes_that_start_together_read_it_once(file: Path, settings: Settin
         assert process.exitcode == 0
 
 
-def test_a_download_whose_hash_was_compared_is_not_read_again(
-    file: Path, settings: Settings, read: list[Path]
-) -> None:
+def test_a_download_whose_hash_was_compared_is_not_read_again(file, settings, read):
     remember(settings, file, "its hash")
     assert verified_sha256(settings, file) == of_another_process(settings, file) == "its hash"
     assert read == []
 
 
-def test_small_files_leave_no_note(file: Path, settings: Settings, read: list[Path]) -> None:
+def test_small_files_leave_no_note(file, settings, read):
     small = file.with_name("config.json")
     small.write_bytes(b"{}")
     verified_sha256(settings, small)

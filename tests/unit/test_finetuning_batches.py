@@ -26,7 +26,7 @@ LENGTHS = (60, 33, 3, 90, 40, 2, 1)
 
 
 @pytest.fixture(scope="module")
-def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def networks(tmp_path_factory):
     loaded = {}
     for name, save in SHAPES.items():
         network = AutoModelForCausalLM.from_pretrained(save(tmp_path_factory.mktemp("models") / name)).eval()
@@ -71,13 +71,11 @@ def _mean_loss_alone(network: Any, examples: list[dict[str, list[int]]]) -> floa
         ((5,), PassSize(tokens=1), [range(0, 1)]),
     ],
 )
-def test_a_step_is_divided_into_passes_of_consecutive_sequences(
-    lengths: tuple[int, ...], size: PassSize, passes: list[range]
-) -> None:
+def test_a_step_is_divided_into_passes_of_consecutive_sequences(lengths, size, passes):
     assert divide(lengths, size) == passes
 
 
-def test_rows_are_filled_with_little_padding() -> None:
+def test_rows_are_filled_with_little_padding():
     assert fill_rows([5, 9, 4, 1, 6], 10) == [[1], [4, 3], [0, 2]]  # 9, 6 + 1, 5 + 4: 27 tokens for 25
     assert fill_rows([12, 3], 10) == [[0], [1]]  # nothing stands beside what is longer than a row
     assert fill_rows([30, 30, 30], 1000) == [
@@ -88,7 +86,7 @@ def test_rows_are_filled_with_little_padding() -> None:
     assert fill_rows([30, 1, 1, 1], 1000) == [[0, 1, 2, 3]]  # two rows would take 60 tokens for 33
 
 
-def test_rows_lose_no_sequence_within_their_width() -> None:
+def test_rows_lose_no_sequence_within_their_width():
     for seed in range(5):
         draw = random.Random(seed)  # noqa: S311 - no secret
         lengths = [draw.randrange(1, 200) for _ in range(32)]
@@ -100,9 +98,7 @@ def test_rows_lose_no_sequence_within_their_width() -> None:
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(
-    networks: dict[str, Any], shape: str
-) -> None:
+def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(networks, shape):
     network, examples = networks[shape], _examples()
     examples[3]["labels"][20:31] = [NOT_SCORED] * 11
     examples[1]["labels"][-1] = NOT_SCORED
@@ -122,7 +118,7 @@ def test_loss_of_a_batch_is_that_of_its_sequences_alone_at_any_padding(
             )  # what this test would see otherwise
 
 
-def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) -> None:
+def test_network_that_fills_a_cache_is_never_packed(networks):
     """transformers then masks no sequence from the others: the probe must see it."""
     network = networks["llama"]
     network.config.use_cache = True
@@ -133,6 +129,6 @@ def test_network_that_fills_a_cache_is_never_packed(networks: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_weights_in_bfloat16_are_packed_as_those_in_float32(networks: dict[str, Any], shape: str) -> None:
+def test_weights_in_bfloat16_are_packed_as_those_in_float32(networks, shape):
     narrow = copy.deepcopy(networks[shape]).to(torch.bfloat16)
     assert packs_exactly(narrow) == packs_exactly(networks[shape])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +40,7 @@ def _settings(device: str) -> Settings:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> TrainingJob:
+def job(tmp_path):
     return TrainingJob(
         recipe_of(without_calls=True), "model@1", tmp_path / "release", DEV_TEXTS, tmp_path,
         pass_size=PassSize(tokens=4), activation_checkpointing=True, deepspeed="zero3.json",
@@ -60,14 +59,7 @@ def job(tmp_path: Path) -> TrainingJob:
         (0, None, "cpu", 2, ["0", "1"]),
     ],
 )
-def test_as_many_processes_as_gpus_share_a_batch_evenly(
-    monkeypatch: pytest.MonkeyPatch,
-    gpus: int,
-    visible: str | None,
-    device: str,
-    asked: int | None,
-    expected: Any,
-) -> None:
+def test_as_many_processes_as_gpus_share_a_batch_evenly(monkeypatch, gpus, visible, device, asked, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -76,23 +68,23 @@ def test_as_many_processes_as_gpus_share_a_batch_evenly(
     assert devices_of(_settings(device), recipe_of(finetune_batch=128), asked) == expected
 
 
-def test_a_job_is_launched_by_its_file_in_its_processes(job: TrainingJob) -> None:
+def test_a_job_is_launched_by_its_file_in_its_processes(job):
     command = launch_command(job, 8)
     assert command[command.index("--num_processes") + 1] == "8"
     assert command[-3:] == ["--module", "toolformer_ops.finetuning", str(job.folder / "job.json")]
 
 
-def test_a_job_is_read_as_it_was_written(job: TrainingJob) -> None:
+def test_a_job_is_read_as_it_was_written(job):
     assert JOB_JSON.validate_json(JOB_JSON.dump_json(job)) == job
 
 
-def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_result_is_read_as_it_was_written(tmp_path):
     for best in (None, DevelopmentScore(500, 8.5)):
         trained = TrainedModel(tmp_path / "model", 1.5, 2.0, "bfloat16", best)
         assert RESULT_JSON.validate_json(RESULT_JSON.dump_json(trained)) == trained
 
 
-def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) -> None:
+def test_first_failure_of_a_process_is_that_of_the_training(job):
     assert isinstance(processes.failure_of(job, 1), ToolformerError)
     for error in (DeviceMemoryError("too little"), ModelError("diverged")):
         (job.folder / FAILURE).unlink(missing_ok=True)
@@ -102,9 +94,7 @@ def test_first_failure_of_a_process_is_that_of_the_training(job: TrainingJob) ->
         assert (type(failure), str(failure)) == (type(error), str(error))
 
 
-def test_deepspeed_is_asked_for_on_gpus_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_deepspeed_is_asked_for_on_gpus_alone(monkeypatch, caplog):
     monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: None)
     for device, said in (("cpu", False), ("cuda", True)):
         assert not processes.has_deepspeed(_settings(device))
@@ -115,9 +105,7 @@ class StopError(Exception):
     """In place of the rest of a training."""
 
 
-def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_it_exist(
-    job: TrainingJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_it_exist(job, monkeypatch):
     """transformers looks for them when it loads; else each process would hold all weights in float32."""
     done: list[object] = []
 
@@ -133,9 +121,7 @@ def test_weights_that_deepspeed_divides_are_loaded_when_the_arguments_that_name_
     assert done == ["arguments", True, "arguments", False]
 
 
-def test_each_process_loads_onto_its_own_gpu_what_deepspeed_does_not_divide(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_process_loads_onto_its_own_gpu_what_deepspeed_does_not_divide(monkeypatch):
     devices: list[str] = []
 
     def load(_path: str, _revision: None, _dtype: str, device: str, *_: object) -> None:
@@ -156,9 +142,7 @@ def test_each_process_loads_onto_its_own_gpu_what_deepspeed_does_not_divide(
     assert devices == ["cuda:1", "cpu", "cuda:1", "cpu"]
 
 
-def test_every_auto_of_the_zero3_configuration_is_filled_by_the_recipe(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_auto_of_the_zero3_configuration_is_filled_by_the_recipe(monkeypatch):
     from accelerate.utils.deepspeed import HfDeepSpeedConfig
     from transformers.integrations import deepspeed
 
@@ -211,7 +195,7 @@ def base_on_a_gpu(hundred_millions: int, dtype: torch.dtype = torch.float32) -> 
 
 
 @pytest.fixture
-def gpu_of_80_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+def gpu_of_80_gib(monkeypatch):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda _: (70 * GIB, 80 * GIB))
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
 
@@ -224,7 +208,7 @@ def require_memory(base: BaseModel, **chosen: object) -> None:
 @pytest.mark.parametrize(
     ("hundred_millions", "optimizer"), [(15, "adamw"), (53, "adamw"), (70, "adamw_8bit"), (84, "adamw_8bit")]
 )
-def test_a_training_whose_state_fits_on_the_gpu_begins(hundred_millions: int, optimizer: str) -> None:
+def test_a_training_whose_state_fits_on_the_gpu_begins(hundred_millions, optimizer):
     require_memory(base_on_a_gpu(hundred_millions), finetune_optimizer=optimizer)
 
 
@@ -233,15 +217,13 @@ def test_a_training_whose_state_fits_on_the_gpu_begins(hundred_millions: int, op
     ("hundred_millions", "optimizer", "needed"),
     [(54, "adamw", "expected a GPU with 80 GiB"), (86, "adamw_8bit", "expected a GPU with 81 GiB")],
 )
-def test_a_training_whose_state_does_not_fit_on_the_gpu_is_refused(
-    hundred_millions: int, optimizer: str, needed: str
-) -> None:
+def test_a_training_whose_state_does_not_fit_on_the_gpu_is_refused(hundred_millions, optimizer, needed):
     with pytest.raises(ModelError, match=needed):
         require_memory(base_on_a_gpu(hundred_millions), finetune_optimizer=optimizer)
 
 
 @pytest.mark.usefixtures("gpu_of_80_gib")
-def test_a_refusal_names_each_choice_that_would_fit() -> None:
+def test_a_refusal_names_each_choice_that_would_fit():
     """Of 7 billion weights: 16 bytes each, 10 each, and 2 each with adapters of 16 x 20,000 numbers a layer."""
     remedies = r"adamw_8bit \(66 GiB\), finetune_method lora \(13 GiB\), 3 GPUs or more"
     with pytest.raises(
@@ -252,7 +234,7 @@ def test_a_refusal_names_each_choice_that_would_fit() -> None:
 
 
 @pytest.mark.usefixtures("gpu_of_80_gib")
-def test_a_refusal_names_no_choice_that_would_not_fit() -> None:
+def test_a_refusal_names_no_choice_that_would_not_fit():
     with pytest.raises(ModelError, match=r"Take finetune_method lora \(57 GiB\), 7 GPUs"):
         require_memory(base_on_a_gpu(300))
 
@@ -265,12 +247,12 @@ def adapters_on_a_gpu(hundred_millions: int) -> BaseModel:
 
 
 @pytest.mark.usefixtures("gpu_of_80_gib")
-def test_adapters_of_a_model_of_40_billion_frozen_weights_fit() -> None:
+def test_adapters_of_a_model_of_40_billion_frozen_weights_fit():
     require_memory(adapters_on_a_gpu(400), finetune_method="lora")
 
 
 @pytest.mark.usefixtures("gpu_of_80_gib")
-def test_frozen_weights_that_fill_the_gpu_are_refused() -> None:
+def test_frozen_weights_that_fill_the_gpu_are_refused():
     """2 bytes for each of 43 billion, and 16 for each of a hundred million."""
     with pytest.raises(
         ModelError, match=r"expected a GPU with 82 GiB .* Take a larger GPU, or a smaller model"
@@ -282,9 +264,7 @@ def test_frozen_weights_that_fill_the_gpu_are_refused() -> None:
     ("chosen", "is_spread"),
     [({}, True), ({"finetune_method": "lora"}, False), ({"finetune_optimizer": "adamw_8bit"}, False)],
 )
-def test_deepspeed_divides_the_state_of_all_weights_with_adamw_alone(
-    chosen: dict[str, str], is_spread: bool
-) -> None:
+def test_deepspeed_divides_the_state_of_all_weights_with_adamw_alone(chosen, is_spread):
     assert recipe_of(**chosen).is_spread == is_spread
 
 
@@ -298,8 +278,8 @@ def test_deepspeed_divides_the_state_of_all_weights_with_adamw_alone(
     ],
 )
 def test_frozen_weights_have_the_format_in_which_passes_compute(
-    device: str, has_bfloat16: bool, method: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, has_bfloat16, method, dtype, monkeypatch
+):
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: has_bfloat16)
     assert weights_format(_settings(device), FinetuningChoices(finetune_method=method)) == dtype
 
@@ -313,9 +293,7 @@ def test_frozen_weights_have_the_format_in_which_passes_compute(
         ("cuda", "float32", False),
     ],
 )
-def test_the_settings_say_whether_passes_compute_in_bfloat16(
-    device: str, training_dtype: str, computes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_say_whether_passes_compute_in_bfloat16(device, training_dtype, computes, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda: True)
     settings = _settings(device).model_copy(update={"training_dtype": training_dtype})
     assert computes_in_bfloat16(settings) == computes

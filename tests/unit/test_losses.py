@@ -14,12 +14,12 @@ from toolformer_ops.language_model.losses import (
 from toolformer_ops.records import CallLosses
 
 
-def test_the_weights_are_those_of_the_paper() -> None:
+def test_the_weights_are_those_of_the_paper():
     assert pytest.approx([1 / 3, 0.8 / 3, 0.6 / 3, 0.4 / 3, 0.2 / 3]) == list(TOKEN_WEIGHTS)
     assert len(TOKEN_WEIGHTS) == SCORED_TOKENS
 
 
-def test_weights_of_any_number_of_tokens_sum_to_one() -> None:
+def test_weights_of_any_number_of_tokens_sum_to_one():
     for tokens in (1, 4, 5, 8):
         weights = token_weights(tokens)
         falling = [
@@ -29,7 +29,7 @@ def test_weights_of_any_number_of_tokens_sum_to_one() -> None:
         assert math.fsum(weights) == pytest.approx(1.0, abs=1e-15)
 
 
-def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens() -> None:
+def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens():
     for log_ps, nats in (
         ([-1.0] * 5, 1.0),
         ([-1.0] * 5 + [-100.0] * 20, 1.0),  # the sixth does not count
@@ -38,17 +38,17 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens() -> None:
         assert weighted_loss(log_ps) == pytest.approx(nats)
 
 
-def test_the_reduction_is_against_the_better_of_the_two_rivals() -> None:
+def test_the_reduction_is_against_the_better_of_the_two_rivals():
     assert CallLosses(5.0, 4.0, 2.5).reduction_bound == pytest.approx(1.5)
     assert CallLosses(4.0, 5.0, 2.5).reduction_bound == pytest.approx(1.5)
 
 
-def test_a_call_is_kept_at_exactly_the_threshold() -> None:
+def test_a_call_is_kept_at_exactly_the_threshold():
     assert [is_kept(0.5, 0.5), is_kept(0.4999, 0.5)] == [True, False]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_never_keeps_a_call(bad: float) -> None:
+def test_a_loss_that_is_not_finite_never_keeps_a_call(bad):
     for losses in ((bad, 1.0, 0.0), (1.0, bad, 0.0), (1.0, 1.0, bad)):
         assert not is_kept(CallLosses(*losses).reduction_bound, 0.0)
     assert not is_kept(bad, 0.0)  # of a reduction, too

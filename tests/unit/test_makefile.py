@@ -20,7 +20,7 @@ print(json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in names}}
 
 
 @pytest.fixture
-def harmful(tmp_path: Path) -> str:
+def harmful(tmp_path):
     """Text that makes the file `executed` where make or a shell reads it."""
     touch = f"touch {tmp_path / 'executed'}"
     return (
@@ -29,7 +29,7 @@ def harmful(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def bin_folder(tmp_path: Path) -> Path:
+def bin_folder(tmp_path):
     """Stand-ins for `toolformer-ops` and `python` that print the arguments that reached them."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -59,7 +59,7 @@ OF_BENCH = ("WORK", "TEXTS", "RUNS", "DTYPE", "MODEL", "OUT")
 OF_BENCH_GPU = ("DEVICE", "SHAPES", "OUT")
 
 
-def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder: Path, harmful: str) -> None:
+def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder, harmful):
     for target, names, before, after in (
         ("run", OF_A_RUN, ["run"], ["--", "--help"]),
         ("bench", OF_BENCH, ["-m", "benchmarks"], []),
@@ -72,26 +72,26 @@ def test_everything_that_is_said_of_a_run_arrives_literally(bin_folder: Path, ha
     assert made(bin_folder, "clean", f"YES={harmful}")[0] == ["clean", "--yes"]
 
 
-def test_a_statement_arrives_literally(bin_folder: Path, harmful: str) -> None:
+def test_a_statement_arrives_literally(bin_folder, harmful):
     statement = f"select '{harmful}'\nfrom documents"
     assert made(bin_folder, "sql", f"Q={statement}")[0] == ["sql", "--", statement]
     assert made(bin_folder, "sql")[0] == ["sql"]
     assert made(bin_folder, "sql", f"RUN={harmful}", "Q=-- x")[0] == ["sql", f"--run={harmful}", "--", "-- x"]
 
 
-def test_lists_of_words_are_split_but_not_read(bin_folder: Path, harmful: str) -> None:
+def test_lists_of_words_are_split_but_not_read(bin_folder, harmful):
     for target, variable in (("logs", "SERVICE"), ("test", "TESTS"), ("mutants", "MODULES")):
         arguments, _ = made(bin_folder, target, f"{variable}=one {harmful}")
         assert arguments[-len(harmful.split()) - 1 :] == ["one", *harmful.split()]
 
 
-def test_a_run_without_a_corpus_says_what_is_missing(bin_folder: Path) -> None:
+def test_a_run_without_a_corpus_says_what_is_missing(bin_folder):
     command = ["make", f"BIN={bin_folder}", "STAMP=", "run"]
     finished = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (finished.returncode, "CORPUS is missing" in finished.stdout) == (2, True)
 
 
-def test_any_other_variable_is_not_expanded_either(bin_folder: Path, harmful: str) -> None:
+def test_any_other_variable_is_not_expanded_either(bin_folder, harmful):
     both = {"TOOLFORMER_STATE_DIR": harmful, "OMP_NUM_THREADS": harmful}
     words = [f"{name}={value}" for name, value in both.items()]
     assert made(bin_folder, "up", *words, f"Q={harmful}", f"X={harmful}") == (["up"], both)

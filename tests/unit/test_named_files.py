@@ -11,7 +11,7 @@ EXAMPLES = {"deploy/kubernetes/mine/kustomization.yaml", "migrations/0001_what.s
 KINDS = ("*.md", "docs/*.md", "sql/**/*.md", "toolformer_ops/**/*.py", "dags/*.py", "sql/**/*.sql")
 
 
-def test_every_file_that_a_text_names_with_its_folder_is_there() -> None:
+def test_every_file_that_a_text_names_with_its_folder_is_there():
     texts = [text for kind in KINDS for text in REPOSITORY.glob(kind)]
     assert len(texts) > 300
     lost = [

@@ -64,30 +64,30 @@ def words(first: int, count: int) -> str:
         ("byte-order mark", "\ufeffThe cafe of Zoe's final stra\u00dfe"),
     ],
 )
-def test_words_are_equal_however_they_are_written(way_to_write: str, text: str) -> None:
+def test_words_are_equal_however_they_are_written(way_to_write, text):
     assert words_of(text) == ["the", "cafe", "of", "zoes", "final", "strasse"], way_to_write
 
 
-def test_decomposed_accents_are_the_composed_ones() -> None:
+def test_decomposed_accents_are_the_composed_ones():
     assert words_of("cafe\u0301 A\u030angstro\u0308m") == words_of("caf\u00e9 \u00c5ngstr\u00f6m")
 
 
-def test_words_with_other_accents_differ() -> None:
+def test_words_with_other_accents_differ():
     assert words_of("cafe") != words_of("caf\u00e9")
 
 
-def test_words_have_neither_case_nor_punctuation() -> None:
+def test_words_have_neither_case_nor_punctuation():
     found = words_of("The U.S. paid $1,461 -- twenty-one\u00a0%\nof «ALL» its don\u2019t_s")
     assert found == ["the", "us", "paid", "1461", "twentyone", "of", "all", "its", "donts"]
 
 
-def test_ngrams_are_as_long_as_nearly_all_questions() -> None:
+def test_ngrams_are_as_long_as_nearly_all_questions():
     # The fifth of a hundred, of 8 to 13 words.
     lengths = [[10] * 5 + [20] * 95, [10] * 4 + [20] * 96, [3] * 50 + [20] * 50, []]
     assert list(map(ngram_length, lengths)) == [10, 13, 8, 13]
 
 
-def test_exactly_the_overlaps_are_found() -> None:
+def test_exactly_the_overlaps_are_found():
     random_words = random.Random(3)  # noqa: S311 - no secret
     # Of so few words that n-grams come up again in questions, in texts and at their ends.
     stretch = [random_words.choice("ab") for _ in range(400)]
@@ -108,7 +108,7 @@ def test_exactly_the_overlaps_are_found() -> None:
     assert evaluation_data.overlaps(reversed(numbered(texts))) == found
 
 
-def test_an_overlap_is_a_whole_ngram() -> None:
+def test_an_overlap_is_a_whole_ngram():
     evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
     texts = [
         f"So {words(3, 12)} end",
@@ -121,7 +121,7 @@ def test_an_overlap_is_a_whole_ngram() -> None:
     assert overlaps == [(1, 1, words(3, 13)), (3, 1, words(0, 13))]
 
 
-def test_a_question_of_fewer_words_than_an_ngram_is_counted_but_not_compared() -> None:
+def test_a_question_of_fewer_words_than_an_ngram_is_counted_but_not_compared():
     evaluation_data = ngrams(problems=[words(0, 20)] * 20 + ["How many are left?"])
     [definition] = evaluation_data.definition
     assert (definition["questions"], definition["ngram_words"], definition["too_short"]) == (21, 13, 1)

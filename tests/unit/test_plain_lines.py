@@ -35,9 +35,7 @@ def source(text: str) -> Source:
 
 
 @pytest.mark.parametrize(("count", "text", "lines"), COUNTED)
-def test_a_figure_counts_the_lines_that_it_is_about(
-    count: Callable[[Source], Iterator[int]], text: str, lines: list[int]
-) -> None:
+def test_a_figure_counts_the_lines_that_it_is_about(count, text, lines):
     assert list(count(source(text))) == lines
 
 
@@ -45,7 +43,7 @@ def test_a_figure_counts_the_lines_that_it_is_about(
     ("per", "value"),
     [("", 2.0), ("thousand lines", 500.0), ("hundred lines", 50.0), ("hundred tests", 100.0)],
 )
-def test_a_value_is_in_the_unit_of_its_figure(per: str, value: float) -> None:
+def test_a_value_is_in_the_unit_of_its_figure(per, value):
     figure = Figure("names", plain_lines.vague_names, aim=0, limit=0, per=per)
     text = "found = 1\ngiven = 2\ndef test_a(): ...\ndef test_b(): ...\n"
     [result] = plain_lines.measured([source(text)], [figure])

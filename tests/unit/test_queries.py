@@ -30,7 +30,7 @@ def stored() -> set[tuple[str, str]]:
     }
 
 
-def test_the_code_names_exactly_the_stored_statements() -> None:
+def test_the_code_names_exactly_the_stored_statements():
     in_package = set(named("toolformer_ops")) | set(
         named("docs")
     )  # the pages of reference ask what the tables are
@@ -44,7 +44,7 @@ def test_the_code_names_exactly_the_stored_statements() -> None:
     )
 
 
-def test_a_statement_that_does_not_exist_is_an_error_with_the_file() -> None:
+def test_a_statement_that_does_not_exist_is_an_error_with_the_file():
     for topic, name in stored():
         statement = getattr(queries, topic)[name]
         assert (statement.name, "-- name" in statement.sql) == (f"{topic}.{name}", False)

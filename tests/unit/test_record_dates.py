@@ -40,7 +40,7 @@ JANUARY_30 = datetime.date(2023, 1, 30)
         datetime.date(2023, 1, 30),
     ],
 )
-def test_a_day_is_read_in_the_ways_in_which_corpora_write_it(value: object) -> None:
+def test_a_day_is_read_in_the_ways_in_which_corpora_write_it(value):
     assert day_of(value, TODAY) == (JANUARY_30, None)
 
 
@@ -68,15 +68,15 @@ def test_a_day_is_read_in_the_ways_in_which_corpora_write_it(value: object) -> N
         ("2039-01-01", OUT_OF_RANGE),
     ],
 )
-def test_what_says_no_day_has_its_reason(value: object, reason: str) -> None:
+def test_what_says_no_day_has_its_reason(value, reason):
     assert day_of(value, TODAY) == (None, reason)
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_no_date_has_no_reason(value: object) -> None:
+def test_no_date_has_no_reason(value):
     assert day_of(value, TODAY) == (None, None)
 
 
 @pytest.mark.parametrize("value", ["1990-01-01", "2026-11-26", "2026-11-27"])
-def test_days_of_the_web_up_to_tomorrow_are_dates(value: str) -> None:
+def test_days_of_the_web_up_to_tomorrow_are_dates(value):
     assert day_of(value, TODAY) == (datetime.date.fromisoformat(value), None)

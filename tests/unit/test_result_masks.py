@@ -4,7 +4,6 @@ import json
 import re
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,7 +88,7 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_exactly_the_tokens_with_a_character_of_a_result_are_masked(name: str) -> None:
+def test_exactly_the_tokens_with_a_character_of_a_result_are_masked(name):
     tokenizer = TOKENIZERS[name]()
     tokenization = Tokenization(tokenizer)
     start = len(tokenization.start_ids)
@@ -116,7 +115,7 @@ def test_exactly_the_tokens_with_a_character_of_a_result_are_masked(name: str) -
 
 
 @pytest.mark.parametrize("straddling", ["3]", "-> 3", " 333] 333"])
-def test_a_token_across_the_border_of_a_result_is_masked(straddling: str) -> None:
+def test_a_token_across_the_border_of_a_result_is_masked(straddling):
     tokenizer = TOKENIZERS["byte-level BPE"]()
     tokenizer.add_tokens([AddedToken(straddling, normalized=False)])
     sequence = TokenSequences.of([TEXT], Tokenization(tokenizer), 1000, mask_results=True)[0]
@@ -125,7 +124,7 @@ def test_a_token_across_the_border_of_a_result_is_masked(straddling: str) -> Non
     assert {sequence["labels"][place] for place in across} == {NOT_SCORED}
 
 
-def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
+def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked():
     result = "Spinning reel > They are used by people, " * 6
     text = ReleasedText.of(
         uuid.UUID(int=2), "They fish.", [released_call(4, "reel", result, "WikiSearch")], None
@@ -142,14 +141,12 @@ def test_of_a_call_that_is_cut_by_the_length_each_part_is_masked() -> None:
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Path:
+def release(tmp_path):
     write_texts(tmp_path, [TEXT])
     return tmp_path
 
 
-def test_trl_trains_on_the_labels_of_the_package_as_the_card_makes_them(
-    release: Path, tiny_model_dir: Path
-) -> None:
+def test_trl_trains_on_the_labels_of_the_package_as_the_card_makes_them(release, tiny_model_dir):
     import datasets
     from transformers import AutoTokenizer
     from trl import SFTConfig, SFTTrainer
@@ -197,12 +194,8 @@ def test_trl_trains_on_the_labels_of_the_package_as_the_card_makes_them(
     ],
 )
 def test_samples_of_a_model_end_as_its_training_says_unless_they_are_told_otherwise(
-    tiny_model_dir: Path,
-    tmp_path: Path,
-    definition: dict[str, str] | None,
-    chosen: str | None,
-    expected: str | None,
-) -> None:
+    tiny_model_dir, tmp_path, definition, chosen, expected
+):
     folder = tmp_path / "model"
     folder.mkdir()
     for file in tiny_model_dir.iterdir():

@@ -15,17 +15,17 @@ QA = ToolWork(positions=5, samples=5, prompt=189, call=27, result=3)
 
 
 @pytest.fixture(scope="module")
-def seven_billion() -> Prediction:
+def seven_billion():
     return Prediction(SHAPES["7B"], H200)
 
 
 @pytest.mark.parametrize("measured", [0.242, 0.286], ids=["9 texts together", "8, another day"])
-def test_sampling_is_reckoned_as_measured(seven_billion: Prediction, measured: float) -> None:
+def test_sampling_is_reckoned_as_measured(seven_billion, measured):
     seconds = float(seven_billion.sampling(CALCULATOR, texts=16).sum())
     assert math.isclose(seconds, measured, rel_tol=NEAR)
 
 
-def test_a_product_over_own_columns_is_faster_than_their_kernel(seven_billion: Prediction) -> None:
+def test_a_product_over_own_columns_is_faster_than_their_kernel(seven_billion):
     by_product, by_kernel = (
         float(seven_billion.sampling(CALCULATOR, texts=16, own_by_kernel=by_kernel).sum())
         for by_kernel in (False, True)
@@ -35,7 +35,7 @@ def test_a_product_over_own_columns_is_faster_than_their_kernel(seven_billion: P
 
 
 @pytest.mark.parametrize("measured", [43_385, 41_674])
-def test_scoring_is_reckoned_as_measured(seven_billion: Prediction, measured: float) -> None:
+def test_scoring_is_reckoned_as_measured(seven_billion, measured):
     tokens, _ = seven_billion.scored_tokens(CALCULATOR)
     assert math.isclose(tokens / float(seven_billion.scoring(CALCULATOR).sum()), measured, rel_tol=NEAR)
 
@@ -43,8 +43,6 @@ def test_scoring_is_reckoned_as_measured(seven_billion: Prediction, measured: fl
 @pytest.mark.parametrize(
     ("number_format", "milliseconds"), [("bfloat16", 6.12), ("TF32", 13.6), ("float32", 70.8)]
 )
-def test_each_rung_of_verification_is_reckoned_as_measured(
-    seven_billion: Prediction, number_format: str, milliseconds: float
-) -> None:
+def test_each_rung_of_verification_is_reckoned_as_measured(seven_billion, number_format, milliseconds):
     a_call = float(seven_billion.scoring(CALCULATOR, number_format).sum()) / CALCULATOR.calls
     assert math.isclose(1000 * a_call, milliseconds, rel_tol=0.25)

@@ -15,11 +15,11 @@ from toolformer_ops.runs.choices import FinetuningChoices
 
 
 @pytest.fixture(scope="module")
-def tokenization() -> Tokenization:
+def tokenization():
     return Tokenization(train_tokenizer(start_token="<s>"))
 
 
-def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
+def test_spans_are_where_the_calls_stand_with_the_one_added_space():
     text = released_text(
         "One 2 three 4\nfive",
         released_call(3, "1 + 1", "2"),
@@ -36,7 +36,7 @@ def test_spans_are_where_the_calls_stand_with_the_one_added_space() -> None:
     assert [text.text[span.result_start_char : span.result_end_char] for span in spans] == [" 2", " 4", " 5"]
 
 
-def test_spans_of_a_damaged_text_are_refused() -> None:
+def test_spans_of_a_damaged_text_are_refused():
     text = released_text(
         "One 2 three 4\nfive",
         released_call(3, "1 + 1", "2"),
@@ -55,7 +55,7 @@ def test_spans_of_a_damaged_text_are_refused() -> None:
             dataclasses.replace(text, text=damaged).call_spans()
 
 
-def test_windows_follow_each_other_without_cutting_a_call_that_fits() -> None:
+def test_windows_follow_each_other_without_cutting_a_call_that_fits():
     starts = list(range(0, 50, 2))  # 25 tokens of 2 characters
     found: list[tuple[list[tuple[int, int]], int, list[tuple[int, int]]]] = [
         ([], 10, [(0, 10), (10, 20), (20, 25)]),
@@ -73,9 +73,7 @@ def test_windows_follow_each_other_without_cutting_a_call_that_fits() -> None:
     assert window_bounds([], [], 10) == []
 
 
-def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(
-    tokenization: Tokenization,
-) -> None:
+def test_sequences_hold_every_token_of_every_text_once_behind_the_start_token(tokenization):
     texts = [
         released_text(
             "The shop had 520 shirts and sold 187 of them, so it has 333 left. " * 3,
@@ -106,7 +104,7 @@ def _sequences(sizes: Iterable[int]) -> TokenSequences:
     return sequences
 
 
-def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_from_the_seed() -> None:
+def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_from_the_seed():
     examples = ShuffledPasses(_sequences([1] * 50), 120, seed=7)
     seen = [examples[index]["input_ids"][0] for index in range(120)]
     assert sorted(seen[:50]) == sorted(seen[50:100]) == list(range(50))
@@ -127,9 +125,7 @@ def test_each_pass_sees_every_sequence_once_in_an_order_of_its_own_that_follows_
     ]
 
 
-def test_of_a_development_document_the_beginning_is_taken_if_it_has_one(
-    tokenization: Tokenization,
-) -> None:
+def test_of_a_development_document_the_beginning_is_taken_if_it_has_one(tokenization):
     long = "The shop had 520 shirts and sold 187 of them. " * 4
     beginnings = TokenSequences.of_beginnings(["Short.", "", long], tokenization, 16)
     [start] = tokenization.start_ids
@@ -145,7 +141,7 @@ def _recipe(**changes: object) -> FinetuningRecipe:
     )
 
 
-def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
+def test_effective_batch_stays_the_same_at_any_number_of_gpus():
     recipe = _recipe()
     assert recipe.warmup_steps == 200  # a tenth of the paper's 2,000
     for gpus, processes, share in (
@@ -159,14 +155,14 @@ def test_effective_batch_stays_the_same_at_any_number_of_gpus() -> None:
         assert (recipe.processes(gpus), recipe.share(processes)) == (processes, share)
 
 
-def test_a_step_is_divided_evenly_into_passes_of_at_most_the_device_batch() -> None:
+def test_a_step_is_divided_evenly_into_passes_of_at_most_the_device_batch():
     sizes = [
         _recipe(finetune_batch=batch, finetune_device_batch=4).pass_size("cpu") for batch in (128, 6, 7, 2)
     ]
     assert sizes == [PassSize(sequences=size) for size in (4, 3, 1, 2)]
 
 
-def test_passes_are_counted_in_tokens_where_no_device_batch_is_chosen() -> None:
+def test_passes_are_counted_in_tokens_where_no_device_batch_is_chosen():
     assert _recipe().pass_size("cuda") == PassSize(tokens=16_384)
 
 
@@ -181,22 +177,22 @@ def test_passes_are_counted_in_tokens_where_no_device_batch_is_chosen() -> None:
         (PassSize(tokens=1_024), None),
     ],
 )
-def test_a_pass_is_halved_down_to_one_sequence(size: PassSize, half: PassSize | None) -> None:
+def test_a_pass_is_halved_down_to_one_sequence(size, half):
     assert size.half(share=12, longest=1_024) == half
 
 
-def test_choices_of_adapters_decide_nothing_where_all_weights_are_trained() -> None:
+def test_choices_of_adapters_decide_nothing_where_all_weights_are_trained():
     other = _recipe(finetune_lora_rank=8, finetune_lora_alpha=4, finetune_lora_targets=["q_proj"])
     assert other.model_id == "7dbc824a4c0ba12b"
 
 
-def test_an_alpha_that_is_left_open_is_twice_the_rank() -> None:
+def test_an_alpha_that_is_left_open_is_twice_the_rank():
     lora = {"finetune_method": "lora", "finetune_lora_rank": 8}
     assert _recipe(**lora).model_id == _recipe(**lora, finetune_lora_alpha=16).model_id
     assert _recipe(**lora).model_id != _recipe(**lora, finetune_lora_alpha=8).model_id
 
 
-def test_the_order_of_targets_decides_nothing() -> None:
+def test_the_order_of_targets_decides_nothing():
     lora = {"finetune_method": "lora"}
     first, second = ["q_proj", "v_proj"], ["v_proj", "q_proj", " q_proj"]
     assert (
@@ -205,7 +201,7 @@ def test_the_order_of_targets_decides_nothing() -> None:
     )
 
 
-def test_the_model_id_names_exactly_what_decides_the_model() -> None:
+def test_the_model_id_names_exactly_what_decides_the_model():
     same = _recipe()
     assert (
         _recipe(finetune_device_batch=1, finetune_checkpoint_steps=7).model_id

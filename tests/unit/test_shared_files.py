@@ -3,8 +3,6 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,7 @@ from toolformer_ops.storage.machine import shared_files
 from toolformer_ops.storage.machine.shared_files import locked, replace_file
 
 
-def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+def test_a_file_is_replaced_with_its_mode(tmp_path):
     path = tmp_path / "secrets.json"
     path.write_text("old")
     replace_file(path, "new \u00e9", mode=0o600)
@@ -21,7 +19,7 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failed_replacement_leaves_the_old_file_alone(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "secrets.json"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -41,7 +39,7 @@ with locked(Path(sys.argv[1]), "nobody"):
 
 
 @pytest.fixture
-def holder(tmp_path: Path) -> Iterator[Callable[[float], subprocess.Popen[str]]]:
+def holder(tmp_path):
     """Starts a process that holds the lock file `lock` for so many seconds."""
     processes = []
 
@@ -59,9 +57,7 @@ def holder(tmp_path: Path) -> Iterator[Callable[[float], subprocess.Popen[str]]]
         process.communicate()
 
 
-def test_a_stopped_process_loses_its_lock(
-    tmp_path: Path, holder: Callable[[float], subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_process_loses_its_lock(tmp_path, holder, monkeypatch):
     monkeypatch.setattr(shared_files, "STOPPED_SECONDS", 0.2)
     monkeypatch.setattr(shared_files, "LOOK_SECONDS", 0.1)
     frozen = holder(3600)
@@ -70,9 +66,7 @@ def test_a_stopped_process_loses_its_lock(
         assert frozen.wait() == -signal.SIGKILL
 
 
-def test_a_process_that_works_keeps_its_lock_however_long_another_waits(
-    tmp_path: Path, holder: Callable[[float], subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_works_keeps_its_lock_however_long_another_waits(tmp_path, holder, monkeypatch):
     monkeypatch.setattr(shared_files, "STOPPED_SECONDS", 0.2)
     monkeypatch.setattr(shared_files, "LOOK_SECONDS", 0.1)
     working = holder(1)

@@ -1,7 +1,6 @@
 """Texts are shown without what a terminal obeys."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -23,31 +22,31 @@ OBEYED = set("\x1b\x07\b\x7f\x85\x9b\u2028\u2029")
         ("gr\u00fc\u00dfe \u65e5\u672c \U0001f600 \u240c", "gr\u00fc\u00dfe \u65e5\u672c \U0001f600 \u240c"),
     ],
 )
-def test_what_does_not_show_is_written_out(text: str, shown: str) -> None:
+def test_what_does_not_show_is_written_out(text, shown):
     assert visible(text) == shown
 
 
-def test_json_that_is_shown_holds_nothing_that_a_terminal_obeys() -> None:
+def test_json_that_is_shown_holds_nothing_that_a_terminal_obeys():
     assert not set(json_to_show({HOSTILE: [HOSTILE]}, indent=2)) & OBEYED
 
 
 @pytest.mark.parametrize("text", [HOSTILE, 'gr\u00fc\u00dfe \\ " \u240c'])
-def test_json_that_is_shown_reads_back_as_it_was(text: str) -> None:
+def test_json_that_is_shown_reads_back_as_it_was(text):
     assert json.loads(json_to_show({text: [text]})) == {text: [text]}
 
 
-def test_json_that_is_shown_keeps_letters_of_all_scripts() -> None:
+def test_json_that_is_shown_keeps_letters_of_all_scripts():
     assert json_to_show("gr\u00fc\u00dfe \u65e5\u672c") == '"gr\u00fc\u00dfe \u65e5\u672c"'
 
 
-def test_a_call_in_a_summary_shows_its_text_without_what_a_terminal_obeys() -> None:
+def test_a_call_in_a_summary_shows_its_text_without_what_a_terminal_obeys():
     call = BestCall(
         tool="QA", call="[QA(a) -> b]", text_before=HOSTILE, text_after=HOSTILE, loss_reduction=1.0
     )
     assert not set(str(call)) & OBEYED
 
 
-def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path: Path) -> None:
+def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path):
     template = tmp_path / "page.md.jinja"
     template.write_text("{{ text | visible }}")
     assert not set(markdown(template, text=HOSTILE)) & OBEYED
@@ -63,7 +62,5 @@ def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path:
         (-1.0, 0.5, "-1.00"),
     ],
 )
-def test_a_number_below_a_threshold_does_not_look_like_it(
-    number: float, threshold: float, shown: str
-) -> None:
+def test_a_number_below_a_threshold_does_not_look_like_it(number, threshold, shown):
     assert beside_threshold(number, threshold, digits=2) == shown

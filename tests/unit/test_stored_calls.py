@@ -30,7 +30,7 @@ read_once = functools.cache(read_answers)
 
 
 @pytest.fixture(autouse=True)
-def _read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _read_once(monkeypatch):
     monkeypatch.setattr("studies.stored_calls.read_answers", read_once)
 
 
@@ -46,7 +46,7 @@ def placed(folder: Path) -> Path:
     return folder
 
 
-def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path: Path) -> None:
+def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path):
     placed(tmp_path / "calculator" / "seed-0")
     _, gathered = gather(tmp_path / "calculator", tmp_path)
     assert read_answers(gathered) == lines_of_seed(CALLS, 0)
@@ -55,9 +55,7 @@ def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path: Pa
 @pytest.mark.parametrize(
     ("seed", "annotated"), [(0, (158, 157, 501, 158, 173)), (7, (138, 140, 501, 138, 165))]
 )
-def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(
-    seed: int, annotated: tuple[int, ...]
-) -> None:
+def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(seed, annotated):
     """`annotated` are the texts that the arms had where their calls were annotated."""
     plan = replace(PLAN, seed=seed)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
@@ -70,7 +68,7 @@ def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(
     assert max(changes) <= 1
 
 
-def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path: Path) -> None:
+def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path):
     folder = placed(tmp_path / "seed-0")
     records, _ = annotated_records(Settings(), "a model that is not there", PLAN, folder)
     assert sum(len(record["calls"]) for record in records) == len(lines_of_seed(CALLS, 0))
@@ -86,14 +84,12 @@ def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path: Path) -> None
         ({"arms": ("paper", "information")}, "found information"),
     ],
 )
-def test_calls_that_do_not_fit_the_plan_are_refused(
-    changed: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_calls_that_do_not_fit_the_plan_are_refused(changed, reason, tmp_path):
     with pytest.raises(UsageError, match=reason):
         place_stored_calls(Settings(), CALLS, [(replace(PLAN, **changed), tmp_path)])
 
 
-def test_a_stored_call_without_a_result_is_refused(tmp_path: Path) -> None:
+def test_a_stored_call_without_a_result_is_refused(tmp_path):
     line, *_ = lines_of_seed(CALLS, 0)
     write_lines(tmp_path / "calculator-calls.jsonl.bz2", [{**line, "call": "Calculator(no sum)"}])
     write_lines(tmp_path / "calculator.jsonl.bz2", read_answers(ANSWERS / "calculator.jsonl.bz2")[:1])
@@ -101,7 +97,7 @@ def test_a_stored_call_without_a_result_is_refused(tmp_path: Path) -> None:
         place_stored_calls(Settings(), tmp_path / "calculator-calls.jsonl.bz2", [(PLAN, tmp_path)])
 
 
-def test_a_stored_call_of_another_text_is_refused() -> None:
+def test_a_stored_call_of_another_text_is_refused():
     lines = lines_of_seed(CALLS, 0)
     foretelling = next(line for line in lines if line["foretells"])
     moved = {**foretelling, "text": foretelling["text"] + 1}
@@ -109,12 +105,12 @@ def test_a_stored_call_of_another_text_is_refused() -> None:
         stored_records(Settings(), PLAN, [moved])
 
 
-def test_a_file_of_answers_is_refused_as_one_of_calls(tmp_path: Path) -> None:
+def test_a_file_of_answers_is_refused_as_one_of_calls(tmp_path):
     with pytest.raises(UsageError, match=r"expected a file of calls, NAME-calls\.jsonl\.bz2"):
         place_stored_calls(Settings(), ANSWERS / "calculator.jsonl.bz2", [(PLAN, tmp_path)])
 
 
-def test_calls_that_a_seed_has_stay_as_they_are(tmp_path: Path) -> None:
+def test_calls_that_a_seed_has_stay_as_they_are(tmp_path):
     folder = placed(tmp_path / "seed-0")
     first, *_ = (folder / "calls.jsonl").read_text().splitlines()
     (folder / "calls.jsonl").write_text(json.dumps({**json.loads(first), "text": "another"}) + "\n")

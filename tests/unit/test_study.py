@@ -5,7 +5,6 @@ import json
 import math
 import operator
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -24,7 +23,7 @@ from studies.arms import ARMS, RULES, Rule, chosen_texts, texts_in_common
 from studies.evidence import StudyAnswers, counts_table, is_called, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
-from studies.plan import ANNOTATIONS, MADE, SentenceSource, StudyPlan
+from studies.plan import ANNOTATIONS, MADE, StudyPlan
 from studies.real_texts import Posts, dated_paragraph, word_problem
 from studies.sentences import DATES, FACTS, SUMS, Sentence
 from studies.side_by_side import Seed, SideBySide
@@ -47,7 +46,7 @@ from toolformer_ops.tools.registry import get_tool
 COMPUTED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
-def test_every_sum_has_the_right_result() -> None:
+def test_every_sum_has_the_right_result():
     for item in [*SUMS.training(200, 0), *SUMS.fresh(100, 0, [])]:
         fact: Any = item.fact
         sign, left, right = fact
@@ -55,7 +54,7 @@ def test_every_sum_has_the_right_result() -> None:
         assert all(str(number) in item.prompt for number in (left, right))
 
 
-def test_every_dated_sentence_says_what_the_calendar_says() -> None:
+def test_every_dated_sentence_says_what_the_calendar_says():
     for item in [*DATES.training(200, 0), *DATES.fresh(100, 0, [])]:
         assert item.date is not None
         if item.kind == "tomorrow":
@@ -68,13 +67,13 @@ def test_every_dated_sentence_says_what_the_calendar_says() -> None:
 
 
 @pytest.mark.parametrize("source", [SUMS, DATES, FACTS])
-def test_a_seed_draws_the_same_sentences(source: SentenceSource) -> None:
+def test_a_seed_draws_the_same_sentences(source):
     trained = source.training(200, 0)
     assert source.training(40, 0) == trained[:40] != source.training(40, 1)
 
 
 @pytest.mark.parametrize("study_name", MADE)
-def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates(study_name: str) -> None:
+def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates(study_name):
     source = MADE[study_name]
     trained = source.training(ANNOTATIONS[study_name].texts, 0)
     fresh = source.fresh(100, 0, trained)
@@ -156,13 +155,13 @@ def dated_record(item: Sentence) -> dict[str, Any]:
 
 
 @pytest.fixture
-def one_text_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_text_is_enough(monkeypatch):
     """An arm may have a single text."""
     monkeypatch.setattr("studies.arms.FEWEST_TEXTS", 1)
 
 
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() -> None:
+def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows():
     arms = ("paper", "information", "elsewhere", "any_call", "foretold", "without_calls", "tau_0", "tau_2")
     chosen, eligible = chosen_texts(arms, RECORDS, CALCULATOR, seed=0)
     assert list(eligible.values()) == [3, 1, 3, 5, 3, 3, 5, 1]
@@ -175,7 +174,7 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows() ->
 @pytest.mark.parametrize(
     ("arm", "texts"), [("paper", 3), ("without_calls", 3), ("foretold", 2), ("elsewhere", 0)]
 )
-def test_texts_in_common_have_the_same_call_at_the_same_place(arm: str, texts: int) -> None:
+def test_texts_in_common_have_the_same_call_at_the_same_place(arm, texts):
     chosen = {}
     draw = random.Random(0)  # noqa: S311
     for name in ("paper", arm):
@@ -184,7 +183,7 @@ def test_texts_in_common_have_the_same_call_at_the_same_place(arm: str, texts: i
     assert texts_in_common(chosen[arm], chosen["paper"]) == texts
 
 
-def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog):
     records = [annotated(number, ("707", 0.6, None)) for number in range(20)]
     chosen, eligible = chosen_texts(("paper", "information", "any_call"), records, CALCULATOR, seed=0)
     assert eligible["information"] == 0
@@ -192,7 +191,7 @@ def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog: pytest.LogCapture
     assert "the arm information is left out: 0 of 20 texts" in caplog.text
 
 
-def test_a_seed_without_texts_for_any_arm_is_refused_with_a_remedy() -> None:
+def test_a_seed_without_texts_for_any_arm_is_refused_with_a_remedy():
     with pytest.raises(
         NoResultError, match=r"for an arm, found 3 for paper, 5 for any_call among 6\. Annotate more"
     ):
@@ -218,7 +217,7 @@ for scored_call, far_place in zip(TWO_PLACES["calls"], (" so it", " 333", " has"
     ],
 )
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_an_arm_differs_in_which_kept_call_it_takes(arm: str, place: str, result: str) -> None:
+def test_an_arm_differs_in_which_kept_call_it_takes(arm, place, result):
     chosen, _ = chosen_texts((arm,), [TWO_PLACES], CALCULATOR, seed=0)
     [(_, call)] = chosen[arm]
     assert (call["position_char"], call["result"]) == (TEXT.index(place), result)
@@ -226,7 +225,7 @@ def test_an_arm_differs_in_which_kept_call_it_takes(arm: str, place: str, result
 
 @pytest.mark.parametrize(("loss", "texts"), [(1.0, 1), (0.9, 0)])
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_lacy_takes_a_call_before_a_number_that_the_model_does_not_expect(loss: float, texts: int) -> None:
+def test_lacy_takes_a_call_before_a_number_that_the_model_does_not_expect(loss, texts):
     before_the_number = annotated(8, ("707", 0.0, None))
     before_the_number["calls"][0]["loss_without_call"] = loss
     before_a_word = annotated(9, ("333", 9.0, None), place=" left")
@@ -235,7 +234,7 @@ def test_lacy_takes_a_call_before_a_number_that_the_model_does_not_expect(loss: 
 
 
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_a_right_call_has_another_place_than_its_own() -> None:
+def test_a_right_call_has_another_place_than_its_own():
     records = [annotated(number, ("333", 0.1, None), ("707", 3.0, None)) for number in range(10)]
     chosen, _ = chosen_texts(("right_call",), records, CALCULATOR, seed=0)
     assert {call["result"] for _, call in chosen["right_call"]} == {"333"}
@@ -245,7 +244,7 @@ def test_a_right_call_has_another_place_than_its_own() -> None:
 
 
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_every_arm_reads_about_as_many_tokens(tiny_gpt2_dir: Path) -> None:
+def test_every_arm_reads_about_as_many_tokens(tiny_gpt2_dir):
     chosen, _ = chosen_texts(("paper", "without_calls"), RECORDS, CALCULATOR, seed=0)
     plan = StudyPlan(arms=("paper", "without_calls"), steps=60)
     steps = arm_steps(Settings(), str(tiny_gpt2_dir), plan, chosen)
@@ -256,7 +255,7 @@ def test_every_arm_reads_about_as_many_tokens(tiny_gpt2_dir: Path) -> None:
     assert steps["without_calls"] == pytest.approx(60 * longer, rel=0.1)
 
 
-def test_rules_differ_in_weights_thresholds_or_terms() -> None:
+def test_rules_differ_in_weights_thresholds_or_terms():
     call = RECORDS[0]["calls"][1]
     assert RULES["paper"].reduction(call) == pytest.approx(2.0)
     assert (
@@ -273,9 +272,7 @@ def test_rules_differ_in_weights_thresholds_or_terms() -> None:
     assert RULES["paper"].reduction(better_placebo) == pytest.approx(2.0)
 
 
-def test_log_probabilities_beside_the_losses_in_place_are_those_of_plain_passes(
-    tmp_path: Path, tiny_gpt2_dir: Path
-) -> None:
+def test_log_probabilities_beside_the_losses_in_place_are_those_of_plain_passes(tmp_path, tiny_gpt2_dir):
     choices = StudyPlan(study="calendar").choices(str(tiny_gpt2_dir))
     records = [dated_record(item) for item in DATES.training(3, 0)]
     found = calls.inform(Settings(), choices, records, tmp_path)
@@ -305,7 +302,7 @@ def test_log_probabilities_beside_the_losses_in_place_are_those_of_plain_passes(
         assert call["in_place"]["with_result"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_killed_step_continues_after_its_last_whole_group(tmp_path: Path) -> None:
+def test_a_killed_step_continues_after_its_last_whole_group(tmp_path):
     file = tmp_path / "done.jsonl"
     records = [{"document_id": str(number)} for number in range(37)]
     whole = "".join(json.dumps(record) + "\n" for record in records[:35])
@@ -321,7 +318,7 @@ def test_a_killed_step_continues_after_its_last_whole_group(tmp_path: Path) -> N
         assert groups == [5]
 
 
-def test_the_interval_of_a_mean_is_students() -> None:
+def test_the_interval_of_a_mean_is_students():
     half = 4.303 * 0.1 / math.sqrt(3)  # Student's t of two degrees of freedom
     interval = student([0.4, 0.5, 0.6])
     assert (interval.mean, interval.low, interval.high) == pytest.approx(
@@ -329,7 +326,7 @@ def test_the_interval_of_a_mean_is_students() -> None:
     )
 
 
-def test_the_bootstrap_of_one_seed_is_that_of_scipy() -> None:
+def test_the_bootstrap_of_one_seed_is_that_of_scipy():
     draw = np.random.default_rng(1)
     first, second = (draw.random((2, 80)) < [[0.7], [0.5]]).astype(float)
     found = paired_difference([first.tolist()], [second.tolist()])
@@ -344,7 +341,7 @@ def test_the_bootstrap_of_one_seed_is_that_of_scipy() -> None:
     assert (found.bootstrap.low, found.bootstrap.high) == pytest.approx((judge.low, judge.high), abs=0.02)
 
 
-def test_a_difference_counts_the_seeds_alone_that_have_both_shares() -> None:
+def test_a_difference_counts_the_seeds_alone_that_have_both_shares():
     halves = Share(parts=(np.array([1.0, 0.0]), np.array([1.0, 1.0])), wholes=(np.ones(2), np.ones(2)))
     in_one_seed = Share(parts=(np.array([1.0, 0.0]), np.zeros(2)), wholes=(np.ones(2), np.zeros(2)))
     difference = share(halves, in_one_seed)
@@ -352,7 +349,7 @@ def test_a_difference_counts_the_seeds_alone_that_have_both_shares() -> None:
     assert (difference.bootstrap.low, difference.bootstrap.high) == (0.0, 0.0)
 
 
-def test_a_difference_of_two_seeds_that_disagree_has_wide_intervals() -> None:
+def test_a_difference_of_two_seeds_that_disagree_has_wide_intervals():
     apart = paired_difference([[1.0] * 500, [0.0] * 500], [[0.0] * 500] * 2)
     assert (apart.bootstrap.low, apart.bootstrap.high) == (0.0, 1.0)
     assert apart.student.low < -5
@@ -386,9 +383,7 @@ def comparable(answers: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
-    tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(tmp_path, tiny_gpt2_dir, monkeypatch):
     settings, model = Settings(), str(tiny_gpt2_dir)
     disturbed, undisturbed = (
         prepared_folder(tmp_path / name / "seed-0") for name in ("disturbed", "undisturbed")
@@ -412,7 +407,7 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(
     )
 
 
-def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path, tiny_gpt2_dir):
     folder = prepared_folder(tmp_path / "study" / "seed-0")
     plan = replace(PLAN, arms=("paper", "information"), proposals=False)
     run_seed(Settings(), str(tiny_gpt2_dir), plan, folder)
@@ -424,7 +419,7 @@ def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path: Path, tiny_
     assert first_cells.count("| information") == 2
 
 
-def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path, tiny_gpt2_dir):
     folder = prepared_folder(tmp_path / "seed-0")
     plan = replace(PLAN, arms=("paper",))
     plan.write(folder)
@@ -433,7 +428,7 @@ def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path: Path, tiny_
         run_seed(Settings(), str(tiny_gpt2_dir), plan, folder, until=0.0)
 
 
-def test_seeds_of_two_plans_are_not_gathered(tmp_path: Path) -> None:
+def test_seeds_of_two_plans_are_not_gathered(tmp_path):
     for seed, steps in ((0, 2), (1, 3)):
         folder = prepared_folder(tmp_path / "calendar" / f"seed-{seed}")
         replace(PLAN, seed=seed, steps=steps).write(folder)
@@ -441,7 +436,7 @@ def test_seeds_of_two_plans_are_not_gathered(tmp_path: Path) -> None:
         gather(tmp_path / "calendar", tmp_path)
 
 
-def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path: Path) -> None:
+def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path):
     seed = Seed(PLAN, tmp_path)
     (tmp_path / "seed.json").write_text(json.dumps({"texts": {"paper": 16, "information": 16}}))
     (tmp_path / "arm-before.json").write_text("{}")
@@ -449,20 +444,20 @@ def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path: Path) -> None:
     assert seed.lacking_arms == {"information"}
 
 
-def test_the_calendars_call_without_an_input_is_a_call() -> None:
+def test_the_calendars_call_without_an_input_is_a_call():
     answers = [{"line": "answer", "arm": "paper", "seed": 0, "called": called} for called in ("", None)]
     arm = {"line": "arm", "arm": "paper", "seed": 0}
     study_answers = StudyAnswers([{"line": "plan", "arms": ["paper"]}, arm, *answers], [])
     assert study_answers.share("paper", is_called) == 0.5
 
 
-def test_no_arm_begins_after_the_time(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+def test_no_arm_begins_after_the_time(tmp_path, tiny_gpt2_dir):
     folder = prepared_folder(tmp_path / "seed-0")
     assert run_seed(Settings(), str(tiny_gpt2_dir), PLAN, folder, until=0.0) == []
     assert (folder / "seed.json").exists()
 
 
-def test_a_folder_of_another_plan_is_refused_with_the_numbers_that_differ(tmp_path: Path) -> None:
+def test_a_folder_of_another_plan_is_refused_with_the_numbers_that_differ(tmp_path):
     PLAN.write(tmp_path)
     replace(PLAN, learning_rate=1e-3).write(tmp_path)  # nothing is trained yet
     PLAN.write(tmp_path)
@@ -491,20 +486,18 @@ def begin_seed(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("begin", [begin_study, begin_seed])
-def test_a_folder_whose_models_could_not_be_read_is_refused_before_anything_is_computed(
-    begin: Callable[[Path], None], place: str, reason: str
-) -> None:
+def test_a_folder_whose_models_could_not_be_read_is_refused_before_anything_is_computed(begin, place, reason):
     folder = Path(place or Settings().state_dir) / "refused"
     with pytest.raises(UsageError, match=rf"found one that {reason}\. Give another --out, such as /.*"):
         begin(folder)
     assert not folder.exists()
 
 
-def test_the_folder_that_the_refusal_names_is_allowed() -> None:
+def test_the_folder_that_the_refusal_names_is_allowed():
     refuse_unreadable(Settings(), Settings().state_dir / "models" / "studies")
 
 
-def test_a_source_file_that_is_not_there_is_refused_with_where_it_comes_from(tmp_path: Path) -> None:
+def test_a_source_file_that_is_not_there_is_refused_with_where_it_comes_from(tmp_path):
     with pytest.raises(UsageError, match=r"--gsm8k: expected train.jsonl of github.com/openai"):
         StudyPlan(study="gsm8k", file=str(tmp_path / "train.jsonl"))
 
@@ -545,7 +538,7 @@ class CallingModel:
 SUM = Sentence(TEXT, "333", "-", ("-", 520, 187), held_out=False)
 
 
-def test_a_call_while_reading_counts_for_the_words_behind_it_alone() -> None:
+def test_a_call_while_reading_counts_for_the_words_behind_it_alone():
     model: Any = CallingModel(rank=10)
     [read] = read_sentences(model, [SUM], calls=True)
     assert (read.call_place, read.read_call) == (TEXT.index(" 333"), "[Calculator(520 - 187) -> 333]")
@@ -554,20 +547,20 @@ def test_a_call_while_reading_counts_for_the_words_behind_it_alone() -> None:
     assert read.nats_with_call == pytest.approx(read.nats - 0.05 * len(" 333 left."))
 
 
-def test_a_call_is_not_counted_where_a_token_crosses_its_border() -> None:
+def test_a_call_is_not_counted_where_a_token_crosses_its_border():
     call = ReadCall(sentence=0, place=2, call=" [x]")
     loss = TextLoss((1.0, 2.0, 4.0), utf8_bytes=8)
     assert call.nats_of_the_text((0, 2, 6), loss) == [1.0, 4.0]
     assert call.nats_of_the_text((0, 2, 5), loss) == []
 
 
-def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens() -> None:
+def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens():
     model: Any = CallingModel(rank=11)
     [read] = read_sentences(model, [SUM], calls=True)
     assert read.nats_with_call is None
 
 
-def test_a_model_without_calls_makes_none_while_reading() -> None:
+def test_a_model_without_calls_makes_none_while_reading():
     model: Any = CallingModel(rank=1)
     assert read_sentences(model, [SUM], calls=False)[0].nats_with_call is None
 
@@ -584,7 +577,7 @@ def test_a_model_without_calls_makes_none_while_reading() -> None:
         ("He has 8 apples.", None),
     ],
 )
-def test_a_word_problem_has_the_result_of_its_step_without_the_equation(step: str, told: str | None) -> None:
+def test_a_word_problem_has_the_result_of_its_step_without_the_equation(step, told):
     problem = word_problem("How many?", step)
     assert (problem and problem.text) == (told and f"How many? {told}")
 
@@ -599,12 +592,12 @@ def test_a_word_problem_has_the_result_of_its_step_without_the_equation(step: st
         ("2015 was good, said the old man.", "no fact of its day", "2015 was good, said"),
     ],
 )
-def test_a_paragraph_asks_for_the_first_fact_of_its_day(text: str, kind: str, prompt: str) -> None:
+def test_a_paragraph_asks_for_the_first_fact_of_its_day(text, kind, prompt):
     paragraph = dated_paragraph(text, datetime.date(2015, 7, 30))
     assert (paragraph.kind, paragraph.prompt) == (kind, prompt)
 
 
-def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path: Path) -> None:
+def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path):
     file = tmp_path / "posts.jsonl"
     body = " ".join(["word"] * 20)
     lines = []
@@ -618,7 +611,7 @@ def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path: Path) -> N
     assert [bool(item.answer) for item in fresh] == [True] * 10 + [False] * 10
 
 
-def test_a_paragraph_of_two_posts_is_in_no_test_if_one_of_them_is_trained(tmp_path: Path) -> None:
+def test_a_paragraph_of_two_posts_is_in_no_test_if_one_of_them_is_trained(tmp_path):
     file = tmp_path / "posts.jsonl"
     paragraph = "Today " + " ".join(["word"] * 20)
     lines = [
@@ -629,12 +622,12 @@ def test_a_paragraph_of_two_posts_is_in_no_test_if_one_of_them_is_trained(tmp_pa
         Posts(file).fresh(1, 0, [])
 
 
-def test_plain_text_is_not_searched() -> None:
+def test_plain_text_is_not_searched():
     searched = {part.strip() for record in searched_records() for part in record["text"]}
     assert not searched & set(plain_texts())
 
 
-def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_path: Path) -> None:
+def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_path):
     folder = prepared_folder(tmp_path / "calendar" / "seed-0")
     PLAN.write(folder)
     with (folder / calls.CALLS).open("a") as file:
@@ -643,7 +636,7 @@ def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_pat
     assert len(read_answers(calls_file)) == 16
 
 
-def test_the_measured_study_with_ten_arms_is_estimated_at_what_its_parts_took() -> None:
+def test_the_measured_study_with_ten_arms_is_estimated_at_what_its_parts_took():
     plans = [StudyPlan(seed=seed) for seed in range(10)]
     assert len(plans[0].arms) == 10
     seconds = 56 + 5 + 10 * (20 + 5)
@@ -661,12 +654,12 @@ def test_the_measured_study_with_ten_arms_is_estimated_at_what_its_parts_took() 
         (1_345_150_080, 10, "52 minutes"),
     ],
 )
-def test_an_estimate_grows_with_parameters(parameters: int, processes: int, estimate: str) -> None:
+def test_an_estimate_grows_with_parameters(parameters, processes, estimate):
     plans = [StudyPlan(seed=seed) for seed in range(10)]
     assert str(study_hours(plans, parameters, processes)) == estimate
 
 
-def test_parameters_are_counted_without_the_weights(tmp_path: Path, tiny_gpt2_dir: Path) -> None:
+def test_parameters_are_counted_without_the_weights(tmp_path, tiny_gpt2_dir):
     from transformers import AutoModelForCausalLM
 
     for name in ("config.json", "tokenizer.json"):
@@ -677,8 +670,8 @@ def test_parameters_are_counted_without_the_weights(tmp_path: Path, tiny_gpt2_di
 
 
 def test_a_study_on_a_gpu_says_its_estimate_before_a_seed_begins(
-    tmp_path: Path, tiny_gpt2_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, tiny_gpt2_dir, monkeypatch, caplog
+):
     said: list[str] = []
     monkeypatch.setenv("TOOLFORMER_DEVICE", "cuda")
 
@@ -726,7 +719,7 @@ JUDGED = (
 
 
 @pytest.fixture
-def made_answers(tmp_path: Path) -> StudyAnswers:
+def made_answers(tmp_path):
     """The raw answers of two seeds in which no arm was trained."""
     plan = {"line": "plan", "study": "calculator", "model": "made", "seeds": [0, 1], "texts": 1, "arms": []}
     seeds = [{"line": "seed", "seed": seed} for seed in (0, 1)]
@@ -742,7 +735,7 @@ def cells(table: str, rule: str) -> list[str]:
     return [cell.strip() for cell in row.strip("| ").split(" | ")[1:]]
 
 
-def test_the_table_of_rules_has_the_numbers_that_a_hand_works_out(made_answers: StudyAnswers) -> None:
+def test_the_table_of_rules_has_the_numbers_that_a_hand_works_out(made_answers):
     # By L- of 3 nats, 0.5 nats keep two of the first seed's four calls, and both of the second's. A resample has each
     # seed with a chance of a half, twice: with a quarter each it is of one seed alone.
     assert cells(rules_table(made_answers), "paper") == [
@@ -755,9 +748,7 @@ def test_the_table_of_rules_has_the_numbers_that_a_hand_works_out(made_answers: 
     ]
 
 
-def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explains(
-    made_answers: StudyAnswers,
-) -> None:
+def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explains(made_answers):
     # By L- of 4 nats every call saves at least 1 nat, and but for one every result of another text does.
     assert cells(rules_table(made_answers), "one_loss")[0] == "3.0"
     assert made_answers.rule_less("one_loss", "paper", "precision").student.mean == (2 / 4 - 1 / 2) / 2
@@ -765,34 +756,34 @@ def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explai
 
 
 @pytest.mark.usefixtures("made_answers")
-def test_a_study_without_a_trained_arm_has_tables_of_rules_alone(tmp_path: Path) -> None:
+def test_a_study_without_a_trained_arm_has_tables_of_rules_alone(tmp_path):
     printed = tables(tmp_path / "made.jsonl.bz2", tmp_path / "calls.jsonl.bz2")
     assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"] * 2
 
 
-def test_the_table_of_counts_adds_up_the_calls_of_all_seeds(made_answers: StudyAnswers) -> None:
+def test_the_table_of_counts_adds_up_the_calls_of_all_seeds(made_answers):
     # Kept: two of the first seed's four calls, both of the second's; the text goes on with three of their results.
     assert cells(counts_table(made_answers), "paper") == ["4", "3", "2", "1", "2"]
 
 
-def test_a_difference_of_two_rules_is_paired_by_seed(made_answers: StudyAnswers) -> None:
+def test_a_difference_of_two_rules_is_paired_by_seed(made_answers):
     # At 1 nat each seed keeps one call, whose result follows: 1 of 1 less 1 of 2, and 1 of 1 less 2 of 2.
     less = made_answers.rule_less("tau_1", "paper", "precision")
     assert (less.student.mean, less.bootstrap.low, less.bootstrap.high) == (0.25, 0.0, 0.5)
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
+def page():
     """The page of the repository."""
     return PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page: str) -> None:
+def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page):
     assert page == page_of(ANSWERS), "run `make evidence`"
 
 
-def test_the_pages_rule_of_the_paper_is_that_of_a_plain_reckoning(page: str) -> None:
+def test_the_pages_rule_of_the_paper_is_that_of_a_plain_reckoning(page):
     followed: dict[int, list[bool]] = {seed: [] for seed in range(10)}
     for line in read_answers(ANSWERS / "calculator-calls.jsonl.bz2"):
         losses = {  # in hundredths of a fifteenth of a nat, so that all is whole

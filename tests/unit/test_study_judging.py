@@ -40,7 +40,7 @@ def scored_call(result: str, saved: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def annotated(tmp_path: Path) -> Path:
+def annotated(tmp_path):
     """The folder of a study with one seed of two texts: the first has a kept and a refused call, the second a refused one."""
     StudyPlan(texts=2).write(tmp_path / "seed-0")
     records = [
@@ -68,38 +68,38 @@ def of_arm(calls: Sequence[ChosenCall], arm: str) -> list[str]:
     return [call.result for call in calls if arm in call.arms]
 
 
-def test_the_arm_of_the_paper_shows_its_kept_call_alone(annotated: Path) -> None:
+def test_the_arm_of_the_paper_shows_its_kept_call_alone(annotated):
     assert of_arm(chosen_calls(annotated), "paper") == ["333"]
 
 
-def test_a_call_of_several_arms_is_shown_once(annotated: Path) -> None:
+def test_a_call_of_several_arms_is_shown_once(annotated):
     [kept] = [call for call in chosen_calls(annotated) if call.result == "333"]
     assert {"paper", "tau_0.25", "foretold"} <= set(kept.arms)
 
 
-def test_an_arm_shows_no_more_calls_than_are_read(annotated: Path) -> None:
+def test_an_arm_shows_no_more_calls_than_are_read(annotated):
     assert len(of_arm(chosen_calls(annotated, ["any_call"], at_most=1), "any_call")) == 1
 
 
-def test_a_sheet_shows_texts_with_calls_alone(annotated: Path) -> None:
+def test_a_sheet_shows_texts_with_calls_alone(annotated):
     first, _ = write_sheets(annotated, chosen_calls(annotated))
     lines = [json.loads(line) for line in first.read_text(encoding="utf-8").splitlines()]
     assert {tuple(line) for line in lines} == {("id", "text")}
 
 
-def test_a_sheet_shows_a_call_at_its_place(annotated: Path) -> None:
+def test_a_sheet_shows_a_call_at_its_place(annotated):
     first, _ = write_sheets(annotated, chosen_calls(annotated, ["paper"]))
     [line] = first.read_text(encoding="utf-8").splitlines()
     woven = "Of 520 lamps 187 broke, so it left [Calculator(520 - 187) -> 333] 333 lamps."
     assert json.loads(line)["text"] == woven
 
 
-def test_a_folder_without_annotated_seeds_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_annotated_seeds_is_refused(tmp_path):
     with pytest.raises(NoResultError, match="--annotate"):
         chosen_calls(tmp_path)
 
 
-def test_verdicts_that_are_not_there_are_refused_with_where_they_belong(annotated: Path) -> None:
+def test_verdicts_that_are_not_there_are_refused_with_where_they_belong(annotated):
     with pytest.raises(UsageError, match=r"verdicts-1\.jsonl"):
         read_verdicts(annotated, chosen_calls(annotated))
 
@@ -111,14 +111,14 @@ def test_verdicts_that_are_not_there_are_refused_with_where_they_belong(annotate
         ([], "expected one verdict for each call"),
     ],
 )
-def test_verdicts_that_fit_no_sheet_are_refused(annotated: Path, verdicts: list[str], reason: str) -> None:
+def test_verdicts_that_fit_no_sheet_are_refused(annotated, verdicts, reason):
     calls = chosen_calls(annotated, ["paper"])
     write_verdicts(annotated, 1, dict(zip([call.id for call in calls], verdicts, strict=False)))
     with pytest.raises(UsageError, match=reason):
         read_verdicts(annotated, calls)
 
 
-def test_the_table_counts_each_reading(annotated: Path) -> None:
+def test_the_table_counts_each_reading(annotated):
     calls = chosen_calls(annotated, ["any_call"])
     names = [call.id for call in calls]
     write_verdicts(annotated, 1, dict(zip(names, ("useful", "useless"), strict=True)))

@@ -19,7 +19,7 @@ Gradients = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     return {name: save(root / name) for name, save in SHAPES.items()}
 
@@ -64,21 +64,17 @@ def plain(folder: Path, inputs: dict[str, torch.Tensor]) -> Any:
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_the_logits_of_every_shape_are_projected_exactly(folders: dict[str, Path], shape: str) -> None:
+def test_the_logits_of_every_shape_are_projected_exactly(folders, shape):
     assert projects_exactly(network_of(folders[shape]))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_the_logits_of_weights_in_bfloat16_are_projected_exactly(
-    folders: dict[str, Path], shape: str
-) -> None:
+def test_the_logits_of_weights_in_bfloat16_are_projected_exactly(folders, shape):
     assert projects_exactly(network_of(folders[shape]).to(torch.bfloat16))
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_the_loss_in_blocks_is_the_plain_one(
-    folders: dict[str, Path], shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_loss_in_blocks_is_the_plain_one(folders, shape, monkeypatch):
     [(loss, _), (expected, _)] = (
         in_blocks(folders[shape], batch(30), monkeypatch),
         plain(folders[shape], batch(30)),
@@ -87,9 +83,7 @@ def test_the_loss_in_blocks_is_the_plain_one(
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
-def test_the_gradients_in_blocks_are_the_plain_ones(
-    folders: dict[str, Path], shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gradients_in_blocks_are_the_plain_ones(folders, shape, monkeypatch):
     [(_, found), (_, expected)] = (
         in_blocks(folders[shape], batch(30), monkeypatch),
         plain(folders[shape], batch(30)),
@@ -99,32 +93,24 @@ def test_the_gradients_in_blocks_are_the_plain_ones(
         torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-5 * float(gradient.abs().max()))
 
 
-def test_a_pass_without_a_scored_token_has_no_loss(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_without_a_scored_token_has_no_loss(folders, monkeypatch):
     loss, _ = in_blocks(folders["llama"], batch(0), monkeypatch)
     assert loss == 0.0
 
 
-def test_a_pass_without_a_scored_token_has_a_gradient_for_every_weight(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_without_a_scored_token_has_a_gradient_for_every_weight(folders, monkeypatch):
     _, found = in_blocks(folders["llama"], batch(0), monkeypatch)
     assert found.keys() == {name for name, _ in network_of(folders["llama"]).named_parameters()}
 
 
-def test_a_short_pass_is_computed_as_the_network_does_it(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_pass_is_computed_as_the_network_does_it(folders, monkeypatch):
     monkeypatch.setattr(summed_loss, "_loss_in_blocks", lambda *_: pytest.fail("in blocks"))
     network = network_of(folders["llama"])
     sum_losses_in_forward(network)
     assert float(network(**batch())["summed_loss"].detach()) == plain(folders["llama"], batch())[0]
 
 
-def test_a_network_whose_logits_are_scaled_otherwise_is_computed_as_it_does_it(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_whose_logits_are_scaled_otherwise_is_computed_as_it_does_it(folders, monkeypatch):
     monkeypatch.setitem(BATCH_SIZES, "cpu", replace(BATCH_SIZES["cpu"], training_logits_rows=8))
     network = network_of(folders["llama"])
     forward = network.forward
@@ -141,7 +127,7 @@ def test_a_network_whose_logits_are_scaled_otherwise_is_computed_as_it_does_it(
     assert float(network(**batch())["summed_loss"].detach()) == float(expected.detach())
 
 
-def test_a_network_returns_what_it_did_where_no_labels_are_given(folders: dict[str, Path]) -> None:
+def test_a_network_returns_what_it_did_where_no_labels_are_given(folders):
     network = network_of(folders["llama"])
     before = network(input_ids=batch()["input_ids"]).logits
     sum_losses_in_forward(network)

@@ -27,7 +27,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_clean_up_is_done_whole_though_a_second_request_comes_in_its_middle() -> None:
+def test_clean_up_is_done_whole_though_a_second_request_comes_in_its_middle():
     ended = run("""
         try:
             told_to_end()
@@ -40,7 +40,7 @@ def test_clean_up_is_done_whole_though_a_second_request_comes_in_its_middle() ->
     assert (ended.returncode, ended.stdout.split("\n")[:2]) == (143, ["begun", "cleaned up True"])
 
 
-def test_a_block_that_defers_the_request_ends_by_itself() -> None:
+def test_a_block_that_defers_the_request_ends_by_itself():
     ended = run("""
         signal.signal(signal.SIGUSR1, lambda *_: print("told something else"))
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -54,7 +54,7 @@ def test_a_block_that_defers_the_request_ends_by_itself() -> None:
 
 
 @pytest.mark.parametrize("answer", ["leaves", "stays"])
-def test_what_holds_the_main_thread_inside_a_library_is_interrupted_or_at_last_left(answer: str) -> None:
+def test_what_holds_the_main_thread_inside_a_library_is_interrupted_or_at_last_left(answer):
     """A mutex that is locked twice holds a thread in C, as a long forward pass or query does."""
     ended = run(f"""
         import ctypes
@@ -76,7 +76,7 @@ def test_what_holds_the_main_thread_inside_a_library_is_interrupted_or_at_last_l
     assert (ended.returncode, ended.stdout) == (143, said)
 
 
-def test_the_command_line_ends_with_143_without_waiting_for_threads() -> None:
+def test_the_command_line_ends_with_143_without_waiting_for_threads():
     ended = run("""
         from toolformer_ops import __main__ as command_line
         def app():
@@ -92,7 +92,7 @@ def test_the_command_line_ends_with_143_without_waiting_for_threads() -> None:
     assert ended.stderr.rstrip().endswith("ended by SIGTERM: what is committed stays")
 
 
-def test_java_in_the_process_leaves_the_signal_to_python() -> None:
+def test_java_in_the_process_leaves_the_signal_to_python():
     ended = run("""
         from toolformer_ops.tools.retrieval.java_runtime import start_java
         start_java()

@@ -28,7 +28,7 @@ def shared(text: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("share_changed", [0.0, 0.01, 0.03, 0.1, 0.5])
-def test_the_estimate_is_near_what_two_texts_share(share_changed: float) -> None:
+def test_the_estimate_is_near_what_two_texts_share(share_changed):
     source = random.Random(share_changed)  # noqa: S311 - no secret
     words = source.choices(WORDS, k=300)
     text, other = " ".join(words), " ".join(changed(words, share_changed, source))
@@ -36,7 +36,7 @@ def test_the_estimate_is_near_what_two_texts_share(share_changed: float) -> None
     assert estimated_share(numbers, others) == pytest.approx(shared(text, other), abs=0.16)  # four errors
 
 
-def test_texts_that_share_nine_tenths_have_a_band_in_common() -> None:
+def test_texts_that_share_nine_tenths_have_a_band_in_common():
     source = random.Random(1)  # noqa: S311 - no secret
     words = source.choices(WORDS, k=1000)
     text, other = " ".join(words), " ".join(changed(words, 0.01, source))
@@ -44,7 +44,7 @@ def test_texts_that_share_nine_tenths_have_a_band_in_common() -> None:
     assert {*sketch_of(text).bands} & {*sketch_of(other).bands}
 
 
-def test_texts_that_share_nothing_have_no_band_in_common() -> None:
+def test_texts_that_share_nothing_have_no_band_in_common():
     assert not {*sketch_of("one two three four five six").bands} & {*sketch_of("a b c d e f g").bands}
 
 
@@ -59,11 +59,11 @@ def test_texts_that_share_nothing_have_no_band_in_common() -> None:
         ("...", {"..."}),
     ],
 )
-def test_passages_are_runs_of_five_words(text: str, runs: set[str]) -> None:
+def test_passages_are_runs_of_five_words(text, runs):
     assert passages(text) == runs
 
 
-def test_a_sketch_is_the_same_on_every_machine() -> None:
+def test_a_sketch_is_the_same_on_every_machine():
     sketch = sketch_of("The library owned 845 books and gave away 312 of them.")
     assert (len(sketch.numbers), len(sketch.bands)) == (BANDS * NUMBERS_A_BAND, BANDS)
     assert (sketch.numbers[:2], sketch.bands[0]) == ([616135354, 673283896], 6886381736200753797)

@@ -1,8 +1,5 @@
 """Tokens a second, operations and the share of a card's peak."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from transformers import AutoModelForCausalLM
 
@@ -45,11 +42,11 @@ from toolformer_ops.runs.choices import FinetuningChoices
         ("cpu", None),
     ],
 )
-def test_the_peak_of_a_card_by_its_name(name: str, peak: float | None) -> None:
+def test_the_peak_of_a_card_by_its_name(name, peak):
     assert Cards(name).peak == peak
 
 
-def test_the_peak_of_several_cards_is_their_sum() -> None:
+def test_the_peak_of_several_cards_is_their_sum():
     assert Cards("NVIDIA A100-SXM4-80GB", 4).peak == 4 * 312e12
 
 
@@ -79,11 +76,11 @@ H200 = Cards("NVIDIA H200")
         ),
     ],
 )
-def test_a_speed_in_words(throughput: Throughput, words: str) -> None:
+def test_a_speed_in_words(throughput, words):
     assert str(throughput) == words
 
 
-def test_a_cpu_is_no_card() -> None:
+def test_a_cpu_is_no_card():
     assert cards_of(Settings(_env_file=None, device="cpu")) == Cards("cpu")
 
 
@@ -92,8 +89,8 @@ def test_a_cpu_is_no_card() -> None:
     [("cuda", "off", 1, 1), ("cuda", "layers", 1, 8), ("cuda:1", "layers", 1, 1), ("cuda", "off", 4, 4)],
 )
 def test_a_network_computes_on_the_cards_that_hold_its_layers_or_one_a_process(
-    device: str, parallel: str, processes: int, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, parallel, processes, count, monkeypatch
+):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda _: "NVIDIA H200")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
     settings = Settings(_env_file=None, device=device, model_parallel=parallel)
@@ -104,12 +101,12 @@ def test_a_network_computes_on_the_cards_that_hold_its_layers_or_one_a_process(
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def llama(tmp_path_factory):
     return SHAPES["llama"](tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture
-def network(llama: Path) -> Any:
+def network(llama):
     return AutoModelForCausalLM.from_pretrained(llama)
 
 
@@ -117,23 +114,23 @@ def network(llama: Path) -> Any:
 DECODER = 2 * (2 * 1024 + 2 * 512 + 3 * 2048 + 2 * 32) + 32
 
 
-def test_a_pass_takes_two_operations_for_each_weight_of_the_layers(network: Any) -> None:
+def test_a_pass_takes_two_operations_for_each_weight_of_the_layers(network):
     vocabulary = network.config.vocab_size
     assert pass_operations(network) == (2 * DECODER, 2 * 32 * vocabulary)
 
 
-def test_a_step_takes_six_operations_for_each_weight_but_the_embeddings(network: Any) -> None:
+def test_a_step_takes_six_operations_for_each_weight_but_the_embeddings(network):
     head = 32 * network.config.vocab_size
     assert training_operations(network, network) == 6 * (DECODER + head)
 
 
-def test_embeddings_that_are_the_output_projection_count_once(network: Any) -> None:
+def test_embeddings_that_are_the_output_projection_count_once(network):
     head = 32 * network.config.vocab_size
     network.lm_head.weight = network.model.embed_tokens.weight
     assert training_operations(network, network) == 6 * (DECODER + head)
 
 
-def test_a_step_takes_four_operations_for_each_frozen_weight(network: Any) -> None:
+def test_a_step_takes_four_operations_for_each_frozen_weight(network):
     head = 32 * network.config.vocab_size
     choices = FinetuningChoices(finetune_method="lora", finetune_lora_rank=1)
     adapters = 2 * (4 * 32 + 2 * (32 + 16) + 3 * (32 + 64))
@@ -141,14 +138,14 @@ def test_a_step_takes_four_operations_for_each_frozen_weight(network: Any) -> No
     assert training_operations(network, adapted) == 4 * (DECODER + head) + 6 * adapters
 
 
-def test_a_mixture_of_experts_has_no_number(network: Any) -> None:
+def test_a_mixture_of_experts_has_no_number(network):
     network.config.num_local_experts = 8
     assert has_experts(network.config)
     assert pass_operations(network) == (None, None)
     assert training_operations(network, network) is None
 
 
-def test_the_engine_counts_the_tokens_that_its_network_reads(llama: Path) -> None:
+def test_the_engine_counts_the_tokens_that_its_network_reads(llama):
     model = LanguageModel.load(str(llama))
     text = "The shop had 520 shirts."
     before = NetworkWork(WORK.tokens, WORK.operations)
@@ -161,11 +158,11 @@ def test_the_engine_counts_the_tokens_that_its_network_reads(llama: Path) -> Non
     assert done == NetworkWork(tokens, 2.0 * DECODER * tokens + rows * head)
 
 
-def test_work_of_which_a_part_has_no_number_has_none() -> None:
+def test_work_of_which_a_part_has_no_number_has_none():
     work = NetworkWork(10, 5.0)
     work.add(NetworkWork(3, None))
     assert work == NetworkWork(13, None)
 
 
-def test_the_seconds_make_a_speed_of_the_work() -> None:
+def test_the_seconds_make_a_speed_of_the_work():
     assert NetworkWork(10, 5.0).in_seconds(2.0, Cards("cpu")).tokens_per_second == 5.0

@@ -44,7 +44,7 @@ def at_work(seconds: float, tool: str = "QA", stage: str = "sample") -> Any:
     return SimpleNamespace(tool=tool, stage=stage, seconds=seconds, units=LONG)
 
 
-def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
+def test_one_long_text_that_is_left_is_most_of_the_work():
     rows = [work("sample", 0.02, recent=174.0, age=200.0), work("score", 0.01, recent=87.0, age=200.0)]
     counted = [progress("sample", SHORT), progress("score", SHORT)]
     # 12,500 tokens at 0.03 s; lately 261 s of work in 200 s
@@ -60,7 +60,7 @@ def test_one_long_text_that_is_left_is_most_of_the_work() -> None:
     assert left(both, of_both, [at_work(50.0), at_work(50.0, "MT")]) == pytest.approx(1200.0)
 
 
-def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or_sampling() -> None:
+def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or_sampling():
     timed = [work("sample", 0.02, recent=100.0, age=100.0), work("score", None), work("placebo", None)]
     untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
     counted = [progress("sample", SHORT + LONG), progress("score", 0), progress("placebo", 0)]
@@ -72,18 +72,18 @@ def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or
         assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
-def test_a_share_is_of_documents_where_no_tokens_are_counted() -> None:
+def test_a_share_is_of_documents_where_no_tokens_are_counted():
     assert StageProgress("filter", 15, 30, 15).share_done == 0.5
     assert StageProgress("sample", 0, 0, 0, 0, 0).share_done == 0.0
 
 
-def test_a_stage_that_is_not_listed_counts_for_nothing() -> None:
+def test_a_stage_that_is_not_listed_counts_for_nothing():
     rows, counted = [work("sample", 0.02, recent=100.0, age=100.0)], [progress("sample", 0)]
     expected = (SHORT + LONG) * 0.02  # it has one process
     assert left(rows, counted, [at_work(50.0, stage="placebo")]) == pytest.approx(expected)
 
 
-def test_the_time_left_is_not_known_while_texts_are_filtered() -> None:
+def test_the_time_left_is_not_known_while_texts_are_filtered():
     filtering = SimpleNamespace(tool="QA", stage="filter", done=10, total=30, tokens_done=None, tokens=None)
     rows = [work("filter", 0.01, recent=1.0, age=2.0), work("sample", 0.02), work("score", 0.01)]
     nothing = [
@@ -93,7 +93,7 @@ def test_the_time_left_is_not_known_while_texts_are_filtered() -> None:
     assert left(rows, [filtering, *nothing]) is None
 
 
-def test_progress_has_what_the_run_stored_since_it_was_counted() -> None:
+def test_progress_has_what_the_run_stored_since_it_was_counted():
     counted = SimpleNamespace(tool="QA", stage="sample", done=100, total=120, tokens_done=5_000, tokens=6_000)
     before, now = work("sample", 0.02), work("sample", 0.02)
     now.documents, now.tokens = before.documents + 7, before.tokens + 350
@@ -101,7 +101,7 @@ def test_progress_has_what_the_run_stored_since_it_was_counted() -> None:
     assert tool.stages == (StageProgress("sample", 107, 120, 36, 5_350, 6_000),)
 
 
-def test_progress_never_exceeds_its_total() -> None:
+def test_progress_never_exceeds_its_total():
     """Filtering went on meanwhile, so that there are more texts to sample than were counted."""
     counted = SimpleNamespace(tool="QA", stage="sample", done=118, total=120, tokens_done=None, tokens=None)
     before, now = work("sample", 0.02), work("sample", 0.02)

@@ -8,12 +8,12 @@ import pytest
 from toolformer_ops.writing_systems import tokens_before, unspaced_word_starts
 
 
-def test_four_characters_of_english_prose_are_one_token() -> None:
+def test_four_characters_of_english_prose_are_one_token():
     text = "“It costs £400 — in all,” she said…\n"
     assert tokens_before(text).tolist() == [count / 4 for count in range(len(text) + 1)]
 
 
-def test_a_text_without_characters_has_no_tokens() -> None:
+def test_a_text_without_characters_has_no_tokens():
     assert tokens_before("").tolist() == [0]
 
 
@@ -33,11 +33,11 @@ def test_a_text_without_characters_has_no_tokens() -> None:
         ("\U0010ffff", 4),
     ],
 )
-def test_characters_count_as_their_writing_system_does(text: str, tokens: float) -> None:
+def test_characters_count_as_their_writing_system_does(text, tokens):
     assert tokens_before(text)[-1] == tokens
 
 
-def test_a_part_counts_the_same_wherever_it_is_in_a_text() -> None:
+def test_a_part_counts_the_same_wherever_it_is_in_a_text():
     before = tokens_before("two 上海 three")
     assert before[6] - before[4] == tokens_before("上海")[-1]
 
@@ -57,7 +57,7 @@ def test_a_part_counts_the_same_wherever_it_is_in_a_text() -> None:
         "རིགས་|རྒྱུད་|ཡོངས་|ལ།",
     ],
 )
-def test_a_word_may_start_at_a_syllable_of_a_script_without_spaces(words: str) -> None:
+def test_a_word_may_start_at_a_syllable_of_a_script_without_spaces(words):
     text = words.replace("|", "")
     starts = sorted(unspaced_word_starts(text))
     parts = [text[start:end] for start, end in itertools.pairwise([0, *starts, len(text)])]
@@ -74,9 +74,9 @@ def test_a_word_may_start_at_a_syllable_of_a_script_without_spaces(words: str) -
         "１２３（ＡＢＣ）：Hello，world",
     ],
 )
-def test_a_text_of_scripts_with_spaces_has_no_word_start_without_a_space(text: str) -> None:
+def test_a_text_of_scripts_with_spaces_has_no_word_start_without_a_space(text):
     assert unspaced_word_starts(text) == frozenset()
 
 
-def test_white_space_before_a_word_leaves_its_start_to_the_rule_of_white_space() -> None:
+def test_white_space_before_a_word_leaves_its_start_to_the_rule_of_white_space():
     assert unspaced_word_starts("of 上\n海") == frozenset()

@@ -36,7 +36,7 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
     return sample_texts(engine, PROMPT, " [", choices(**changed), keyed, clock=lambda: float(next(ticks)))
 
 
-def test_pruned_positions_are_marked_with_the_loss_that_proves_it() -> None:
+def test_pruned_positions_are_marked_with_the_loss_that_proves_it():
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     first, second = sampled(model, ["one is sure", "eleven more"])
     assert [(one.token, one.pruned_by_loss) for one in first.positions] == [(1, None), (2, 0.25)]
@@ -46,7 +46,7 @@ def test_pruned_positions_are_marked_with_the_loss_that_proves_it() -> None:
     assert [one.pruned_by_loss for one in reached.positions] == [None, None]
 
 
-def test_without_pruning_no_loss_is_computed_before_sampling() -> None:
+def test_without_pruning_no_loss_is_computed_before_sampling():
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     never = mock.Mock(side_effect=AssertionError("a loss was computed that prunes nothing"))
     model.losses_without_call = never  # type: ignore[method-assign]
@@ -55,7 +55,7 @@ def test_without_pruning_no_loss_is_computed_before_sampling() -> None:
     assert len(unpruned.samples) == 2
 
 
-def test_what_a_run_chooses_is_what_the_model_is_asked_for() -> None:
+def test_what_a_run_chooses_is_what_the_model_is_asked_for():
     model = FakeLanguageModel()
     wrapped: Any = mock.Mock(wraps=model)
     sampling = {"max_call_tokens": 17, "temperature": 0.8, "top_p": 0.9, "samples_per_position": 4}
@@ -71,7 +71,7 @@ CHARACTERS_READ = 4 * FakeLanguageModel.read_tokens
 """Texts of so many characters are read together."""
 
 
-def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found() -> None:
+def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_found():
     """The KV caches of a group's positions are used before others come."""
     half, long = "word " * (CHARACTERS_READ // 10), "w " * CHARACTERS_READ
     groups = [[half, half], ["three more words"], [long], ["the end"]]
@@ -88,7 +88,7 @@ def test_each_group_of_texts_is_sampled_before_the_positions_of_the_next_are_fou
     assert read == [(group, list(itertools.chain(*groups[:number]))) for number, group in enumerate(groups)]
 
 
-def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled() -> None:
+def test_each_text_has_its_own_say_at_which_positions_calls_may_be_sampled():
     """Also where the texts are too long to be read together."""
     texts = [f"{number} two three {'x' * CHARACTERS_READ}" for number in range(3)]
     model: Any = FakeLanguageModel()
@@ -109,7 +109,7 @@ def halves() -> list[Paragraph]:
     return [Paragraph(HALVES, 0, 0, 18), Paragraph(HALVES, 1, *SECOND_HALF)]
 
 
-def test_a_position_in_a_paragraph_is_a_token_of_the_document() -> None:
+def test_a_position_in_a_paragraph_is_a_token_of_the_document():
     model: Any = FakeLanguageModel()
     [sampled_paragraph] = sample_paragraphs(model, CALCULATOR, choices(), halves()[1:])
     tokens = model.tokenize(HALVES.text)
@@ -119,7 +119,7 @@ def test_a_position_in_a_paragraph_is_a_token_of_the_document() -> None:
     assert places == [(6, tokens.starts[6]), (7, tokens.starts[7])]
 
 
-def test_a_call_is_sampled_at_the_tokens_of_its_paragraph() -> None:
+def test_a_call_is_sampled_at_the_tokens_of_its_paragraph():
     model: Any = FakeLanguageModel()
     sampler = mock.Mock(wraps=model.start_sampling(PROMPT, samples=1))
     with mock.patch.object(model, "start_sampling", return_value=sampler):
@@ -128,7 +128,7 @@ def test_a_call_is_sampled_at_the_tokens_of_its_paragraph() -> None:
     assert added.args[:2] == ("eleven more words", [1, 2])
 
 
-def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document() -> None:
+def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document():
     model: Any = FakeLanguageModel()
     asked: list[tuple[str, list[int]]] = []
 
@@ -142,7 +142,7 @@ def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document() -> No
     assert [(one.token, one.pruned_by_loss) for one in sampled_paragraph.pruned] == [(6, 0.125)]
 
 
-def test_a_document_in_parts_is_read_once_to_prune_them() -> None:
+def test_a_document_in_parts_is_read_once_to_prune_them():
     long = Document.of(" ".join(f"word{number}" for number in range(CHARACTERS_READ // 2)))
     third = len(long.text) // 3
     parts = [Paragraph(long, number, number * third, number * third + third) for number in range(3)]
@@ -154,7 +154,7 @@ def test_a_document_in_parts_is_read_once_to_prune_them() -> None:
     assert text == long.text
 
 
-def test_parts_of_a_document_are_pruned_as_each_would_be_alone() -> None:
+def test_parts_of_a_document_are_pruned_as_each_would_be_alone():
     model: Any = FakeLanguageModel(sure_words=frozenset({"sure", "more"}))
     together = sample_paragraphs(model, CALCULATOR, choices(max_positions=9), halves())
     alone = [
@@ -165,7 +165,7 @@ def test_parts_of_a_document_are_pruned_as_each_would_be_alone() -> None:
     assert [len(one.pruned) for one in together] == [1, 1]
 
 
-def test_seconds_are_shared_by_length_or_by_positions() -> None:
+def test_seconds_are_shared_by_length_or_by_positions():
     first, second = sampled(FakeLanguageModel(), ["one two three", "four five six seven 8 9 10"])
     # the clock ticks once a question: 1 s for the positions of both, 1 s while they are added, 1 s until they
     # have ended
@@ -173,7 +173,7 @@ def test_seconds_are_shared_by_length_or_by_positions() -> None:
     assert (first.sampling_seconds, second.sampling_seconds) == (1.0, 1.0)  # two positions each
 
 
-def test_a_text_without_a_position_took_no_seconds_of_sampling() -> None:
+def test_a_text_without_a_position_took_no_seconds_of_sampling():
     [word] = sampled(FakeLanguageModel(), ["word"])
     assert (word.positions, word.samples, word.sampling_seconds) == ([], [], 0.0)
 
@@ -185,7 +185,7 @@ def written(*calls: str) -> list[SampledContinuation]:
     return [SampledContinuation(text, text != UNFINISHED) for text in calls]
 
 
-def test_equal_calls_are_one_candidate_while_every_other_sample_has_its_reason() -> None:
+def test_equal_calls_are_one_candidate_while_every_other_sample_has_its_reason():
     sum_ = "Calculator(2 + 3)"
     samples = written(sum_, "QA(how?)", sum_[:-1], "Calculator 2 +", UNFINISHED, "Calculator()")
     candidates, lost, counts = candidates_at(CALCULATOR, Document.of("a text"), POSITION, samples)
@@ -205,22 +205,20 @@ def test_equal_calls_are_one_candidate_while_every_other_sample_has_its_reason()
     assert counts == {"samples": 6, "candidates": 1, "duplicates_merged": 1, **reasons}
 
 
-def test_a_tool_without_input_takes_empty_brackets_alone() -> None:
+def test_a_tool_without_input_takes_empty_brackets_alone():
     assert read_call(CALENDAR, SampledContinuation("Calendar()", True), "x") == Call("Calendar", "")
     unexpected = read_call(CALENDAR, SampledContinuation("Calendar(now)", True), "x")
     assert unexpected == "sample_with_unexpected_input"
 
 
-def test_a_sample_that_the_document_cannot_answer_is_counted() -> None:
+def test_a_sample_that_the_document_cannot_answer_is_counted():
     samples = written("Calendar()", "Calendar()")
     candidates, _, counts = candidates_at(CALENDAR, Document.of("x"), POSITION, samples)
     assert (candidates, counts) == ([], {"samples": 2, "sample_that_the_document_cannot_answer": 2})
 
 
 @pytest.mark.parametrize("endpoint", [None, object()])
-def test_an_endpoint_alone_gets_the_prompt_that_may_leave_the_house(
-    monkeypatch: pytest.MonkeyPatch, endpoint: Any
-) -> None:
+def test_an_endpoint_alone_gets_the_prompt_that_may_leave_the_house(monkeypatch, endpoint):
     sample = mock.Mock(return_value=[])
     monkeypatch.setattr("toolformer_ops.annotation.candidates.sample_texts", sample)
     monkeypatch.setattr(Tool, "prompt_to_send", "without rows {text} Output:")
@@ -246,11 +244,11 @@ NOT_HELD = "sample_with_bracket_or_line_break"
         ("MT(\n)", "She wrote", "sample_without_input"),
     ],
 )
-def test_a_line_break_of_the_text_in_a_call_is_a_space(written: str, text: str, read: Call | str) -> None:
+def test_a_line_break_of_the_text_in_a_call_is_a_space(written, text, read):
     assert read_call(get_tool("MT"), SampledContinuation(written, True), text) == read
 
 
-def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document() -> None:
+def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document():
     first = "Nothing at all had happened here in 2019, when 3 men came. "
     second = "Then 3 men and 4 women came, and 3 of the 4 stayed."
     document = Document.of(first + second)
@@ -267,7 +265,7 @@ def test_whether_an_input_is_only_after_the_call_is_asked_of_the_whole_document(
     assert only_after == {("3 + 4", before) for before in ("Then", "Then 3", "Then 3 men", "Then 3 men and")}
 
 
-def test_random_numbers_are_made_from_the_seed_for_each_paragraph_of_a_tool() -> None:
+def test_random_numbers_are_made_from_the_seed_for_each_paragraph_of_a_tool():
     """Of these alone: equal paragraphs get other samples, and any company gives a paragraph the same ones."""
     twice, once = Document.of("The same. The same."), Document.of("The same.")
     paragraphs = [Paragraph(twice, 0, 0, 9), Paragraph(twice, 1, 10, 19), Paragraph(once, 0, 0, 9)]

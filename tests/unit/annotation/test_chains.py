@@ -26,7 +26,7 @@ def earlier(*calls: WovenCall, plain: str = PLAIN) -> EarlierCalls:
     return EarlierCalls.of(weave(plain, calls), TOOLS)
 
 
-def test_the_calls_of_a_text_are_read_out_with_their_places() -> None:
+def test_the_calls_of_a_text_are_read_out_with_their_places():
     odd = WovenCall(19, Call("WikiSearch", "f(x)"), "f(2) -> 4")  # which holds what ends an input
     found = earlier(DATE, odd, SUM)
     assert found.plain_text == PLAIN
@@ -38,7 +38,7 @@ def test_the_calls_of_a_text_are_read_out_with_their_places() -> None:
     ]
 
 
-def test_a_second_call_is_sampled_where_its_scored_words_belong_to_no_other_call() -> None:
+def test_a_second_call_is_sampled_where_its_scored_words_belong_to_no_other_call():
     found = earlier(DATE, SUM)
     first, second = found.calls
     words = [at for at, character in enumerate(found.text) if character == " "]
@@ -85,13 +85,13 @@ def found_on(asked: str, result: str) -> WovenCall:
     ],
 )
 def test_the_parent_is_the_last_call_of_whose_result_alone_a_piece_is_in_the_input(
-    plain: str, calls: list[WovenCall], call_input: str, parent: int | None
-) -> None:
+    plain, calls, call_input, parent
+):
     found = earlier(*calls, plain=plain)
     assert found.parent_of(call_input, len(found.text)) == parent
 
 
-def test_a_parent_is_the_last_of_equal_results_even_right_before_the_call() -> None:
+def test_a_parent_is_the_last_of_equal_results_even_right_before_the_call():
     found = earlier(DATE, OLD_SUM, plain=OLD)
     assert found.parent_of("2020 - 1987", found.calls[0].start_char) is None
     assert found.parent_of("33 * 2", found.calls[1].end_char) == 1
@@ -123,9 +123,7 @@ BRACKETED = "A d[QA(3)] of [Calculator(2 + 2) " + PLAIN
         ("Calculator", weave(BRACKETED, [replace(DATE, position_char=len(BRACKETED))]), True, None),
     ],
 )
-def test_a_text_of_a_chain_holds_no_markup_but_calls(
-    tool: str, text: str, chains: bool, refused: str | None
-) -> None:
+def test_a_text_of_a_chain_holds_no_markup_but_calls(tool, text, chains, refused):
     [found] = filter_document(get_tool(tool), Document.of(text), FilterChoices(), chains=chains)
     assert (found.start_char, found.end_char) == (0, len(text))  # the calls included
     reason = found.reason if found.reason in (HOLDS_CALL_MARKUP, HOLDS_NO_CALL, TAKES_NO_INPUT) else None
@@ -133,7 +131,7 @@ def test_a_text_of_a_chain_holds_no_markup_but_calls(
     assert not (found.kept and refused)
 
 
-def test_a_result_is_used_by_an_input_that_writes_on_behind_it_without_a_space() -> None:
+def test_a_result_is_used_by_an_input_that_writes_on_behind_it_without_a_space():
     date = WovenCall(4, Call("Calendar", ""), "星期五")
     chinese = earlier(date, plain="公园今天有很多人。")
     assert chinese.parent_of("星期五的人", len(chinese.text)) == 0

@@ -55,7 +55,7 @@ class TellingTool(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
         return super().effective_input(call_input, document)
 
 
-def test_a_document_with_call_markup_is_refused_whole() -> None:
+def test_a_document_with_call_markup_is_refused_whole():
     document = Document.of(f"Sums: [Calculator(1 + 1) -> 3] {SUM}")
     [decision] = filter_document(CALCULATOR, document, FilterChoices())
     assert decision == FilterDecision(kept=False, reason=HOLDS_CALL_MARKUP, end_char=len(document.text))
@@ -65,7 +65,7 @@ def test_a_document_with_call_markup_is_refused_whole() -> None:
 @pytest.mark.parametrize(
     "beginning", ["", "Our [QA (quality assurance)] team: ", "[[Calendar (New York City)|1]] ", "d[QA(3)] = "]
 )
-def test_the_tool_decides_on_a_document_whose_brackets_hold_no_call(beginning: str) -> None:
+def test_the_tool_decides_on_a_document_whose_brackets_hold_no_call(beginning):
     document = Document.of(beginning + SUM)
     [decision] = filter_document(CALCULATOR, document, FilterChoices())
     assert (decision.kept, decision.start_char, decision.end_char) == (True, 0, len(document.text))
@@ -97,8 +97,8 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sentence_or_a_word(
-    text: str, most: float, unbroken: Sequence[tuple[int, int]], pieces: list[str]
-) -> None:
+    text, most, unbroken, pieces
+):
     found = cut(text, (0, len(text)), most, unbroken)
     assert [text[start:end] for start, end in found] == pieces
 
@@ -112,9 +112,7 @@ def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sente
     st.lists(st.tuples(st.integers(0, 200), st.integers(2, 40)), max_size=3),
     st.integers(0, 20),
 )
-def test_pieces_hold_all_but_white_space_within_the_limit_without_breaking_a_call(
-    text: str, most: float, calls: list[tuple[int, int]], start: int
-) -> None:
+def test_pieces_hold_all_but_white_space_within_the_limit_without_breaking_a_call(text, most, calls, start):
     ends = itertools.accumulate(
         calls, lambda last, call: (last[1] + call[0], last[1] + call[0] + call[1]), initial=(0, 0)
     )
@@ -133,7 +131,7 @@ def test_pieces_hold_all_but_white_space_within_the_limit_without_breaking_a_cal
             assert not begin < end < last or not text[end:last].strip()
 
 
-def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others() -> None:
+def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others():
     long = "Seven words of a long first line."
     lines = [f"{long} {long}", "not kept, though it is too long to be annotated", "short", f"{long} {long}"]
     document = Document.of("\n".join(lines))
@@ -174,7 +172,7 @@ class WordFilter(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
         return [FilterDecision(kept, "has_it" if kept else "has_it_not", end_char=len(document.text))]
 
 
-def test_each_piece_of_a_long_text_is_judged_by_the_filter() -> None:
+def test_each_piece_of_a_long_text_is_judged_by_the_filter():
     document = Document.of(
         "Nothing to see here today.\n\nA word stands in this one.\n\nAnd nothing here again."
     )
@@ -190,14 +188,14 @@ def test_each_piece_of_a_long_text_is_judged_by_the_filter() -> None:
     ]
 
 
-def test_a_piece_is_judged_with_the_date_of_its_document() -> None:
+def test_a_piece_is_judged_with_the_date_of_its_document():
     text = "Today is a day.\n\nSo was the day before, it is said."
     dated = Document.of(text, document_date=date(2023, 1, 30))
     decisions = filter_document(CALENDAR, dated, FilterChoices(max_text_tokens=9))
     assert [one.kept for one in decisions] == [True, True]
 
 
-def test_a_piece_that_the_filter_says_nothing_of_is_refused_under_that_reason() -> None:
+def test_a_piece_that_the_filter_says_nothing_of_is_refused_under_that_reason():
     whole = FilterDecision(kept=True, reason="of a text", end_char=40)
     tool: Any = TellingTool([])
     with mock.patch.object(tool, "filter", side_effect=[[whole], [], []]):
@@ -206,7 +204,7 @@ def test_a_piece_that_the_filter_says_nothing_of_is_refused_under_that_reason() 
 
 
 @pytest.mark.parametrize("reads_record", [False, True])
-def test_only_a_tool_that_says_so_gets_the_url_or_date_of_a_record(reads_record: bool) -> None:
+def test_only_a_tool_that_says_so_gets_the_url_or_date_of_a_record(reads_record):
     """Filtering and sampling alike: what another tool computed cannot change when a record's date is corrected."""
     dated = Document.of(SUM, "https://x.org/2023/01/30/", date(2023, 1, 30))
     tool = TellingTool(reads_record=reads_record)

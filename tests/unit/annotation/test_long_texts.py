@@ -62,35 +62,31 @@ def scored(choices: FilterChoices) -> dict[Place, ScoredCall]:
 
 
 @pytest.fixture(scope="module")
-def whole() -> dict[Place, ScoredCall]:
+def whole():
     return scored(WHOLE)
 
 
 @pytest.fixture(scope="module")
-def pieces() -> dict[Place, ScoredCall]:
+def pieces():
     return scored(PIECES)
 
 
-def test_the_text_is_in_many_pieces() -> None:
+def test_the_text_is_in_many_pieces():
     decisions = filter_document(CALCULATOR, DOCUMENT, PIECES)
     assert len(decisions) > 20
 
 
-def test_a_call_in_a_piece_has_the_losses_that_it_has_in_the_whole_text(
-    whole: dict[Place, ScoredCall], pieces: dict[Place, ScoredCall]
-) -> None:
+def test_a_call_in_a_piece_has_the_losses_that_it_has_in_the_whole_text(whole, pieces):
     assert pieces == {place: whole[place] for place in pieces}
 
 
-def test_pieces_keep_the_calls_that_the_whole_text_keeps(
-    whole: dict[Place, ScoredCall], pieces: dict[Place, ScoredCall]
-) -> None:
+def test_pieces_keep_the_calls_that_the_whole_text_keeps(whole, pieces):
     kept_in_whole = {place for place, call in whole.items() if call.is_kept(0.5)}
     assert {place for place, call in pieces.items() if call.is_kept(0.5)} == kept_in_whole
     assert len(kept_in_whole) == 20  # before the 5 of each paragraph
 
 
-def test_pieces_without_a_sum_are_not_sampled(pieces: dict[Place, ScoredCall]) -> None:
+def test_pieces_without_a_sum_are_not_sampled(pieces):
     model: Any = Reader()
     refused = [item for item in filter_document(CALCULATOR, DOCUMENT, PIECES) if not item.kept]
     assert refused

@@ -92,7 +92,7 @@ def placebos_of(
     return found
 
 
-def test_placebos_are_computed_in_the_format_of_the_calls_own_loss() -> None:
+def test_placebos_are_computed_in_the_format_of_the_calls_own_loss():
     model = ScriptedModel(lambda call: 1.5 + int(call.result.removeprefix("result ")), "bfloat16")
     pool = Pool(placebos=3, sample_share=0.0, results=results_elsewhere(6))
     calls = [
@@ -169,9 +169,7 @@ NAN = math.nan
         (SMALL, False, (), [], []),
     ],
 )  # fmt: skip
-def test_what_is_stored_of_a_calls_placebos(
-    own: ScoredCall, is_sampled: bool, losses: Sequence[float], rows: list[tuple[Any, ...]], asked: list[int]
-) -> None:
+def test_what_is_stored_of_a_calls_placebos(own, is_sampled, losses, rows, asked):
     call_id = uuid.UUID(int=0 if is_sampled else 2**64 - 1)
     call = JudgedCall(call_id, content_uuid("home"), 1, Call("Made", "in"), own)
     pool = Pool(placebos=2, sample_share=0.5, results=results_elsewhere(len(losses)))
@@ -189,7 +187,7 @@ def test_what_is_stored_of_a_calls_placebos(
     assert model.context_tokens <= {16}
 
 
-def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -> None:
+def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known():
     known = PlaceboLoss(1, 0, is_sampled=False, loss_with_result=2.5, reduction_bound=0.5, information=0.25)
     a_bound = replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0)
     beyond_the_first_k = replace(known, number=4, information=None, reduction_bound=9.0)
@@ -199,7 +197,7 @@ def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known() -
     assert placebo_reduction([a_bound, beyond_the_first_k]) is None
 
 
-def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample() -> None:
+def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample():
     """Each number below is one call with its placebos, in a document of its own."""
 
     def scored_call(name: str, reduction: float) -> JudgedCall:
@@ -246,7 +244,7 @@ def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample() -> None:
     assert all(carries_information(placebos, None) for _, placebos in calls)
 
 
-def test_a_call_without_losses_has_no_placebos_of_its_own() -> None:
+def test_a_call_without_losses_has_no_placebos_of_its_own():
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.0, results=[]))
     assert draw.reaches(SCORED, 0.5)
     assert not draw.reaches(SCORED, 0.51)
@@ -254,7 +252,7 @@ def test_a_call_without_losses_has_no_placebos_of_its_own() -> None:
     assert not PlaceboDraw(Pool(placebos=0, sample_share=1.0, results=[])).reaches(SCORED, 0.5)
 
 
-def test_a_call_without_losses_is_in_no_pool() -> None:
+def test_a_call_without_losses_is_in_no_pool():
     in_pool = [
         judged_call("", **changes).has_losses
         for changes in (
@@ -277,8 +275,8 @@ DRAWING = judged_call("", "0", result="0")
     st.integers(0, 11),
 )  # of each pooled result its document and its text
 def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_that_the_call_decides(
-    pooled: list[tuple[int, int]], count: int, left: int
-) -> None:
+    pooled, count, left
+):
     pool = [
         PooledResult(
             source, content_uuid("pooled", str(source)), content_uuid("document", str(document)), str(result)
@@ -305,7 +303,7 @@ def test_a_draw_gives_other_results_of_other_documents_each_once_in_an_order_tha
 
 
 @pytest.mark.parametrize("texts", [1, 2, 3, 40, 900])  # of 900 pooled calls
-def test_a_short_draw_from_a_large_pool_is_the_start_of_a_long_one(texts: int) -> None:
+def test_a_short_draw_from_a_large_pool_is_the_start_of_a_long_one(texts):
     pool = [
         PooledResult(number, content_uuid("pooled", str(number)), content_uuid("document", str(number % 300)), str(number % texts))
         for number in range(900)
@@ -318,20 +316,20 @@ def test_a_short_draw_from_a_large_pool_is_the_start_of_a_long_one(texts: int) -
         assert draw.of_call(call, 4) == whole[:4]
 
 
-def test_each_call_has_an_order_of_its_pool() -> None:
+def test_each_call_has_an_order_of_its_pool():
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     orders = {tuple(one.source for one in draw.of_call(judged_call(str(name)), 3)) for name in range(40)}
     assert len(orders) > 30  # of 336
     assert {source for order in orders for source in order} == set(range(8))
 
 
-def test_a_call_is_sampled_by_its_id_alone() -> None:
+def test_a_call_is_sampled_by_its_id_alone():
     draw = PlaceboDraw(Pool(placebos=3, sample_share=0.5, results=results_elsewhere(8)))
     ids = [uuid.UUID(int=last) for last in (0, 2**62, 2**63, 2**64 - 1)]  # the smallest are
     assert [draw.is_sampled(one) for one in ids] == [True, True, False, False]
 
 
-def test_a_pool_is_the_same_in_whatever_order_its_calls_come() -> None:
+def test_a_pool_is_the_same_in_whatever_order_its_calls_come():
     calls = [
         (content_uuid("call", str(number)), content_uuid("document", str(number)), str(number))
         for number in range(20)
@@ -340,7 +338,7 @@ def test_a_pool_is_the_same_in_whatever_order_its_calls_come() -> None:
     assert Pool.of_calls(reversed(calls), choices) == Pool.of_calls(calls, choices)
 
 
-def test_a_pool_numbers_its_calls_by_their_ids() -> None:
+def test_a_pool_numbers_its_calls_by_their_ids():
     calls = [(content_uuid("call", str(number)), content_uuid("document", "d"), "7") for number in range(20)]
     results = Pool.of_calls(calls, PlaceboChoices()).results
     assert [result.call_id for result in results] == sorted(call_id for call_id, _, _ in calls)

@@ -68,7 +68,7 @@ class Decoder:
 
 
 @pytest.fixture
-def decoder(monkeypatch: pytest.MonkeyPatch) -> Decoder:
+def decoder(monkeypatch):
     """Its tools are those that are found by their names."""
     made = Decoder()
     by_name = {"Calculator": made.calculator, "QA": made.qa}
@@ -159,7 +159,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_written_follows_from_the_script_with_its_answers(decoder: Decoder, name: str) -> None:
+def test_what_is_written_follows_from_the_script_with_its_answers(decoder, name):
     case = CASES[name]
     text = decoder.write(*case.texts, **case.settings)
     assert text.text == case.written
@@ -175,7 +175,7 @@ def test_what_is_written_follows_from_the_script_with_its_answers(decoder: Decod
     assert decoder.calculator.batches + decoder.qa.batches == [[asked] for asked, _ in case.calls]
 
 
-def test_a_call_of_the_prompt_is_not_made_again(decoder: Decoder) -> None:
+def test_a_call_of_the_prompt_is_not_made_again(decoder):
     text = decoder.write(PLAIN, CALL, prompt=f"{CALL.strip()} Again:")
     assert (text.token_ids, text.abandoned) == (ids(PLAIN), ("repeated_call",))
 
@@ -190,9 +190,7 @@ class RandomNetwork(ScriptedNetwork):
         return logits
 
 
-def test_random_texts_have_brackets_as_greedy_decoding_writes_them_unless_calls_are_disabled(
-    decoder: Decoder,
-) -> None:
+def test_random_texts_have_brackets_as_greedy_decoding_writes_them_unless_calls_are_disabled(decoder):
     words = tokenization()
     prompts = [Prompt(f"Text {number} is") for number in range(12)]
 
@@ -210,7 +208,7 @@ def test_random_texts_have_brackets_as_greedy_decoding_writes_them_unless_calls_
             assert not any("[" in text.text for text in written(runs, **disabled))
 
 
-def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket(decoder: Decoder) -> None:
+def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket(decoder):
     for error, reason in (
         (None, "timed_out"),
         (ZeroDivisionError(), "tool_error"),
@@ -226,7 +224,7 @@ def test_a_tool_that_takes_too_long_raises_or_cannot_be_opened_leaves_no_bracket
         decoder.tools().require()
 
 
-def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(decoder: Decoder) -> None:
+def test_the_words_of_a_failed_call_are_not_left_behind_without_its_bracket(decoder):
     call = "Unknown(3 / 0) -> 3] then"
     text = decoder.write(f" [{call}", f" {call}", call, " then.", call_start_rank=1)
     assert (text.text, text.without_calls, text.end) == (" then.", " then.", "end_of_text")
@@ -244,9 +242,7 @@ TOGETHER = {
 }
 
 
-def test_calls_of_texts_that_are_interrupted_independently_run_together(
-    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_of_texts_that_are_interrupted_independently_run_together(decoder, monkeypatch):
     scripts = {prompt: [text + END for text in texts] for prompt, (texts, _) in TOGETHER.items()}
     told: list[list[int]] = [[] for _ in scripts]
     together = write(scripts, SECOND_BEST, decoder.tools(), told=lambda number, new: told[number].extend(new))
@@ -261,7 +257,7 @@ def test_calls_of_texts_that_are_interrupted_independently_run_together(
     assert [text.token_ids for text in in_turn] == [text.token_ids for text in together]
 
 
-def test_the_token_limit_counts_text_but_not_calls(decoder: Decoder) -> None:
+def test_the_token_limit_counts_text_but_not_calls(decoder):
     plain_tokens, text_tokens = len(ids(PLAIN)), len(ids(" 5, they say."))
     assert text_tokens >= 4
     for limit in (1, 3):
@@ -273,27 +269,27 @@ def test_the_token_limit_counts_text_but_not_calls(decoder: Decoder) -> None:
     assert decoder.write(PLAIN, max_new_tokens=plain_tokens).text == PLAIN
 
 
-def test_the_window_ends_a_text(decoder: Decoder) -> None:
+def test_the_window_ends_a_text(decoder):
     prompt_tokens = len(tokenization().start_ids) + len(tokenization().ids(PROMPT))
     text = decoder.write(PLAIN, window=prompt_tokens + 3)
     assert (text.token_ids, text.end) == (ids(PLAIN)[: len(text.token_ids)], "length")
     assert 0 < len(text.token_ids) <= 3
 
 
-def test_a_prompt_that_fills_the_window_is_refused(decoder: Decoder) -> None:
+def test_a_prompt_that_fills_the_window_is_refused(decoder):
     prompt_tokens = len(tokenization().start_ids) + len(tokenization().ids(PROMPT))
     with pytest.raises(ModelError, match="Shorten it"):
         decoder.write(PLAIN, window=prompt_tokens)
 
 
-def test_the_calendar_tells_the_prompts_date() -> None:
+def test_the_calendar_tells_the_prompts_date():
     woven = " [Calendar() -> Today is Sunday, November 20, 2022.] Sunday."
     prompts = [Prompt(PROMPT, datetime.date(2022, 11, 20))]
     [text] = write({PROMPT: [PLAIN + END, woven + END]}, SECOND_BEST, tool_runs("Calendar"), prompts)
     assert text.text == woven
 
 
-def test_settings_out_of_bounds_are_refused() -> None:
+def test_settings_out_of_bounds_are_refused():
     for wrong in ({"max_new_tokens": -1}, {"call_start_rank": -1}, {"stops": ("",)}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             DecodingSettings(**wrong)  # type: ignore[arg-type]

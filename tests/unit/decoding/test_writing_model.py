@@ -1,7 +1,6 @@
 """A real network decodes with tools: with its cache as without, in batches as alone, by `write`, `generate` and the command."""
 
 import json
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -29,11 +28,11 @@ PROMPTS = (
 
 
 @pytest.fixture(scope="module")
-def model(writing_model_dir: Path) -> WritingModel:
+def model(writing_model_dir):
     return WritingModel.load(SETTINGS, str(writing_model_dir), tools=("Calculator", "Calendar"))
 
 
-def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
+def test_a_shared_head_changes_no_text(model):
     head, decoding = "the shop had sold ", DecodingSettings(call_start_rank=3, max_new_tokens=12)
     alone, shared = (
         model.write([Prompt(head + tail, shared_head=one) for tail in ("shirts", "a test", "film")], decoding)
@@ -43,7 +42,7 @@ def test_a_shared_head_changes_no_text(model: WritingModel) -> None:
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "llama"])
-def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_path: Path) -> None:
+def test_without_tools_it_generates_what_transformers_generates(shape, tmp_path):
     place = SHAPES[shape](tmp_path / shape)
     ours = WritingModel.load(SETTINGS, str(place), tools=())
     theirs = AutoModelForCausalLM.from_pretrained(place)
@@ -53,7 +52,7 @@ def test_without_tools_it_generates_what_transformers_generates(shape: str, tmp_
         assert torch.equal(ours.generate(**inputs, max_new_tokens=12), expected)
 
 
-def test_generate_pads_a_batch_whose_calls_it_returns_where_asked(model: WritingModel) -> None:
+def test_generate_pads_a_batch_whose_calls_it_returns_where_asked(model):
     inputs, decoding = model.encode(PROMPTS[:3]), DecodingSettings(max_new_tokens=10, call_start_rank=3)
     lengths = GenerationConfig(max_new_tokens=10)
     found = model.generate(
@@ -68,7 +67,7 @@ def test_generate_pads_a_batch_whose_calls_it_returns_where_asked(model: Writing
         assert tuple(row[width:].tolist())[: len(text.token_ids)] == text.token_ids
 
 
-def test_generate_streams_settled_tokens(model: WritingModel) -> None:
+def test_generate_streams_settled_tokens(model):
     streamer = mock.Mock()
     inputs, decoding = model.encode(PROMPTS[:1]), DecodingSettings(call_start_rank=3)
     sequences = model.generate(**inputs, streamer=streamer, max_new_tokens=10, decoding=decoding)
@@ -84,7 +83,7 @@ def test_generate_streams_settled_tokens(model: WritingModel) -> None:
         model.generate(**model.encode(PROMPTS[:2]), streamer=streamer)
 
 
-def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> None:
+def test_generate_refuses_what_is_not_greedy_decoding(model):
     for name, value in (
         ("do_sample", True),
         ("num_beams", 4),
@@ -97,7 +96,7 @@ def test_generate_refuses_what_is_not_greedy_decoding(model: WritingModel) -> No
         model.generate(max_new_tokens=3)
 
 
-def test_neither_unknown_tools_nor_unknown_models_are_taken(tiny_model_dir: Path, tmp_path: Path) -> None:
+def test_neither_unknown_tools_nor_unknown_models_are_taken(tiny_model_dir, tmp_path):
     with pytest.raises(ToolError, match="Abacus"):
         WritingModel.load(SETTINGS, str(tiny_model_dir), tools=("Abacus",))
     with pytest.raises(ModelError):
@@ -110,9 +109,7 @@ def run(*arguments: str, stdin: str | None = None) -> list[str]:
     return result.stdout.splitlines()
 
 
-def test_it_prints_prompts_with_their_continuations_or_as_json_with_their_calls(
-    writing_model_dir: Path,
-) -> None:
+def test_it_prints_prompts_with_their_continuations_or_as_json_with_their_calls(writing_model_dir):
     options = "--max-tokens 12 --date 2022-11-20 --tools Calculator,Calendar --k 3"
     common = ("--model", str(writing_model_dir), *options.split())
     prompts = ["the shop had sold", "we meet today"]
@@ -130,7 +127,7 @@ def test_it_prints_prompts_with_their_continuations_or_as_json_with_their_calls(
         run(*common, stdin="\n")
 
 
-def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_terminal_would_obey_is_not_printed(capsys):
     call = MadeCall("QA", "Who?", "me", None, 3, 19, 0.0)
     written = "\x1b]  [QA(Who?) -> me] \x1b[2J\x9b0m\tend"
     decoding.print_text(
@@ -142,9 +139,7 @@ def test_what_a_terminal_would_obey_is_not_printed(capsys: pytest.CaptureFixture
     assert "end" in shown
 
 
-def test_a_call_without_a_result_is_told_with_what_its_tool_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_call_without_a_result_is_told_with_what_its_tool_said(capsys):
     call = MadeCall("Shop", "SELECT a", None, "query_invalid", 1, 1, 0.0, "no such column: a")
     decoding.print_text(WrittenText(Prompt("It"), " is", "", (call,), (), (), 1, "length"))
     assert capsys.readouterr().err == (
@@ -153,9 +148,7 @@ def test_a_call_without_a_result_is_told_with_what_its_tool_said(
     )
 
 
-def test_an_empty_prompt_is_continued_only_from_a_start_token(
-    writing_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_prompt_is_continued_only_from_a_start_token(writing_model_dir, monkeypatch):
     folder = str(writing_model_dir)
     [line] = run("", "--json", "--model", folder, "--max-tokens", "12", "--tools", "Calculator")
     assert json.loads(line)["tokens"] > 0

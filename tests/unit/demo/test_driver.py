@@ -45,7 +45,7 @@ def scripted_airflow(states: Sequence[str | Exception], failed: Sequence[TaskSta
     return airflow
 
 
-def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look() -> None:
+def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look():
     shown: list[Progress] = []
     slept: list[float] = []
     looks = iter([Progress(counts="1 call"), Progress(counts="2 calls"), Progress(counts="3 calls")])
@@ -57,7 +57,7 @@ def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look() -> None:
     assert slept == [3.0, 20.0]
 
 
-def test_a_training_shows_its_newest_step() -> None:
+def test_a_training_shows_its_newest_step():
     shown: list[Progress] = []
     airflow = scripted_airflow(["running", "running", "success"])
     airflow.tasks.side_effect = lambda *_: [TaskState("finetune", -1, "running", 1, "")]
@@ -76,7 +76,7 @@ CHECK, RELEASE, FINISH = (
 )
 
 
-def test_a_failure_names_its_tasks_with_the_last_words_of_the_first(console: Console) -> None:
+def test_a_failure_names_its_tasks_with_the_last_words_of_the_first(console):
     for tasks, said in (
         ([QA, FINISH], "Failed: QA.annotate [1]\n"),
         # Tasks that only stand behind a failure are named only if nothing else failed.
@@ -96,7 +96,7 @@ def test_a_failure_names_its_tasks_with_the_last_words_of_the_first(console: Con
 
 
 @pytest.fixture
-def console(monkeypatch: pytest.MonkeyPatch) -> Console:
+def console(monkeypatch):
     """A console whose text is kept, and a database that says nothing new, and that there is a release."""
     monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
     monkeypatch.setattr(
@@ -118,11 +118,11 @@ def run_dag(console: Console, airflow: Any) -> bool:
     return driver._watch(console, airflow, Settings(), "annotate_corpus", "run-1", {})
 
 
-def test_a_run_that_succeeded_has_made_what_it_is_for(console: Console) -> None:
+def test_a_run_that_succeeded_has_made_what_it_is_for(console):
     assert run_dag(console, scripted_airflow(["success"]))
 
 
-def test_the_first_kept_call_is_said_once(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_kept_call_is_said_once(console, monkeypatch):
     kept = iter([None, Text("2.02  so [Calculator(2 + 2) -> 4] 4"), Text("a better one")])
     monkeypatch.setattr(driver, "best_call", lambda *_: next(kept))
     run_dag(console, scripted_airflow(["running", "running", "running", "success"]))
@@ -130,21 +130,17 @@ def test_the_first_kept_call_is_said_once(console: Console, monkeypatch: pytest.
     assert said == ["A first kept call, and how many nats it saves: 2.02  so [Calculator(2 + 2) -> 4] 4"]
 
 
-def test_a_run_that_succeeded_without_a_release_kept_no_call(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_succeeded_without_a_release_kept_no_call(console, monkeypatch):
     monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri=None)])
     assert not run_dag(console, scripted_airflow(["success"]))
 
 
-def test_a_run_whose_release_failed_has_failed(console: Console) -> None:
+def test_a_run_whose_release_failed_has_failed(console):
     with pytest.raises(ToolformerError):
         run_dag(console, scripted_airflow(["failed"], [RELEASE, FINISH]))
 
 
-def test_how_to_watch_a_run_again_is_said_at_its_start_as_where_airflow_does_not_answer(
-    console: Console,
-) -> None:
+def test_how_to_watch_a_run_again_is_said_at_its_start_as_where_airflow_does_not_answer(console):
     attach = "toolformer-ops run --attach run-1"
     with pytest.raises(AirflowNotReadyError):
         run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]))
@@ -168,17 +164,13 @@ def failed_at(task_id: str, try_number: int = 1) -> TaskState:
         ([], False),
     ],
 )
-def test_a_run_whose_first_task_was_not_tried_again_was_a_wrong_request(
-    console: Console, failed: list[TaskState], is_refused: bool
-) -> None:
+def test_a_run_whose_first_task_was_not_tried_again_was_a_wrong_request(console, failed, is_refused):
     with pytest.raises(ToolformerError) as caught:
         run_dag(console, scripted_airflow(["failed"], failed))
     assert exit_code(caught.value) == (EXIT_USAGE if is_refused else EXIT_FAILED)
 
 
-def test_a_run_that_is_not_there_is_a_wrong_request(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_not_there_is_a_wrong_request(console, monkeypatch):
     airflow = scripted_airflow([])
     airflow.find_run.return_value = None
     monkeypatch.setattr(driver, "start_all", lambda console, settings, with_model: settings)
@@ -187,9 +179,7 @@ def test_a_run_that_is_not_there_is_a_wrong_request(
         driver.attach(console, Settings(), "nothing")
 
 
-def test_a_run_that_is_watched_again_ends_with_its_report_without_a_start(
-    console: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_watched_again_ends_with_its_report_without_a_start(console, monkeypatch):
     airflow = scripted_airflow(["running", "success"])
     reported: list[tuple[str, bool]] = []
     monkeypatch.setattr(driver, "start_all", lambda console, settings, with_model: settings)

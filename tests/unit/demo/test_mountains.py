@@ -3,9 +3,7 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
 from importlib.resources import as_file, files
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ EXAMPLES = (DEMO / "mountains" / "examples.txt").read_text(encoding="utf-8").spl
 
 
 @pytest.fixture(scope="module")
-def mountains() -> Iterator[sqlite3.Connection]:
+def mountains():
     with as_file(DEMO / "mountains" / "mountains.db") as path:
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         yield connection
@@ -32,7 +30,7 @@ def mountains() -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_says_a_fact_of_the_table(mountains: sqlite3.Connection, text: str) -> None:
+def test_a_text_says_a_fact_of_the_table(mountains, text):
     rows = mountains.execute(
         "select height, first_climbed from mountains where ? like '%'||name||'%'", [text]
     )
@@ -42,20 +40,18 @@ def test_a_text_says_a_fact_of_the_table(mountains: sqlite3.Connection, text: st
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_query_of_an_example_finds_what_its_text_goes_on_with(
-    mountains: sqlite3.Connection, example: str
-) -> None:
+def test_the_query_of_an_example_finds_what_its_text_goes_on_with(mountains, example):
     [(query, number)] = re.findall(r"\[Mountains\((.*)\)\] (\d+)", example)
     assert mountains.execute(query).fetchall() == [(int(number),)]
 
 
-def test_no_example_is_about_a_mountain_of_the_texts(mountains: sqlite3.Connection) -> None:
+def test_no_example_is_about_a_mountain_of_the_texts(mountains):
     names = [name for (name,) in mountains.execute("select name from mountains")]
     named = [name for name in names if any(name in text for text in TEXTS)]
     assert [example for example in EXAMPLES if any(name in example for name in named)] == []
 
 
-def test_the_tool_has_one_version_in_every_folder(tmp_path: Path) -> None:
+def test_the_tool_has_one_version_in_every_folder(tmp_path):
     versions = set()
     for name in ("one", "other"):
         write_mountains(tmp_path / name)
@@ -64,21 +60,19 @@ def test_the_tool_has_one_version_in_every_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_tool_is_asked_about_a_text(tmp_path: Path, text: str) -> None:
+def test_the_tool_is_asked_about_a_text(tmp_path, text):
     write_mountains(tmp_path)
     [decision] = tool_of_file(tmp_path / "mountains.toml").filter(Document.of(text))
     assert decision.kept
 
 
-def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_there_stays(tmp_path):
     (tmp_path / FILES[-1]).write_text("a person's own")
     write_mountains(tmp_path)
     assert (tmp_path / FILES[-1]).read_text() == "a person's own"
 
 
-def test_the_prompt_for_the_new_model_is_about_a_mountain_that_no_text_has(
-    mountains: sqlite3.Connection,
-) -> None:
+def test_the_prompt_for_the_new_model_is_about_a_mountain_that_no_text_has(mountains):
     names = [name for (name,) in mountains.execute("select name from mountains")]
     [named] = [name for name in names if name in FRESH_MOUNTAIN]
     assert [text for text in (*TEXTS, *EXAMPLES) if named in text] == []

@@ -11,7 +11,7 @@ from toolformer_ops.evaluation.answers import (
 )
 
 
-def test_the_number_that_a_text_predicts() -> None:
+def test_the_number_that_a_text_predicts():
     for text, expected in (
         (" 9.", 9),
         ("−5 degrees", -5),
@@ -40,7 +40,7 @@ def test_the_number_that_a_text_predicts() -> None:
         assert first_number(text) == expected
 
 
-def test_the_first_number_decides() -> None:
+def test_the_first_number_decides():
     for text, answers, is_right in (
         (" 43 seashells", ("43.0",), True),
         (" 0.33", ("0.3333333",), True),  # within half a hundredth: what the calculator rounds to
@@ -57,7 +57,7 @@ def test_the_first_number_decides() -> None:
     assert first_number("9" * 10_000) is not None
 
 
-def test_the_first_words() -> None:
+def test_the_first_words():
     for text, count, expected in (
         (" Paris, the capital of France.", 2, "Paris, the"),
         ("one two three four five six", 5, "one two three four five"),
@@ -68,7 +68,7 @@ def test_the_first_words() -> None:
         assert first_words(text, count) == expected
 
 
-def test_an_answer_is_right_if_it_stands_among_the_first_five_words() -> None:
+def test_an_answer_is_right_if_it_stands_among_the_first_five_words():
     for text, answers, is_right in (
         ("minus: -5 degrees", ("-5",), True),
         ("It is 3.14.", ("3.14",), True),

@@ -17,7 +17,7 @@ Loaded = list[tuple[str, Any]]
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
+def loaded(monkeypatch):
     """What was loaded. M answers nothing; the tuned model answers Oslo, with a call where it may make one."""
     from toolformer_ops.decoding.model import WritingModel
 
@@ -38,7 +38,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return published.write(tmp_path, "lama", *published.QUESTIONS)
 
 
@@ -47,7 +47,7 @@ def run(data: Path, suite: str, *arguments: str) -> Any:
     return CliRunner().invoke(app, command, env={"COLUMNS": "160"})
 
 
-def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: Loaded, data: Path) -> None:
+def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded, data):
     found = run(data, "lama", "--compare", "--base", "m", "--without-calls", "plain")
     assert found.exit_code == 0, found.output
     lines = [" ".join(line.split()) for line in found.output.splitlines()]
@@ -61,11 +61,11 @@ def test_compare_prints_the_table_of_the_paper_with_paired_differences(loaded: L
     assert loaded == [("tuned", None), ("m", ()), ("plain", ())]
 
 
-def test_no_model_is_loaded_if_no_suite_has_data(loaded: Loaded, data: Path) -> None:
+def test_no_model_is_loaded_if_no_suite_has_data(loaded, data):
     assert (run(data, "mlqa").exit_code, loaded) == (1, [])  # no model is loaded if no suite has data
 
 
-def test_json_holds_every_score_beside_each_failure(loaded: Loaded, data: Path) -> None:
+def test_json_holds_every_score_beside_each_failure(loaded, data):
     # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
     found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
@@ -81,7 +81,7 @@ def test_json_holds_every_score_beside_each_failure(loaded: Loaded, data: Path) 
     assert scores >= {("lama", "disabled", 0, 2), ("lama", "with_tools", 3, 2)}
 
 
-def test_out_holds_every_input(loaded: Loaded, data: Path) -> None:
+def test_out_holds_every_input(loaded, data):
     out = data / "new" / "inputs.jsonl"
     run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
     lines = [json.loads(line) for line in out.open(encoding="utf-8")]
@@ -92,9 +92,7 @@ def test_out_holds_every_input(loaded: Loaded, data: Path) -> None:
     assert (line["calls"][0]["tool"], line["date"]) == ("QA", "2023-02-09")
 
 
-def test_a_wrong_request_is_said_once_before_a_model_is_loaded(
-    loaded: Loaded, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_request_is_said_once_before_a_model_is_loaded(loaded, data, caplog):
     for arguments, error, message in (
         (["--base", "m"], UsageError, "expected --compare"),
         (["--compare"], UsageError, "as --base"),

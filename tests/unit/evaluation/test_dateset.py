@@ -8,7 +8,6 @@ import pytest
 
 from toolformer_ops.evaluation.dateset import (
     SIZES,
-    DateQuestion,
     federal_holidays,
     generate_dateset,
     units_before,
@@ -21,11 +20,11 @@ def day(text: str) -> datetime.date:
 
 
 @pytest.fixture(scope="module")
-def dateset() -> list[DateQuestion]:
+def dateset():
     return generate_dateset()
 
 
-def test_each_template_has_as_many_questions_as_in_the_paper(dateset: list[DateQuestion]) -> None:
+def test_each_template_has_as_many_questions_as_in_the_paper(dateset):
     assert Counter(question.template for question in dateset) == {
         "days_between": 400,
         "was_ago": 800,
@@ -43,9 +42,7 @@ def test_each_template_has_as_many_questions_as_in_the_paper(dateset: list[DateQ
     assert max(asked.values()) == 1  # no date asks the same twice in one template
 
 
-def test_past_days_are_asked_as_often_as_future_ones_in_words_of_their_own(
-    dateset: list[DateQuestion],
-) -> None:
+def test_past_days_are_asked_as_often_as_future_ones_in_words_of_their_own(dateset):
     counts: Counter[tuple[str, bool]] = Counter()
     for asked in dateset:
         if asked.template not in {"days_between", "day_of_date"}:
@@ -62,7 +59,7 @@ def test_past_days_are_asked_as_often_as_future_ones_in_words_of_their_own(
     assert len(counts) == 4
 
 
-def test_whole_units_are_counted_as_calendars_do() -> None:
+def test_whole_units_are_counted_as_calendars_do():
     for today, other, unit, count in (
         ("2020-11-22", "2020-08-14", "days", 100),  # 17 + 30 + 31 + 22
         ("2020-03-01", "2020-02-28", "days", 2),  # a leap year
@@ -82,14 +79,14 @@ def test_whole_units_are_counted_as_calendars_do() -> None:
         assert whole_units(day(today), day(other), unit) == count
 
 
-def test_whole_units_are_subtracted_as_calendars_do() -> None:
+def test_whole_units_are_subtracted_as_calendars_do():
     assert units_before(day("2021-03-31"), 1, "months") == day("2021-02-28")
     assert units_before(day("2021-03-31"), 4, "months") == day("2020-11-30")
     assert units_before(day("2020-02-29"), 1, "years") == day("2019-02-28")
     assert units_before(day("2020-03-01"), 2, "weeks") == day("2020-02-16")
 
 
-def test_the_federal_holidays_of_2022_are_on_their_own_days() -> None:
+def test_the_federal_holidays_of_2022_are_on_their_own_days():
     days = {name: f"{date:%m-%d}" for date, name in federal_holidays(2022)}
     assert len(days) == 11
     assert days["New Year's Day"] == "01-01"  # a Saturday, observed on the Friday before
@@ -105,7 +102,7 @@ def test_the_federal_holidays_of_2022_are_on_their_own_days() -> None:
     assert len(federal_holidays(2020)) == 10  # Juneteenth since 2021
 
 
-def test_holiday_questions_agree_with_their_holiday(dateset: list[DateQuestion]) -> None:
+def test_holiday_questions_agree_with_their_holiday(dateset):
     for one in (one for one in dateset if one.template == "holiday_from"):
         parts = re.fullmatch(r"How many (\w+) (ago was|are there until) (.+) this year\?", one.question)
         assert parts is not None
@@ -117,13 +114,13 @@ def test_holiday_questions_agree_with_their_holiday(dateset: list[DateQuestion])
             assert one.answers[0] == str(abs((date - one.current_date).days))
 
 
-def test_a_unit_is_singular_or_plural(dateset: list[DateQuestion]) -> None:
+def test_a_unit_is_singular_or_plural(dateset):
     assert not [
         one for one in dateset if re.search(r"\b1 (days|weeks|months|years)\b|\b0 \w+ ago", one.question)
     ]
 
 
-def test_a_day_of_the_month_is_a_number_or_an_ordinal(dateset: list[DateQuestion]) -> None:
+def test_a_day_of_the_month_is_a_number_or_an_ordinal(dateset):
     answers = {one.answers for one in dateset if "day of the month" in one.question}
     assert {
         ("2", "2nd"),

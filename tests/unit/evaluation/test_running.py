@@ -58,7 +58,7 @@ def outcome_of(data: Path, suite: str, model: FakeWritingModel, *variants: tuple
     return evaluate([Entrant(lambda: model, variants)], loaded(data, outcome, suite), outcome)
 
 
-def test_a_score_counts_right_answers_by_whether_a_call_was_made() -> None:
+def test_a_score_counts_right_answers_by_whether_a_call_was_made():
     # Right answers 1, 2, 3, 4. Questions 1 and 2 are asked with a call: one right, one wrong. 3 is right, 4
     # wrong without. Question 4 tried the calculator in vain, which is no call that stands in the text.
     scripts: dict[int, tuple[str, tuple[MadeCall, ...]]] = {
@@ -83,12 +83,12 @@ def test_a_score_counts_right_answers_by_whether_a_call_was_made() -> None:
     assert found.inputs[0].written == " [Calculator(input) -> 1] 1."
 
 
-def test_a_score_without_any_call_has_no_share_of_calls() -> None:
+def test_a_score_without_any_call_has_no_share_of_calls():
     none = evaluated(says(" 1"), questions("1", "2"), "base", 0).score
     assert (none.score_with_call, none.score_without_call, none.call_shares) == (None, 0.5, {})
 
 
-def test_each_variant_is_asked_with_its_own_k() -> None:
+def test_each_variant_is_asked_with_its_own_k():
     model = says(" 1")
     evaluated(model, questions("1"), "disabled", 0)
     evaluated(model, questions("1"), "with_tools", 3)
@@ -99,7 +99,7 @@ def test_each_variant_is_asked_with_its_own_k() -> None:
     ]
 
 
-def test_every_variant_is_asked_on_the_same_day() -> None:
+def test_every_variant_is_asked_on_the_same_day():
     model = says(" 1")
     evaluated(model, questions("1"), "disabled", 0)
     found = evaluated(model, questions("1"), "with_tools", 3)
@@ -108,21 +108,21 @@ def test_every_variant_is_asked_on_the_same_day() -> None:
     assert (found.score.calendar_date, found.inputs[0].date) == (day, day)
 
 
-def test_barred_tools_cannot_be_called(tmp_path: Path) -> None:
+def test_barred_tools_cannot_be_called(tmp_path):
     model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
     data = published.write(tmp_path, "webquestions")
     outcome_of(data, "qa:webquestions", model, ("with_tools", 10))
     assert {setting.barred_tools for setting in model.settings} == {("QA",)}
 
 
-def test_barred_tools_need_not_be_up(tmp_path: Path) -> None:
+def test_barred_tools_need_not_be_up(tmp_path):
     model = says(" Patois", down=["QA"])  # suites of questions bar the tool that answers them
     data = published.write(tmp_path, "webquestions")
     outcome = outcome_of(data, "qa:webquestions", model, ("with_tools", 10))
     assert (outcome.failures, outcome.scores[0].score) == ({}, 1.0)
 
 
-def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch):
     monkeypatch.setattr(running, "QUESTIONS_AT_ONCE", 2)
     heads = (("B", "B two"), ("A", "A one"), ("B", "B one"), ("A", "A two"))
     today = datetime.date(2010, 7, 1)
@@ -139,16 +139,14 @@ def test_prompts_that_begin_alike_are_asked_next_to_each_other(monkeypatch: pyte
     assert found.score.score == 1.0
 
 
-def test_a_prompt_longer_than_the_window_counts_as_wrong_with_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_prompt_longer_than_the_window_counts_as_wrong_with_a_warning(caplog):
     model = says(" 1", window=20)
     assert evaluated(model, questions("1", "1")).score.score == 0.0
     assert model.asked == []
     assert "2 prompts are longer than the model's window of 20 tokens" in caplog.text
 
 
-def test_a_suite_whose_tool_is_down_has_no_score() -> None:
+def test_a_suite_whose_tool_is_down_has_no_score():
     for reason, inputs, is_down in (
         ("tool_not_available", 1, True),
         ("tool_error", 3, True),
@@ -165,9 +163,7 @@ def test_a_suite_whose_tool_is_down_has_no_score() -> None:
             assert evaluated(model, questions(*["1"] * inputs)).score.inputs == inputs
 
 
-def test_a_whole_suite_may_lack_a_data_set_but_a_named_one_must_be_there(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_whole_suite_may_lack_a_data_set_but_a_named_one_must_be_there(tmp_path, caplog):
     published.write(tmp_path, *published.MATH)
     (tmp_path / "svamp" / "SVAMP.json").unlink()
     outcome = Outcome()
@@ -184,7 +180,7 @@ def test_a_whole_suite_may_lack_a_data_set_but_a_named_one_must_be_there(
     assert set(outcome.failures) == {"math", "qa"}
 
 
-def test_perplexity_is_of_all_texts_together_once_by_token_once_by_byte(tmp_path: Path) -> None:
+def test_perplexity_is_of_all_texts_together_once_by_token_once_by_byte(tmp_path):
     data = published.write(tmp_path, "documents")
     outcome = outcome_of(data, "perplexity:documents", says(""), ("disabled", 0), ("with_tools", 10))
     by_token, by_byte = outcome.scores  # once, although k is 0 and 10
@@ -195,7 +191,7 @@ def test_perplexity_is_of_all_texts_together_once_by_token_once_by_byte(tmp_path
     assert (by_token.low, by_token.high) == pytest.approx((math.e, math.e))
 
 
-def test_the_model_with_tools_is_compared_with_each_other_on_the_same_inputs() -> None:
+def test_the_model_with_tools_is_compared_with_each_other_on_the_same_inputs():
     same = questions("1", "2", "3", "4")
     good = FakeWritingModel(lambda prompt, _: (f" {min(3, number_of(prompt))}", ()))  # right on 1, 2, 3
     bad = says(" 4")  # right on 4

@@ -28,7 +28,7 @@ from toolformer_ops.evaluation.suites.word_problems import one_number
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return published.write(tmp_path / "data")
 
 
@@ -86,7 +86,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_each_published_format_is_asked_as_in_the_paper(data: Path, name: str) -> None:
+def test_each_published_format_is_asked_as_in_the_paper(data, name):
     asked, _ = ASKED[name]
     suite, subset = name.split(":")
     found = load(data, suite, subset)
@@ -99,25 +99,25 @@ def test_each_published_format_is_asked_as_in_the_paper(data: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_what_a_published_format_cannot_ask_is_counted(data: Path, name: str) -> None:
+def test_what_a_published_format_cannot_ask_is_counted(data, name):
     _, left_out = ASKED[name]
     found = load(data, *name.split(":"))
     assert found.left_out == left_out
 
 
-def test_a_relation_without_a_template_is_left_out(data: Path) -> None:
+def test_a_relation_without_a_template_is_left_out(data):
     fact = published.lines({"sub_label": "a", "obj_label": "b"})
     published.write_file(data / "lama" / "data" / "TREx" / "P5.jsonl", fact)
     assert load(data, "lama", "trex").left_out["relation_without_template"] == 1
 
 
-def test_a_file_of_an_unknown_relation_is_refused(data: Path) -> None:
+def test_a_file_of_an_unknown_relation_is_refused(data):
     published.write_file(data / "lama" / "data" / "Google_RE" / "height_test.jsonl", "")
     with pytest.raises(EvaluationDataError, match="the unknown relation height"):
         load(data, "lama", "google_re")
 
 
-def test_a_problem_of_two_files_is_asked_once(data: Path) -> None:
+def test_a_problem_of_two_files_is_asked_once(data):
     toolkit = [
         {"original_text": "Tyler had 15 dogs .", "ans": 75.0},
         {"original_text": "How many ?", "ans": "43"},
@@ -129,7 +129,7 @@ def test_a_problem_of_two_files_is_asked_once(data: Path) -> None:
     assert found.left_out == {"answer_not_one_number": 1, "repeated_problem": 2}
 
 
-def test_a_statement_is_asked_by_the_text_before_its_last_mask() -> None:
+def test_a_statement_is_asked_by_the_text_before_its_last_mask():
     statements = ("It is [MASK].", 'He said "[MASK]".', "It is [MASK] now.", "[MASK] and [MASK].", "[MASK].")
     assert [text_before_mask(statement) for statement in statements] == [
         "It is",
@@ -140,12 +140,12 @@ def test_a_statement_is_asked_by_the_text_before_its_last_mask() -> None:
     ]
 
 
-def test_an_answer_is_one_number_or_none() -> None:
+def test_an_answer_is_one_number_or_none():
     answers = ("1,050 (km)", "3/4 (pizza)", "25% (of it)", "3:5", "5 (red); 3 (blue)")
     assert [one_number(answer) for answer in answers] == ["1,050", "3/4", "25", None, None]
 
 
-def test_a_file_goes_before_questions_that_are_made(data: Path) -> None:
+def test_a_file_goes_before_questions_that_are_made(data):
     made = load(data, "temporal", "dateset", 1).sha256
     line = {
         "question": "What year is it today",
@@ -160,7 +160,7 @@ def test_a_file_goes_before_questions_that_are_made(data: Path) -> None:
     assert read.sha256 != made
 
 
-def test_the_test_split_goes_before_another(data: Path) -> None:
+def test_the_test_split_goes_before_another(data):
     line = {
         "question": "What year is it today",
         "answer": ["2020"],
@@ -173,7 +173,7 @@ def test_the_test_split_goes_before_another(data: Path) -> None:
     assert load(data, "qa", "webquestions").questions[0].answers == ("2020",)
 
 
-def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
+def test_wikitext_is_cut_into_its_articles(data):
     folder = DataFolder(load_settings(), str(data))
     wikitext, documents = (
         [question.prompt for question in load_data_set(folder, data_set).questions] for data_set in TEXTS
@@ -191,7 +191,7 @@ def test_wikitext_is_cut_into_its_articles(data: Path) -> None:
     assert heads == ["= Sum = ", "= Du Fu = "]
 
 
-def test_a_packed_file_is_read_as_the_plain_one_with_a_hash_of_its_own(data: Path) -> None:
+def test_a_packed_file_is_read_as_the_plain_one_with_a_hash_of_its_own(data):
     plain = load(data, "qa", "nq_open")
     path = data / "nq_open" / "NQ-open.dev.jsonl"
     packed, content = path.with_name(path.name + ".gz"), gzip.compress(path.read_bytes(), mtime=0)
@@ -202,7 +202,7 @@ def test_a_packed_file_is_read_as_the_plain_one_with_a_hash_of_its_own(data: Pat
     assert found.sha256 != plain.sha256
 
 
-def test_a_damaged_packed_file_is_named(data: Path) -> None:
+def test_a_damaged_packed_file_is_named(data):
     path = data / "nq_open" / "NQ-open.dev.jsonl"
     packed, content = path.with_name(path.name + ".gz"), gzip.compress(path.read_bytes(), mtime=0)
     path.unlink()
@@ -211,7 +211,7 @@ def test_a_damaged_packed_file_is_named(data: Path) -> None:
         load(data, "qa", "nq_open")
 
 
-def test_a_sample_has_of_each_part_its_share() -> None:
+def test_a_sample_has_of_each_part_its_share():
     parts = ["a"] * 700 + ["b"] * 290 + ["c"] * 10
     places = sample_places(parts, 100, "some set")
     assert Counter(parts[place] for place in places) == {"a": 70, "b": 29, "c": 1}
@@ -221,7 +221,7 @@ def test_a_sample_has_of_each_part_its_share() -> None:
     assert places == sample_places(parts, 100, "some set") != sample_places(parts, 100, "another set")
 
 
-def test_a_sample_of_a_suite_is_drawn_from_all_of_it(data: Path) -> None:
+def test_a_sample_of_a_suite_is_drawn_from_all_of_it(data):
     whole, sample = load(data, "lama", "trex"), load(data, "lama", "trex", 2)
     assert sample.left_out == whole.left_out
     assert {question.prompt.split()[-3] for question in sample.questions} == {
@@ -232,7 +232,7 @@ def test_a_sample_of_a_suite_is_drawn_from_all_of_it(data: Path) -> None:
     assert load(data, "lama", "trex", 10) == whole
 
 
-def test_a_missing_data_set_says_where_to_get_what_is_expected(data: Path) -> None:
+def test_a_missing_data_set_says_where_to_get_what_is_expected(data):
     (data / "svamp" / "SVAMP.json").rename(data / "svamp" / "other.json")
     with pytest.raises(
         EvaluationDataError, match=r"found only other.json.*https://github.com/arkilpatel/SVAMP"
@@ -247,7 +247,7 @@ def test_a_missing_data_set_says_where_to_get_what_is_expected(data: Path) -> No
 ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
 
 
-def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
+def test_a_file_of_another_format_says_what_was_found(data):
     nq, trivia = "nq_open/NQ-open.dev.jsonl", "triviaqa/triviaqa-unfiltered/unfiltered-web-dev.json"
     bomb = ENTITIES + published.ASDIV.split("?>", 1)[1].strip()
     for name, file, content, found in (
@@ -287,7 +287,7 @@ def test_a_file_of_another_format_says_what_was_found(data: Path) -> None:
         assert f"{name.partition(':')[2]}: expected" in str(raised.value)
 
 
-def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
+def test_questions_that_begin_alike_share_their_head(data):
     instruction = "Please complete the following text so that it is factually correct:"
     assert {question.shared_head for question in load(data, "lama", "trex").questions} == {instruction}
     assert {question.shared_head for question in load(data, "math", "gsm8k").questions} == {""}  # one alone
@@ -299,17 +299,17 @@ def test_questions_that_begin_alike_share_their_head(data: Path) -> None:
     assert head.endswith("Oslo is the capital of Norway. Now answer the following question in English:")
 
 
-def test_a_prompt_template_has_each_slot_once() -> None:
+def test_a_prompt_template_has_each_slot_once():
     for template in ("{question} The answer is", "{question} {question} {context}"):
         with pytest.raises(UsageError, match="expected the slots context, question once each"):
             ZeroShotPrompt("word_problem", template)
 
 
-def test_a_question_ends_with_one_question_mark() -> None:
+def test_a_question_ends_with_one_question_mark():
     endings = ("who", "who? ", "谁？", "من؟")  # noqa: RUF001 - other scripts
     assert [with_question_mark(question) for question in endings] == ["who?", "who?", "谁？", "من؟"]  # noqa: RUF001
 
 
-def test_what_fills_a_slot_is_not_searched_for_slots() -> None:
+def test_what_fills_a_slot_is_not_searched_for_slots():
     prompt = load_prompt("question_on_paragraph")
     assert "in English: {context}" in prompt.fill({"context": "A {question}.", "question": "{context}"})[0]

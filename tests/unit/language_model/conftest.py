@@ -1,6 +1,6 @@
 """Models for the engine's tests: tiny random ones of five shapes, and the real one of the demo, converted once and kept."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,12 +109,12 @@ def passes_over(network: Any) -> Iterator[list[tuple[int, ...]]]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _one_thread() -> None:
+def _one_thread():
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Subject]:
+def subject_of(tmp_path_factory):
     """The subject of a shape's name and a number format, made once a session."""
     made: dict[tuple[str, str], Subject] = {}
 
@@ -130,7 +130,7 @@ def subject_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Subjec
 
 
 @pytest.fixture(params=["gpt2", "llama"])
-def subject(request: pytest.FixtureRequest, subject_of: Callable[..., Subject]) -> Subject:
+def subject(request, subject_of):
     return subject_of(request.param)
 
 
@@ -141,29 +141,29 @@ FORMATS = [*((shape, "float32") for shape in SHARING), ("llama", "bfloat16")]
 
 
 @pytest.fixture(params=SHARING)
-def any_subject(request: pytest.FixtureRequest, subject_of: Callable[..., Subject]) -> Subject:
+def any_subject(request, subject_of):
     """Every shape, sliding windows among them."""
     return subject_of(request.param)
 
 
 @pytest.fixture(scope="session")
-def long_subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def long_subject(tmp_path_factory):
     """A model whose window of 256 tokens is shorter than some texts."""
     folder = save_tiny_gpt2(tmp_path_factory.mktemp("long") / "gpt2", positions=256)
     return Subject.of(folder, [0])
 
 
 @pytest.fixture(scope="session")
-def tiny_engine(tiny_model_dir: Path) -> LanguageModel:
+def tiny_engine(tiny_model_dir):
     return LanguageModel.load(str(tiny_model_dir))
 
 
 @pytest.fixture(scope="session")
-def tiny_engine_bfloat16(tiny_model_dir: Path) -> LanguageModel:
+def tiny_engine_bfloat16(tiny_model_dir):
     return LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
 
 
 @pytest.fixture(scope="session")
-def smollm2(smollm2_dir: Path) -> Subject:
+def smollm2(smollm2_dir):
     """The real model: it starts documents with `<|endoftext|>`, id 0."""
     return Subject.of(smollm2_dir, [0])

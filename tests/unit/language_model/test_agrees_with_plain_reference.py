@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 from transformers import GPT2Config
@@ -51,15 +50,13 @@ CHINESE = "今年卖出187本书，"  # noqa: RUF001
     ],
     ids=["aligned", "first word of other tokens", "no spaces"],
 )
-def test_probabilities_of_a_call_are_those_of_a_plain_pass(
-    any_subject: Subject, text: str, places: int
-) -> None:
+def test_probabilities_of_a_call_are_those_of_a_plain_pass(any_subject, text, places):
     [found] = find_all(any_subject.engine, text)
     assert len(found) == places
     agree_in_probabilities(any_subject.reference, text, found, rel=2e-4)
 
 
-def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject: Subject) -> None:
+def test_samples_are_those_of_plain_decoding_with_the_same_draws(any_subject):
     [positions] = find_all(any_subject.engine, TEXT, at_most=2)
     for call_start in (" [", " [Calculator("):
         settings = {"samples": 3, "call_start": call_start, "max_new_tokens": 12, "temperature": 0.8}
@@ -81,7 +78,7 @@ SUMS = (
 
 
 @pytest.mark.slow
-def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2: Subject, smollm2_dir: Path) -> None:
+def test_a_real_model_keeps_the_same_calls_with_every_shortcut(smollm2, smollm2_dir):
     """One text is enough for bfloat16, which a CPU has to emulate: half of its calls are near a threshold, or above."""
     low_precision = LanguageModel.load(str(smollm2_dir), dtype="bfloat16")
     pruned = screened = 0
@@ -125,9 +122,7 @@ def greedy(subject: Subject, prompt: str, tokens: int) -> str:
     return str(subject.reference.tokenizer.decode(new))
 
 
-def test_prompts_together_are_continued_as_each_alone(
-    any_subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_together_are_continued_as_each_alone(any_subject, monkeypatch):
     expected = [greedy(any_subject, prompt, 8) for prompt in PROMPTS]
     for together in (8, 2):  # more are done in groups
         monkeypatch.setitem(BATCH_SIZES, "cpu", dataclasses.replace(BATCH_SIZES["cpu"], prompts=together))
@@ -135,13 +130,13 @@ def test_prompts_together_are_continued_as_each_alone(
     assert any_subject.engine.generate_texts([], 8) == []
 
 
-def test_text_ends_before_what_stops_it(subject: Subject) -> None:
+def test_text_ends_before_what_stops_it(subject):
     whole = subject.engine.generate_texts(PROMPTS[:1], 8)[0]
     stop = whole[3]
     assert subject.engine.generate_texts(PROMPTS[:1], 8, stop) == [whole.partition(stop)[0]]
 
 
-def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject: Subject) -> None:
+def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject):
     reference, prompt, continuations = any_subject.reference, PROMPTS[1], [" 333 left", " sold", " 12"]
     start = [*reference.start, *reference.encode(prompt)]
     expected = []
@@ -153,7 +148,7 @@ def test_given_continuations_have_the_probabilities_of_plain_passes(any_subject:
     assert any_subject.engine.continuation_log_probabilities(prompt, []) == []
 
 
-def test_what_the_window_cannot_hold_is_refused(long_subject: Subject) -> None:
+def test_what_the_window_cannot_hold_is_refused(long_subject):
     with pytest.raises(ModelError, match="prompt 1: expected 1 to 248 tokens"):
         long_subject.engine.generate_texts(["short", "shirts " * 400], 8)
     for continuations in (["shirts " * 400], ["short", ""]):
@@ -184,7 +179,7 @@ def plain_nats(subject: Subject, text: str, *, room: int, stride: int) -> list[f
     return nats
 
 
-def test_every_shape_agrees_with_one_pass_a_token(any_subject: Subject) -> None:
+def test_every_shape_agrees_with_one_pass_a_token(any_subject):
     texts = [TEXT, WITH_MARKERS, "The"]
     found = any_subject.engine.text_losses(texts)
     for text, loss in zip(texts, found, strict=True):
@@ -195,7 +190,7 @@ def test_every_shape_agrees_with_one_pass_a_token(any_subject: Subject) -> None:
         assert loss.utf8_bytes == len(text.encode())
 
 
-def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject: Subject) -> None:
+def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject):
     text = " ".join([TEXT] * 14)
     assert len(long_subject.reference.encode(text)) > 255 + 127
     (loss,) = long_subject.engine.text_losses([text])
@@ -205,8 +200,8 @@ def test_a_text_longer_than_the_window_is_scored_once_a_token(long_subject: Subj
 
 
 def test_a_model_that_finds_every_token_equally_likely_has_losses_that_are_worked_on_paper(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     tokenizer = train_tokenizer()
     config = GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=64, **token_ids(tokenizer))
     model = LanguageModel.load(str(save_tiny_model(tmp_path / "gpt2", config, tokenizer, scale=0.0)))

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.language_model.conftest import Subject
 from toolformer_ops.language_model.attention import has_mixed_products, product_in_float32
 from toolformer_ops.language_model.attention_parts import Heads
 from toolformer_ops.language_model.comparison import compared_model
@@ -37,19 +36,19 @@ class Zeros:
 
 
 @torch.inference_mode()
-def test_each_part_attends_once_in_each_layer(any_subject: Subject) -> None:
+def test_each_part_attends_once_in_each_layer(any_subject):
     parts = [Zeros(2), Zeros(1)]
     any_subject.model.run(IDS, parts)
     assert [part.layers for part in parts] == [[0, 1], [0, 1]]
 
 
 @torch.inference_mode()
-def test_a_network_that_is_taken_over_has_no_pass_of_its_own(any_subject: Subject) -> None:
+def test_a_network_that_is_taken_over_has_no_pass_of_its_own(any_subject):
     with pytest.raises(RuntimeError, match="expected a pass of the engine"):
         any_subject.model.network(input_ids=torch.tensor([IDS.tolist()]))
 
 
-def test_two_networks_in_two_threads_attend_by_their_own_parts(any_subject: Subject) -> None:
+def test_two_networks_in_two_threads_attend_by_their_own_parts(any_subject):
     other = compared_model(copy.deepcopy(any_subject.reference.network), 1024)
     together = [threading.Barrier(2)]  # each layer of the one waits for that of the other
     parts = [Zeros(3, together), Zeros(3, together)]
@@ -69,9 +68,7 @@ def test_two_networks_in_two_threads_attend_by_their_own_parts(any_subject: Subj
     assert [part.layers for part in parts] == [[0, 1], [0, 1]]
 
 
-def test_where_the_device_has_no_mixed_product_copies_in_float32_are_multiplied(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_where_the_device_has_no_mixed_product_copies_in_float32_are_multiplied(caplog):
     """As a CPU has none."""
     has_mixed_products.cache_clear()
     one, other = torch.randn(3, 5, 16).bfloat16(), torch.randn(3, 16, 7).bfloat16()

@@ -1,7 +1,5 @@
 """Where a model would begin a call while it reads: the probability and the rank of " [" before each word."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.reference import PlainReference
@@ -11,7 +9,7 @@ from toolformer_ops.runs.models import load_model, load_tokenization
 TEXTS = ["The shop had 520 shirts and sold 187 of them.", "Today is the first Friday of the year.", "Word"]
 
 
-def test_probabilities_and_ranks_are_those_of_a_plain_pass(tiny_gpt2_dir: Path) -> None:
+def test_probabilities_and_ranks_are_those_of_a_plain_pass(tiny_gpt2_dir):
     model = load_model(Settings(), str(tiny_gpt2_dir))
     reference = PlainReference(tiny_gpt2_dir, load_tokenization(Settings(), str(tiny_gpt2_dir)).start_ids)
     marker = reference.encode(" [")[0]

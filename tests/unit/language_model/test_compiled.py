@@ -3,7 +3,6 @@
 import copy
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -57,14 +56,12 @@ def on_the_twin(subject: Subject, settings: Settings, dtype: torch.dtype = torch
     return compared_model(network_of(subject, dtype).to("cuda"), 1024, settings)
 
 
-def test_every_architecture_that_is_measured_is_in_the_table() -> None:
+def test_every_architecture_that_is_measured_is_in_the_table():
     assert set(PARTS) == set(TINY_ARCHITECTURES)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma3_text", "gpt2"])
-def test_compiled_parts_give_the_losses_of_plain_ones(
-    architecture: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compiled_parts_give_the_losses_of_plain_ones(architecture, caplog):
     network = random_network(tiny_config(architecture, prompt_tokenizer(), layers=2)).eval()
     plain = log_probabilities(network)
     CompiledParts(network, backend="aot_eager")
@@ -73,22 +70,20 @@ def test_compiled_parts_give_the_losses_of_plain_ones(
     assert "is not compiled" not in caplog.text
 
 
-def test_a_network_has_its_own_parts_again_when_they_are_undone(subject_of: Callable[..., Subject]) -> None:
+def test_a_network_has_its_own_parts_again_when_they_are_undone(subject_of):
     network = network_of(subject_of("llama"))
     CompiledParts(network, backend="aot_eager").undo()
     assert not any("forward" in vars(module) for module in network.modules())
 
 
-def test_parts_whose_forward_is_replaced_already_stay_as_they_are(
-    subject_of: Callable[..., Subject],
-) -> None:
+def test_parts_whose_forward_is_replaced_already_stay_as_they_are(subject_of):
     network = network_of(subject_of("llama"))
     for module in network.modules():
         module.forward = functools.partial(type(module).forward, module)
     assert not CompiledParts(network, backend="aot_eager").names
 
 
-def test_a_network_on_a_gpu_in_16_bits_is_compiled(subject_of: Callable[..., Subject]) -> None:
+def test_a_network_on_a_gpu_in_16_bits_is_compiled(subject_of):
     with device_twin.device_twin() as counts:
         model = on_the_twin(subject_of("llama"), AUTO)
         assert model.compiles
@@ -100,21 +95,17 @@ def test_a_network_on_a_gpu_in_16_bits_is_compiled(subject_of: Callable[..., Sub
     [(OFF, torch.bfloat16), (AUTO, torch.float32)],
     ids=["off", "float32"],
 )
-def test_nothing_is_compiled(
-    subject_of: Callable[..., Subject], settings: Settings, dtype: torch.dtype
-) -> None:
+def test_nothing_is_compiled(subject_of, settings, dtype):
     with device_twin.device_twin() as counts:
         assert not on_the_twin(subject_of("llama"), settings, dtype).compiles
         assert not counts.launches["compiled"]
 
 
-def test_nothing_is_compiled_on_a_cpu(subject_of: Callable[..., Subject]) -> None:
+def test_nothing_is_compiled_on_a_cpu(subject_of):
     assert compile_parts(network_of(subject_of("llama"), torch.bfloat16), AUTO) is None
 
 
-def test_compiled_parts_that_give_something_else_are_computed_plainly(
-    subject_of: Callable[..., Subject], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_compiled_parts_that_give_something_else_are_computed_plainly(subject_of, monkeypatch, caplog):
     def wrong(function: Any, **_: Any) -> Any:
         def run(*args: Any, **kwargs: Any) -> Any:
             result = function(*args, **kwargs)
@@ -132,9 +123,7 @@ def test_compiled_parts_that_give_something_else_are_computed_plainly(
     assert "logits that differ" in line
 
 
-def test_a_part_that_cannot_be_compiled_is_computed_plainly(
-    subject_of: Callable[..., Subject], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_part_that_cannot_be_compiled_is_computed_plainly(subject_of, monkeypatch, caplog):
     from torch._dynamo.exc import Unsupported  # which takes as long as torch
 
     def refusing(function: Any, **_: Any) -> Any:
@@ -152,21 +141,19 @@ def test_a_part_that_cannot_be_compiled_is_computed_plainly(
     assert len(lines) == len(set(lines)), "each function once"
 
 
-def test_a_machine_without_a_c_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_c_compiler_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: True)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", "")
     assert "found none of gcc, clang. Install gcc" in compiled.why_not()
 
 
-def test_a_machine_without_triton_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_triton_is_named(monkeypatch):
     monkeypatch.setattr("torch.utils._triton.has_triton", lambda: False)
     assert "expected Triton" in compiled.why_not()
 
 
-def test_a_network_that_cannot_be_compiled_here_is_plain_with_one_line(
-    subject_of: Callable[..., Subject], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_network_that_cannot_be_compiled_here_is_plain_with_one_line(subject_of, monkeypatch, caplog):
     with device_twin.device_twin():
         monkeypatch.setattr(compiled, "why_not", lambda: "expected a C compiler, found none")
         assert not on_the_twin(subject_of("gpt2"), AUTO).compiles

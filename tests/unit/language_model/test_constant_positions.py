@@ -20,7 +20,7 @@ LONGROPE: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+def engine(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("models") / "longrope"
     return LanguageModel.load(str(save_tiny("llama", folder, rope_parameters=LONGROPE)))
 
@@ -36,14 +36,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
         (None, None),
     ],
 )
-def test_positions_are_constant_up_to_the_length_of_pre_training(rope: Any, tokens: int | None) -> None:
+def test_positions_are_constant_up_to_the_length_of_pre_training(rope, tokens):
     assert constant_positions(rope) == tokens
 
 
-def test_the_window_ends_where_positions_change(engine: LanguageModel) -> None:
+def test_the_window_ends_where_positions_change(engine):
     assert engine.window_tokens == 96
 
 
-def test_a_text_has_the_losses_beside_a_long_one_that_it_has_alone(engine: LanguageModel) -> None:
+def test_a_text_has_the_losses_beside_a_long_one_that_it_has_alone(engine):
     short, long = (TEXT, [calculator(20)]), (LONG_TEXT, [calculator(400)])
     assert engine.score_texts([short, long])[0] == engine.score_texts([short])[0]

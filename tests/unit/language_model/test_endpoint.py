@@ -6,9 +6,8 @@ import time
 import tracemalloc
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,19 +67,19 @@ NUMBERS = ProposalNumbers(
 
 
 @pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pauses(monkeypatch):
     for name in ("FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS"):
         monkeypatch.setattr(client_module, name, 0.01)
 
 
 @pytest.fixture
-def server() -> Iterator[OpenAIServer]:
+def server():
     with openai_server(continues("520 - 187)")) as running:
         yield running
 
 
 @pytest.fixture
-def bare_settings(tmp_path: Path) -> Settings:
+def bare_settings(tmp_path):
     return Settings(_env_file=None, state_dir=tmp_path, cache_dir=tmp_path / "cache")  # type: ignore[call-arg]
 
 
@@ -134,48 +133,46 @@ def proposed(
 # What is asked
 
 
-def test_a_model_that_continues_text_reads_the_prompt_up_to_the_calls_opening(server: OpenAIServer) -> None:
+def test_a_model_that_continues_text_reads_the_prompt_up_to_the_calls_opening(server):
     proposed(proposer_of(server), SUM, [9])
     expected = f"Add calls.\nInput: {SUM}\nOutput: The shop had 520 shirts, sold 187, and has [Calculator("
     assert {body["prompt"] for body in server.requests} == {expected}
 
 
-def test_a_request_has_the_runs_numbers(server: OpenAIServer) -> None:
+def test_a_request_has_the_runs_numbers(server):
     proposed(proposer_of(server), SUM, [9])
     first = server.requests[0]
     numbers = {name: first[name] for name in ("model", "max_tokens", "temperature", "top_p", "stop")}
     assert numbers == {"model": MODEL, "max_tokens": 20, "temperature": 0.7, "top_p": 0.9, "stop": ["]"]}
 
 
-def test_each_sample_has_another_seed(server: OpenAIServer) -> None:
+def test_each_sample_has_another_seed(server):
     proposed(proposer_of(server), SUM, [8, 9])
     assert len(server.requests) == 4
     assert len({body["seed"] for body in server.requests}) == 2
 
 
 @pytest.mark.parametrize(("samples", "asked"), [(5, [2, 2, 1]), (2, [2]), (1, [1])])
-def test_one_request_asks_for_as_many_samples_as_the_file_says(
-    server: OpenAIServer, samples: int, asked: list[int]
-) -> None:
+def test_one_request_asks_for_as_many_samples_as_the_file_says(server, samples, asked):
     proposer = proposer_of(server, answers_per_request=2)
     [found], _ = proposed(proposer, SUM, [9], replace(NUMBERS, samples=samples))
     assert len(found) == samples
     assert sorted((body.get("n", 1) for body in server.requests), reverse=True) == asked
 
 
-def test_further_fields_of_the_file_are_sent(server: OpenAIServer) -> None:
+def test_further_fields_of_the_file_are_sent(server):
     proposed(proposer_of(server, extra={"min_p": 0.1, "seed": ""}), SUM, [9])
     assert server.requests[0]["min_p"] == 0.1
     assert "seed" not in server.requests[0]
 
 
-def test_a_sample_is_what_stands_between_the_brackets(server: OpenAIServer) -> None:
+def test_a_sample_is_what_stands_between_the_brackets(server):
     server.script = continues("520 - 187)] 333 left")  # a server that goes on behind the end
     samples, _ = proposed(proposer_of(server), SUM, [9])
     assert samples == [[SampledContinuation("Calculator(520 - 187)", True)] * 2]
 
 
-def test_a_sample_that_ends_at_the_most_tokens_has_no_end(server: OpenAIServer) -> None:
+def test_a_sample_that_ends_at_the_most_tokens_has_no_end(server):
     server.script = lambda _: written("520 - ", finish_reason="length")
     samples, _ = proposed(proposer_of(server), SUM, [9])
     assert samples == [[SampledContinuation("Calculator(520 - ", False)] * 2]
@@ -205,9 +202,7 @@ CHATS = [
 @pytest.mark.parametrize(
     ("answer", "calls", "refused"), [chat[1:] for chat in CHATS], ids=[chat[0] for chat in CHATS]
 )
-def test_an_answer_of_a_chat_counts_if_it_is_the_text_without_its_calls(
-    server: OpenAIServer, answer: str, calls: dict[int, int], refused: dict[str, int]
-) -> None:
+def test_an_answer_of_a_chat_counts_if_it_is_the_text_without_its_calls(server, answer, calls, refused):
     server.script = continues(answer)
     text = words(SUM)
     proposals = proposer_of(server, api="chat").start(
@@ -224,13 +219,13 @@ def test_an_answer_of_a_chat_counts_if_it_is_the_text_without_its_calls(
     assert proposals.refused[0] == refused
 
 
-def test_an_answer_of_a_chat_that_was_cut_off_is_refused(server: OpenAIServer) -> None:
+def test_an_answer_of_a_chat_that_was_cut_off_is_refused(server):
     server.script = lambda _: written(SUM, finish_reason="length")
     _, refused = proposed(proposer_of(server, api="chat"), SUM, [])
     assert refused == {WITHOUT_END: 2}
 
 
-def test_a_chat_gets_the_tools_prompt_as_a_message(server: OpenAIServer) -> None:
+def test_a_chat_gets_the_tools_prompt_as_a_message(server):
     server.script = continues(SUM)
     proposed(proposer_of(server, api="chat"), SUM, [])
     assert server.paths[0] == "/v1/chat/completions"
@@ -240,7 +235,7 @@ def test_a_chat_gets_the_tools_prompt_as_a_message(server: OpenAIServer) -> None
     }
 
 
-def test_a_text_that_begins_with_white_space_keeps_its_places(server: OpenAIServer) -> None:
+def test_a_text_that_begins_with_white_space_keeps_its_places(server):
     text = f"  {SUM}"
     server.script = continues(SUM.replace("333", f"{CALL} 333"))
     proposals = proposer_of(server, api="chat").start(
@@ -254,7 +249,7 @@ def test_a_text_that_begins_with_white_space_keeps_its_places(server: OpenAIServ
 # Answers are kept
 
 
-def test_what_was_answered_is_not_asked_again(server: OpenAIServer) -> None:
+def test_what_was_answered_is_not_asked_again(server):
     answers = Memory()
     first = proposed(proposer_of(server, answers), SUM, [8, 9])
     server.script = continues("1 + 1)")
@@ -263,7 +258,7 @@ def test_what_was_answered_is_not_asked_again(server: OpenAIServer) -> None:
     assert len(server.requests) == asked
 
 
-def test_what_was_answered_before_the_server_died_is_kept(server: OpenAIServer) -> None:
+def test_what_was_answered_before_the_server_died_is_kept(server):
     answers = Memory()
 
     def dies(body: dict[str, Any]) -> Response:
@@ -275,7 +270,7 @@ def test_what_was_answered_before_the_server_died_is_kept(server: OpenAIServer) 
     assert len(answers.replies) == 3
 
 
-def test_another_model_is_asked_anew(server: OpenAIServer) -> None:
+def test_another_model_is_asked_anew(server):
     answers = Memory()
     proposed(proposer_of(server, answers), SUM, [9])
     server.script = lambda _: written("2)", model="maker/other")
@@ -283,7 +278,7 @@ def test_another_model_is_asked_anew(server: OpenAIServer) -> None:
     assert len(server.requests) == 4
 
 
-def test_replies_in_a_file_outlive_a_line_that_was_cut_off(bare_settings: Settings) -> None:
+def test_replies_in_a_file_outlive_a_line_that_was_cut_off(bare_settings):
     reply = Reply((Writing("ü 1)", True),))
     keys = [uuid.UUID(int=nth) for nth in range(3)]
     store = FileAnswers(bare_settings, "endpoint:m@1")
@@ -317,9 +312,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("response", "said"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
-def test_a_wrong_server_is_named_before_any_text_is_asked(
-    server: OpenAIServer, response: Response, said: str
-) -> None:
+def test_a_wrong_server_is_named_before_any_text_is_asked(server, response, said):
     server.script = lambda _: response
     with pytest.raises(ModelError) as raised:
         client_of(server.url, seconds=0.5).check()
@@ -328,13 +321,13 @@ def test_a_wrong_server_is_named_before_any_text_is_asked(
     assert server.requests == []
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_a_server_that_is_not_there_is_named():
     with pytest.raises(ModelError, match=r"no connection to http://127\.0\.0\.1:9/v1"):
         client_of("http://127.0.0.1:9/v1").check()
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_a_right_server_is_asked_a_sum_with_all_fields_of_a_run(server: OpenAIServer, api: str) -> None:
+def test_a_right_server_is_asked_a_sum_with_all_fields_of_a_run(server, api):
     answers = Memory()
     server.script = continues(SUM)
     proposer = proposer_of(server, answers, api=api, answers_per_request=2)
@@ -364,9 +357,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("asked", "answered", "is_accepted"), NAMES)
-def test_only_a_dated_or_revised_name_is_that_of_the_model(
-    server: OpenAIServer, asked: str, answered: Any, is_accepted: bool
-) -> None:
+def test_only_a_dated_or_revised_name_is_that_of_the_model(server, asked, answered, is_accepted):
     server.script = lambda _: written("2", model=answered)
     client = client_of(server.url, model=asked)
     if is_accepted:
@@ -376,7 +367,7 @@ def test_only_a_dated_or_revised_name_is_that_of_the_model(
             client.check()
 
 
-def test_the_file_says_what_the_server_calls_the_model_of_a_deployment(server: OpenAIServer) -> None:
+def test_the_file_says_what_the_server_calls_the_model_of_a_deployment(server):
     server.script = lambda _: written("2", model="gpt-x-2026-01-01")
     client_of(server.url, model="our-deployment", answers_as="gpt-x").check()
 
@@ -403,23 +394,21 @@ ANSWERS = [
 @pytest.mark.parametrize(
     ("response", "writing"), [case[1:] for case in ANSWERS], ids=[case[0] for case in ANSWERS]
 )
-def test_what_servers_of_all_makers_answer_is_an_answer(
-    server: OpenAIServer, response: Response, writing: Writing
-) -> None:
+def test_what_servers_of_all_makers_answer_is_an_answer(server, response, writing):
     server.script = lambda _: response
     client = client_of(server.url, api="chat")
     [(_, reply)] = client.ask([{"messages": [{"role": "user", "content": "a"}]}])
     assert reply == Reply((writing,))
 
 
-def test_a_field_that_the_server_refuses_is_told_at_the_start(server: OpenAIServer) -> None:
+def test_a_field_that_the_server_refuses_is_told_at_the_start(server):
     server.script = lambda body: Response(b"n: unknown", 400) if "n" in body else written("1")
     with pytest.raises(ModelError, match=r"n: unknown.*or leave out a field that it refuses"):
         client_of(server.url, answers_per_request=2).check()
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
-def test_packed_data_is_not_unpacked_beyond_the_limit(server: OpenAIServer, layers: int) -> None:
+def test_packed_data_is_not_unpacked_beyond_the_limit(server, layers):
     packed = b"a" * (64 * 2**20)
     for _ in range(layers):
         packed = gzip.compress(packed)
@@ -432,7 +421,7 @@ def test_packed_data_is_not_unpacked_beyond_the_limit(server: OpenAIServer, laye
     tracemalloc.stop()
 
 
-def test_a_packed_answer_is_read(server: OpenAIServer) -> None:
+def test_a_packed_answer_is_read(server):
     server.script = lambda _: replace(
         written("1"), body=gzip.compress(written("1").body), headers={"Content-Encoding": "gzip"}
     )
@@ -452,9 +441,7 @@ SAID_KEYS = {
 
 
 @pytest.mark.parametrize("said", SAID_KEYS)
-def test_no_piece_of_the_key_is_in_a_message(
-    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
+def test_no_piece_of_the_key_is_in_a_message(server, monkeypatch, said):
     monkeypatch.setenv("WRITER_KEY", KEY)
     server.script = lambda _: Response(SAID_KEYS[said].encode(), 401)
     with pytest.raises(ModelError) as refused:
@@ -477,13 +464,11 @@ PAUSES = {
 
 
 @pytest.mark.parametrize("header", PAUSES)
-def test_a_server_names_the_pause_as_a_number_or_a_date(header: str) -> None:
+def test_a_server_names_the_pause_as_a_number_or_a_date(header):
     assert client_module._seconds(header) == PAUSES[header]
 
 
-def test_a_prompt_that_the_server_cuts_is_told_once(
-    server: OpenAIServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_prompt_that_the_server_cuts_is_told_once(server, caplog):
     body = json.loads(written("1").body) | {"usage": {"prompt_tokens": 256}}
     server.script = lambda _: Response(json.dumps(body).encode())
     list(client_of(server.url).ask([{"prompt": "word " * 2000}] * 3))
@@ -519,7 +504,7 @@ def failing(server: OpenAIServer, response: Response, times: int, of: str = "tex
     ],
     ids=["429", "503", "500", "524", "529", "HTML", "half"],
 )
-def test_what_passes_is_asked_again(server: OpenAIServer, response: Response) -> None:
+def test_what_passes_is_asked_again(server, response):
     failing(server, response, times=TRIES - 1)
     assert replies_of(client_of(server.url, patience=30.0)) == [Reply((Writing("1)", True),))]
 
@@ -532,15 +517,13 @@ def test_what_passes_is_asked_again(server: OpenAIServer, response: Response) ->
         (Response(b"boom", 500), NO_ANSWER),
     ],
 )
-def test_a_text_that_alone_gets_no_answer_is_counted(
-    server: OpenAIServer, response: Response, reason: str
-) -> None:
+def test_a_text_that_alone_gets_no_answer_is_counted(server, response, reason):
     failing(server, response, times=1000)
     replies = replies_of(client_of(server.url), 3)
     assert [reply.reason for reply in replies] == [reason, "", ""]
 
 
-def test_a_refused_sample_is_counted_instead_of_lost(server: OpenAIServer) -> None:
+def test_a_refused_sample_is_counted_instead_of_lost(server):
     server.script = lambda body: (
         Response(b"no", 400) if body["prompt"].endswith("has [Calculator(") else written("1)")
     )
@@ -548,31 +531,31 @@ def test_a_refused_sample_is_counted_instead_of_lost(server: OpenAIServer) -> No
     assert (list(map(len, samples)), refused) == ([2, 0], {REFUSED: 2})
 
 
-def test_refusals_of_all_texts_end_the_work(server: OpenAIServer) -> None:
+def test_refusals_of_all_texts_end_the_work(server):
     server.script = lambda _: Response(b"unknown field seed", 400)
     with pytest.raises(ModelError, match=f"{REFUSALS_IN_A_ROW} refusals in a row: 400 unknown field seed"):
         replies_of(client_of(server.url), 2 * REFUSALS_IN_A_ROW)
 
 
-def test_nonsense_for_all_texts_ends_the_work(server: OpenAIServer) -> None:
+def test_nonsense_for_all_texts_ends_the_work(server):
     server.script = lambda body: written("2") if CHECK_PROMPT in body["prompt"] else Response(b"boom", 500)
     with pytest.raises(ModelError, match="none after 5 tries: 500 boom"):
         replies_of(client_of(server.url), 2 * FAILURES_IN_A_ROW)
 
 
-def test_a_server_that_stays_away_ends_the_work_after_its_budget(server: OpenAIServer) -> None:
+def test_a_server_that_stays_away_ends_the_work_after_its_budget(server):
     server.script = lambda _: Response(b"busy", 503)
     with pytest.raises(ModelError, match=r"expected an answer within 0.2 s .* 503 busy"):
         replies_of(client_of(server.url, patience=0.2))
 
 
-def test_another_model_in_the_middle_ends_the_work(server: OpenAIServer) -> None:
+def test_another_model_in_the_middle_ends_the_work(server):
     failing(server, written("1)", model="maker/other"), times=1)
     with pytest.raises(ModelError, match="answers of maker/other"):
         replies_of(client_of(server.url), 3)
 
 
-def test_no_more_requests_are_under_way_than_the_file_says(server: OpenAIServer) -> None:
+def test_no_more_requests_are_under_way_than_the_file_says(server):
     under_way: Counter[str] = Counter()
     most: list[int] = []
 
@@ -591,15 +574,13 @@ def test_no_more_requests_are_under_way_than_the_file_says(server: OpenAIServer)
 # The key
 
 
-def test_the_key_is_sent_as_a_bearer_token(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_as_a_bearer_token(server, monkeypatch):
     monkeypatch.setenv("WRITER_KEY", "sesame")
     client_of(server.url, key="WRITER_KEY").check()
     assert server.headers[0]["Authorization"] == "Bearer sesame"
 
 
-def test_a_key_that_a_server_repeats_is_not_told(
-    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_a_server_repeats_is_not_told(server, monkeypatch):
     monkeypatch.setenv("WRITER_KEY", "sesame")
     server.script = lambda _: Response(b"wrong key sesame", 401)
     with pytest.raises(ModelError, match="wrong key <WRITER_KEY>"):
@@ -607,16 +588,14 @@ def test_a_key_that_a_server_repeats_is_not_told(
 
 
 @pytest.mark.parametrize("value", ["", "line\nbreak", "schlüssel", " sesame"])
-def test_a_key_that_cannot_be_sent_is_refused_without_telling_it(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_without_telling_it(monkeypatch, value):
     monkeypatch.setenv("WRITER_KEY", value)
     with pytest.raises(ConfigurationError, match="WRITER_KEY") as raised:
         client_of("http://127.0.0.1:9/v1", key="WRITER_KEY")
     assert not value or value not in str(raised.value)
 
 
-def test_a_redirect_gets_no_key(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_gets_no_key(server, monkeypatch):
     monkeypatch.setenv("WRITER_KEY", "sesame")
     with openai_server(continues("2")) as other:
         server.script = lambda _: Response(b"", 307, {"Location": f"{other.url}/completions"})
@@ -628,7 +607,7 @@ def test_a_redirect_gets_no_key(server: OpenAIServer, monkeypatch: pytest.Monkey
 # The file
 
 
-def test_a_file_of_a_proposer_is_no_tool(bare_settings: Settings) -> None:
+def test_a_file_of_a_proposer_is_no_tool(bare_settings):
     write_proposer_file(bare_settings.tools_folder, "http://h/v1")
     assert tool_files(bare_settings.tools_folder) == []
 
@@ -646,20 +625,20 @@ def test_a_file_of_a_proposer_is_no_tool(bare_settings: Settings) -> None:
         ({"speed": 3}, "speed: "),
     ],
 )
-def test_a_wrong_key_of_the_file_is_named(bare_settings: Settings, keys: dict[str, Any], said: str) -> None:
+def test_a_wrong_key_of_the_file_is_named(bare_settings, keys, said):
     address = write_proposer_file(bare_settings.tools_folder, **({"url": "http://h/v1"} | keys))
     with pytest.raises(ConfigurationError, match=said):
         read_endpoint(bare_settings, address)
 
 
 @pytest.mark.parametrize("name", ["other", "../writer", "a/b", ""])
-def test_a_proposer_without_a_file_is_refused(bare_settings: Settings, name: str) -> None:
+def test_a_proposer_without_a_file_is_refused(bare_settings, name):
     write_proposer_file(bare_settings.tools_folder, "http://h/v1")
     with pytest.raises(ConfigurationError, match="found writer"):
         read_endpoint(bare_settings, f"endpoint:{name}")
 
 
-def test_the_address_decides_no_answer() -> None:
+def test_the_address_decides_no_answer():
     same = {endpoint_at(url).identity for url in ("http://one/v1", "http://two/v1")}
     asked_otherwise = {
         endpoint_at("http://one/v1", **keys).identity for keys in ({"api": "chat"}, {"model": "n"})
@@ -668,7 +647,7 @@ def test_the_address_decides_no_answer() -> None:
     assert not same & asked_otherwise
 
 
-def test_the_prompt_is_the_tools_own(server: OpenAIServer) -> None:
+def test_the_prompt_is_the_tools_own(server):
     tool = get_tool("Calculator")
     prompt = AnnotationPrompt("Calculator", tool.prompt)
     proposals = proposer_of(server).start(prompt, [TextOfDocument(SUM, uuid.UUID(int=1))], NUMBERS, words)

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -38,9 +38,7 @@ def agree(model: CausalModel, hidden: torch.Tensor, expected: torch.Tensor) -> b
 
 
 @pytest.fixture(params=["cpu", "cuda", "ranges"])
-def either_way(
-    request: pytest.FixtureRequest, any_subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Subject]:
+def either_way(request, any_subject, monkeypatch):
     """Each shape, as on a CPU and as elsewhere: texts together, with fused attention from two tokens on, or attention by ranges.
 
     The kernel of the last has a stand-in that takes float32 here, so that nothing is rounded on the way.
@@ -65,7 +63,7 @@ def either_way(
 
 
 @torch.inference_mode()
-def test_texts_that_step_after_cuts_or_results_equal_the_plain_pass(either_way: Subject) -> None:
+def test_texts_that_step_after_cuts_or_results_equal_the_plain_pass(either_way):
     model = either_way.model
     held = [ids_of(either_way, PROMPT), ids_of(either_way, OTHER), ids_of(either_way, PROMPT)[:1]]
     result = list(either_way.tokenization.continuation(RESULT))
@@ -109,7 +107,7 @@ def test_texts_that_step_after_cuts_or_results_equal_the_plain_pass(either_way: 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("rows", [[1, 2], [0, 2]], ids=["neighbours", "others"])
-def test_rows_that_step_while_others_rest_equal_the_plain_pass(either_way: Subject, rows: list[int]) -> None:
+def test_rows_that_step_while_others_rest_equal_the_plain_pass(either_way, rows):
     model, ids = either_way.model, ids_of(either_way, PROMPT)
     reading = KVCache(model)
     reading.join([CachedText(read_prompt(model, ids[:1]))])
@@ -124,7 +122,7 @@ def test_rows_that_step_while_others_rest_equal_the_plain_pass(either_way: Subje
 
 
 @torch.inference_mode()
-def test_rows_that_branch_or_leave_a_shared_text_equal_the_plain_pass(either_way: Subject) -> None:
+def test_rows_that_branch_or_leave_a_shared_text_equal_the_plain_pass(either_way):
     """Texts join while others grow; rows branch, move to other places, and leave until a text has none."""
     model = either_way.model
     texts = [ids_of(either_way, text) for text in (PROMPT, OTHER, "Of 1400 participants 400 passed.")]

@@ -51,7 +51,7 @@ COMMIT = "93efa2f097d58c2a74874c7e644dbc9b0cee75a2"
 
 
 @pytest.fixture
-def folder(tiny_model_dir: Path, tmp_path: Path) -> Path:
+def folder(tiny_model_dir, tmp_path):
     return Path(shutil.copytree(tiny_model_dir, tmp_path / "model"))
 
 
@@ -64,14 +64,14 @@ def _flip_a_byte(file: Path) -> None:
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_copy_of_a_model_elsewhere_has_its_identity(folder: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_model_elsewhere_has_its_identity(folder, tmp_path):
     identity = model_identity(str(folder))
     copy = shutil.copytree(folder, tmp_path / "elsewhere" / "model", ignore=shutil.ignore_patterns(".*"))
     assert model_identity(str(copy)) == LanguageModel.load(str(folder)).identity == identity
     assert re.fullmatch("model@[0-9a-f]{16}", identity)
 
 
-def test_notes_in_its_folder_do_not_change_the_identity_of_a_model(folder: Path) -> None:
+def test_notes_in_its_folder_do_not_change_the_identity_of_a_model(folder):
     identity = model_identity(str(folder))
     (folder / "README.md").write_bytes(b"notes")
     (folder / HASH_CACHE).write_bytes(b"[1, 2")  # a damaged file of hashes is made anew
@@ -79,7 +79,7 @@ def test_notes_in_its_folder_do_not_change_the_identity_of_a_model(folder: Path)
     assert json.loads((folder / HASH_CACHE).read_text())
 
 
-def test_each_file_that_decides_changes_the_identity_of_a_model(folder: Path) -> None:
+def test_each_file_that_decides_changes_the_identity_of_a_model(folder):
     names = {model_identity(str(folder))}
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         with (folder / name).open("ab") as file:
@@ -89,7 +89,7 @@ def test_each_file_that_decides_changes_the_identity_of_a_model(folder: Path) ->
     assert len(names | {model_identity(str(folder))}) == 5
 
 
-def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded(folder: Path) -> None:
+def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded(folder):
     before = model_identity(str(folder))
     weights, cache = folder / "model.safetensors", folder / HASH_CACHE
     stored = json.loads(cache.read_text())
@@ -104,14 +104,14 @@ def test_a_byte_that_changed_without_a_trace_is_refused_when_the_model_is_loaded
     assert LanguageModel.load(str(folder)).identity == model_identity(str(folder)) != before
 
 
-def test_a_hub_model_without_a_pinned_commit_is_refused() -> None:
+def test_a_hub_model_without_a_pinned_commit_is_refused():
     for revision in (None, "main", COMMIT[:12]):
         with pytest.raises(ModelError, match="revision of 40 hexadecimal digits"):
             model_identity("owner/model", revision)
 
 
 @pytest.fixture
-def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def snapshot(monkeypatch, tmp_path):
     """Where an empty folder of downloads would have a hub model, of an offline deployment."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TOOLFORMER_HUB_OFFLINE", "true")
@@ -119,9 +119,7 @@ def snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "hub/models--owner--model/snapshots" / COMMIT
 
 
-def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(
-    snapshot: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(snapshot, folder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr(
         "huggingface_hub.utils._detect_agent._registry", None
@@ -141,7 +139,7 @@ def test_an_offline_deployment_asks_no_hub_by_any_of_its_loaders(
     assert not look_up.called
 
 
-def test_a_deployment_that_is_not_offline_asks_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deployment_that_is_not_offline_asks_the_hub(monkeypatch):
     monkeypatch.setattr(
         "huggingface_hub.utils._detect_agent._registry", None
     )  # which the client asks for once
@@ -156,9 +154,7 @@ def test_a_deployment_that_is_not_offline_asks_the_hub(monkeypatch: pytest.Monke
     assert {call.args[0] for call in look_up.call_args_list} == {"huggingface.co"}
 
 
-def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(
-    snapshot: Path, folder: Path
-) -> None:
+def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(snapshot, folder):
     blobs = snapshot.parents[1] / "blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()
@@ -178,9 +174,7 @@ def test_a_file_of_the_hub_cache_that_is_not_what_was_downloaded_is_refused(
         _flip_a_byte((snapshot / name).resolve())
 
 
-def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hub_or_a_cache_that_cannot_serve_is_no_model_that_is_missing(monkeypatch):
     request = httpx2.Request("GET", "https://huggingface.co/owner/model")
     for cause, kind in (
         (HfHubHTTPError("no", response=httpx2.Response(401, request=request)), ModelError),
@@ -238,18 +232,14 @@ OWN_CODE = {"AutoModelForCausalLM": "modeling.Model", "AutoConfig": "modeling.Co
         (lambda _: None, {"device": "abacus"}, "abacus"),
     ],
 )
-def test_what_is_no_whole_model_without_code_of_its_own_is_refused(
-    folder: Path, damage: Callable[[Path], object], options: dict[str, str], message: str
-) -> None:
+def test_what_is_no_whole_model_without_code_of_its_own_is_refused(folder, damage, options, message):
     (folder / "modeling.py").write_text("raise SystemExit('ran')")
     damage(folder)
     with pytest.raises(ModelError, match=message):
         LanguageModel.load(str(folder), **options)
 
 
-def test_a_tokenizer_that_brings_its_own_code_is_refused_as_a_network_is_told(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tokenizer_that_brings_its_own_code_is_refused_as_a_network_is_told(folder, caplog):
     _change("config.json", auto_map={"AutoModelForCausalLM": "modeling.Model"})(folder)
     LanguageModel.load(str(folder))
     assert "auto_map" in caplog.text
@@ -260,7 +250,7 @@ def test_a_tokenizer_that_brings_its_own_code_is_refused_as_a_network_is_told(
             LanguageModel.load(str(folder))
 
 
-def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folder: Path) -> None:
+def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folder):
     model_identity(str(folder), annotates=True)
     written = (folder / "config.json").read_text()
     for named in (
@@ -274,8 +264,8 @@ def test_a_model_that_cannot_share_a_cache_is_refused_by_its_configuration(folde
 
 
 def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_not_loaded(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, monkeypatch
+):
     """Found by the comparison at load."""
     run = CausalModel.run
 
@@ -299,9 +289,7 @@ def test_a_network_that_computes_something_else_than_the_engine_takes_it_to_is_n
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, ValueError, TypeError, AssertionError, ZeroDivisionError])
-def test_what_a_network_raises_in_the_comparison_is_why_it_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, raised: type[Exception]
-) -> None:
+def test_what_a_network_raises_in_the_comparison_is_why_it_is_refused(folder, monkeypatch, raised):
     monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=raised("shapes do not fit")))
     with pytest.raises(ModelError, match=f"ends in {raised.__name__}: shapes do not fit. Choose a model"):
         LanguageModel.load(str(folder))
@@ -311,9 +299,7 @@ def test_what_a_network_raises_in_the_comparison_is_why_it_is_refused(
     ("raised", "expected"),
     [(torch.OutOfMemoryError, DeviceMemoryError), (torch.AcceleratorError, torch.AcceleratorError)],
 )
-def test_what_says_something_of_the_machine_is_no_refusal(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, raised: type[Exception], expected: type[Exception]
-) -> None:
+def test_what_says_something_of_the_machine_is_no_refusal(folder, monkeypatch, raised, expected):
     monkeypatch.setattr(CausalModel, "run", mock.Mock(side_effect=raised("of the machine")))
     with pytest.raises(expected, match="of the machine"):
         LanguageModel.load(str(folder))
@@ -349,8 +335,8 @@ HEADS = {"num_attention_heads": 4}
     ],
 )
 def test_an_architecture_that_cannot_share_is_refused_with_its_own_reason(
-    tmp_path: Path, configuration: str, numbers: dict[str, Any], reason: str
-) -> None:
+    tmp_path, configuration, numbers, reason
+):
     import transformers
 
     tokenizer = train_tokenizer()
@@ -362,7 +348,7 @@ def test_an_architecture_that_cannot_share_is_refused_with_its_own_reason(
 
 
 @pytest.mark.parametrize("named", ["CTRLTokenizer", "BioGptTokenizer", "XLMTokenizer", "MarianTokenizer"])
-def test_a_tokenizer_whose_files_are_not_there_is_refused(folder: Path, named: str) -> None:
+def test_a_tokenizer_whose_files_are_not_there_is_refused(folder, named):
     _change("tokenizer_config.json", tokenizer_class=named)(folder)
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match="expected"):
@@ -377,18 +363,18 @@ def _with_normalizer(folder: Path, *kinds: str) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("Lowercase",), ("NFD", "StripAccents")])
-def test_a_tokenizer_that_changes_case_or_accents_is_refused(folder: Path, kinds: tuple[str, ...]) -> None:
+def test_a_tokenizer_that_changes_case_or_accents_is_refused(folder, kinds):
     _with_normalizer(folder, *kinds)
     with pytest.raises(ModelError, match="expected a tokenizer that keeps capitals"):
         LanguageModel.load(str(folder))
 
 
-def test_a_tokenizer_that_composes_characters_is_taken(folder: Path) -> None:
+def test_a_tokenizer_that_composes_characters_is_taken(folder):
     _with_normalizer(folder, "NFC")
     LanguageModel.load(str(folder))
 
 
-def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tmp_path: Path) -> None:
+def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder, tmp_path):
     """Spread by accelerate's hooks, as over GPUs: here over memory and disk, since there is one device."""
     parts = ("embed_tokens", "layers.0", "layers.1", "norm", "rotary_emb")
     places = {"lm_head": "cpu"} | {f"model.{part}": "disk" if part == "layers.1" else "cpu" for part in parts}
@@ -411,8 +397,8 @@ def test_a_model_whose_layers_are_spread_computes_the_same_bits(folder: Path, tm
 
 
 def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_free_memory(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, monkeypatch
+):
     settings = load_settings().model_copy(update={"model_parallel": "layers"})
     network = AutoModelForCausalLM.from_pretrained(folder, dtype="bfloat16")
     needed = 4 * sum(parameter.numel() for parameter in network.parameters())
@@ -439,7 +425,7 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     assert load.call_count == 2
 
 
-def test_a_file_that_is_no_gguf_model_is_refused_without_leaving_anything(tmp_path: Path) -> None:
+def test_a_file_that_is_no_gguf_model_is_refused_without_leaving_anything(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF but not really")
     for name in ("none.gguf", "bad.gguf"):
         with pytest.raises(ModelError, match="expected a GGUF file"):
@@ -450,9 +436,7 @@ def test_a_file_that_is_no_gguf_model_is_refused_without_leaving_anything(tmp_pa
 @pytest.mark.parametrize(
     ("dtype", "remedy"), [("float16", "TOOLFORMER_DTYPE=bfloat16"), ("bfloat16", "weights are damaged")]
 )
-def test_a_network_without_finite_numbers_is_refused_when_it_is_loaded(
-    folder: Path, dtype: str, remedy: str
-) -> None:
+def test_a_network_without_finite_numbers_is_refused_when_it_is_loaded(folder, dtype, remedy):
     network, tokenizer, _ = loading.load_network(str(folder), None, dtype, "cpu", 1)
     with torch.no_grad():
         network.get_output_embeddings().weight.fill_(torch.finfo(network.dtype).max)

@@ -1,7 +1,6 @@
 """Budgets follow the free memory and the network's shape; a batch that does not fit is halved, and the numbers stay the same."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.unit.language_model.conftest import TEXT, Subject, TextToSample, sample_calls, score_calls
+from tests.unit.language_model.conftest import TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
@@ -41,7 +40,7 @@ def seven_billion(vocabulary: int, *devices: str) -> Any:
     return SimpleNamespace(config=config, dtype=torch.bfloat16, parameters=lambda: weights)
 
 
-def test_budgets_follow_from_free_memory_for_a_shape() -> None:
+def test_budgets_follow_from_free_memory_for_a_shape():
     roomy = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=60 * GIGABYTE)
     assert (
         roomy.token_bytes.cached == 2 * 32 * 32 * 128 * 2
@@ -52,14 +51,14 @@ def test_budgets_follow_from_free_memory_for_a_shape() -> None:
     assert (roomy.pass_tokens, roomy.logits_rows) == (16_384, 4_096)  # more would be no faster
 
 
-def test_a_network_on_two_gpus_has_the_budget_of_the_fuller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_on_two_gpus_has_the_budget_of_the_fuller_one(monkeypatch):
     free = {torch.device("cuda:0"): 1 * GIGABYTE, torch.device("cuda:1"): 60 * GIGABYTE}
     monkeypatch.setattr("toolformer_ops.language_model.memory._free_bytes", free.__getitem__)
     spread = DeviceMemory(seven_billion(32_000, "cuda:0", "cuda:1"))
     assert spread.cached_tokens == int(2 * 0.85 * 0.6 * 2048)  # half of a token's keys and values are on each
 
 
-def test_little_memory_leaves_small_budgets() -> None:
+def test_little_memory_leaves_small_budgets():
     tight = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=2 * GIGABYTE)
     assert tight.cached_tokens == int(2 * 0.85 * 0.6 * 2048)
     # Residual, attention and feed-forward of a layer take 131,584 bytes.
@@ -67,39 +66,39 @@ def test_little_memory_leaves_small_budgets() -> None:
     assert tight.logits_rows == 16  # of 8.3 MiB each, in 0.17 GiB, in sixteens
 
 
-def test_without_free_memory_budgets_are_the_least() -> None:
+def test_without_free_memory_budgets_are_the_least():
     nothing_free = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=0)
     assert (nothing_free.cached_tokens, nothing_free.pass_tokens, nothing_free.logits_rows) == (512, 64, 16)
 
 
-def test_contexts_are_kept_in_what_passes_leave_of_their_share() -> None:
+def test_contexts_are_kept_in_what_passes_leave_of_their_share():
     memory = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=30 * GIGABYTE)
     # 30 % of 25.5 GiB are 7.65; a pass of 16,384 tokens takes 2.01; half a mebibyte a token.
     assert memory.kept_text_tokens == int((30 * 0.85 * 0.3 * GIGABYTE - 16_384 * 131_584) / 2**19)
     assert 11_000 < memory.kept_text_tokens < 12_000
 
 
-def test_the_contexts_of_all_texts_that_are_read_together_are_kept() -> None:
+def test_the_contexts_of_all_texts_that_are_read_together_are_kept():
     for gigabytes in (0, 30, 60):
         memory = DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=gigabytes * GIGABYTE)
         assert 2 * memory.read_tokens <= memory.kept_text_tokens
 
 
-def test_a_roomy_gpu_finds_positions_in_16384_tokens_together() -> None:
+def test_a_roomy_gpu_finds_positions_in_16384_tokens_together():
     assert DeviceMemory(seven_billion(32_000, "cuda:0"), free_bytes=120 * GIGABYTE).read_tokens == 16_384
 
 
-def test_a_cpu_finds_positions_in_1000_tokens_together_whatever_its_memory() -> None:
+def test_a_cpu_finds_positions_in_1000_tokens_together_whatever_its_memory():
     for free in (0, 60 * GIGABYTE):
         assert DeviceMemory(seven_billion(32_000, "cpu"), free_bytes=free).read_tokens == 1_000
 
 
-def test_64_texts_of_the_calculator_are_sampled_together_on_a_gpu() -> None:
+def test_64_texts_of_the_calculator_are_sampled_together_on_a_gpu():
     a_text = 2 * 200 + 20 * 10 * 27  # both copies of its tokens; positions, samples and tokens of a call
     assert 64 * a_text <= BATCH_SIZES["cuda"].cached_tokens
 
 
-def test_a_containers_limit_counts(tmp_path: Path) -> None:
+def test_a_containers_limit_counts(tmp_path):
     assert free_main_memory(tmp_path) > 8 * 2**20
     (tmp_path / "memory.max").write_text(f"{8 * 2**20}\n", encoding="ascii")
     (tmp_path / "memory.current").write_text(f"{3 * 2**20}\n", encoding="ascii")
@@ -107,7 +106,7 @@ def test_a_containers_limit_counts(tmp_path: Path) -> None:
     assert free_main_memory(tmp_path) == 6 * 2**20  # of what is used one mebibyte is a file's, and can be had
 
 
-def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit() -> None:
+def test_a_vocabulary_of_256k_is_projected_in_pieces_that_fit():
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     torch.manual_seed(0)
     model = compared_model(
@@ -142,7 +141,7 @@ def at_most(count: int, error: RuntimeError) -> Callable[[Sequence[int]], list[i
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
     ],
 )
-def test_a_batch_is_halved_until_it_fits(error: RuntimeError) -> None:
+def test_a_batch_is_halved_until_it_fits(error):
     memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     before = memory.cached_tokens, memory.pass_tokens
     assert memory.halving(at_most(4, error), list(range(1, 8)), "texts") == list(range(10, 80, 10))
@@ -157,21 +156,19 @@ def test_a_batch_is_halved_until_it_fits(error: RuntimeError) -> None:
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried"),
     ],
 )
-def test_one_item_that_does_not_fit_is_refused(error: RuntimeError) -> None:
+def test_one_item_that_does_not_fit_is_refused(error):
     memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     with pytest.raises(DeviceMemoryError, match="expected memory for one of texts"):
         memory.halving(at_most(0, error), [1, 2], "texts")
 
 
-def test_errors_other_than_of_memory_halve_no_batch() -> None:
+def test_errors_other_than_of_memory_halve_no_batch():
     memory = DeviceMemory(seven_billion(256_000, "cuda:0"), free_bytes=4 * GIGABYTE)
     with pytest.raises(RuntimeError, match="shapes"):
         memory.halving(at_most(0, RuntimeError("shapes do not match")), [1, 2], "texts")
 
 
-def test_little_memory_changes_neither_scores_nor_samples(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_little_memory_changes_neither_scores_nor_samples(subject, monkeypatch):
     calls = [PlacedCall(token, Call("Calculator", f"1 + {token}"), str(token)) for token in range(1, 9)]
     texts = [
         TextToSample(TEXT, [CallPosition(at, 0, 1.0) for at in (token, token + 2)], str(token))

@@ -96,7 +96,7 @@ def everything(one: Engine) -> tuple[list[Any], list[float]]:
 
 
 @pytest.fixture(scope="module", params=SHAPES)
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request, tmp_path_factory):
     """A tiny model; heads of 8 and 256 columns, shared keys, a window of 24 tokens and capped scores are among them."""
     one_head = {"n_embd": 256, "n_head": 1, "n_inner": 64, "rotary_dim": 64, "scale": 3.0}
     place = tmp_path_factory.mktemp(request.param) / request.param
@@ -104,15 +104,13 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def on_a_cpu(folder: Path) -> tuple[list[Any], list[float]]:
+def on_a_cpu(folder):
     """In float32."""
     return everything(Engine.of(folder, "float32", "cpu"))
 
 
 @pytest.mark.parametrize(("folder", "dtype"), FORMATS, indirect=["folder"])
-def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
-    folder: Path, on_a_cpu: tuple[list[Any], list[float]], dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(folder, on_a_cpu, dtype, monkeypatch):
     # The kernel for sequences of any lengths, where there is one, and then no other attention.
     there = dtype != "float32" and folder.name != "gemma"
     with device_twin() as counts:
@@ -135,7 +133,7 @@ def test_the_engine_computes_on_a_gpu_what_it_computes_on_a_cpu(
     assert [other.called for other in others] == [not there, not there and not capped, not there]
 
 
-def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
+def test_a_decode_step_reads_from_the_device_once(folder):
     with device_twin() as counts:
         one = Engine.of(folder, "bfloat16", "cuda")
         places = find_all(one.engine, *TEXTS, at_most=3)
@@ -152,7 +150,7 @@ def test_a_decode_step_reads_from_the_device_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["llama", "gemma"], indirect=True)
-def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folder: Path) -> None:
+def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folder):
     def launches(sequences: int) -> int:
         with device_twin() as counts:
             model = Engine.of(folder, "float32", "cuda").model
@@ -165,8 +163,8 @@ def test_a_pass_in_float32_is_as_many_launches_for_any_number_of_sequences(folde
 
 @pytest.mark.parametrize("folder", ["llama"], indirect=True)
 def test_losses_near_a_threshold_are_computed_in_tf32_then_those_near_its_rounding_in_float32(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, monkeypatch
+):
     precisions: list[tuple[str, str]] = []
     plain = scoring.score_texts
 

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.unit.language_model.conftest import LONG_TEXT
-from toolformer_ops.annotation.candidates import SampledParagraph, sample_paragraphs
+from toolformer_ops.annotation.candidates import sample_paragraphs
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices, ToolSamplingChoices
 from toolformer_ops.tools.registry import get_tool
@@ -18,42 +17,36 @@ CHOICES = ToolSamplingChoices(
 
 
 @pytest.fixture(scope="module")
-def sampled(tiny_engine: LanguageModel) -> list[SampledParagraph]:
+def sampled(tiny_engine):
     """The pieces of the document, sampled together."""
     calculator = get_tool("Calculator")
     decisions = filter_document(calculator, DOCUMENT, FilterChoices(max_text_tokens=64))
     return sample_paragraphs(tiny_engine, calculator, CHOICES, kept_paragraphs(DOCUMENT, decisions))
 
 
-def test_the_text_is_cut_into_several_pieces(sampled: list[SampledParagraph]) -> None:
+def test_the_text_is_cut_into_several_pieces(sampled):
     assert len(sampled) > 4
 
 
-def test_a_position_lies_within_its_piece(sampled: list[SampledParagraph]) -> None:
+def test_a_position_lies_within_its_piece(sampled):
     for piece in sampled:
         span = range(piece.paragraph.start_char, piece.paragraph.end_char)
         assert {position.char for position in piece.pruned} <= set(span)
 
 
-def test_a_position_is_where_its_token_of_the_document_starts(
-    sampled: list[SampledParagraph], tiny_engine: LanguageModel
-) -> None:
+def test_a_position_is_where_its_token_of_the_document_starts(sampled, tiny_engine):
     starts = tiny_engine.tokenize(DOCUMENT.text).starts
     positions = [position for piece in sampled for position in piece.pruned]
     assert [position.char for position in positions] == [starts[position.token] for position in positions]
 
 
-def test_a_position_is_pruned_by_its_loss_in_the_document(
-    sampled: list[SampledParagraph], tiny_engine: LanguageModel
-) -> None:
+def test_a_position_is_pruned_by_its_loss_in_the_document(sampled, tiny_engine):
     positions = [position for piece in sampled for position in piece.pruned]
     [losses] = tiny_engine.losses_without_call([(DOCUMENT.text, [position.token for position in positions])])
     assert [position.pruned_by_loss for position in positions] == losses
 
 
-def test_a_piece_has_the_positions_that_it_has_alone(
-    sampled: list[SampledParagraph], tiny_engine: LanguageModel
-) -> None:
+def test_a_piece_has_the_positions_that_it_has_alone(sampled, tiny_engine):
     calculator = get_tool("Calculator")
     for piece in sampled[:3]:
         [alone] = sample_paragraphs(tiny_engine, calculator, CHOICES, [piece.paragraph])

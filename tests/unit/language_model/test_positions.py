@@ -1,11 +1,10 @@
 """Which positions are offered, in what order, and that nothing else processed before changes them."""
 
 import itertools
-from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.unit.language_model.conftest import FORMATS, LONG_TEXT, PROMPT, TEXT, Subject, find_all
+from tests.unit.language_model.conftest import FORMATS, LONG_TEXT, PROMPT, TEXT, find_all
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import Pulse
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
@@ -24,15 +23,15 @@ from toolformer_ops.records import CallPosition
     ],
 )
 def test_the_best_above_the_threshold_are_taken_in_the_order_of_the_text(
-    probabilities: Sequence[float], at_most: int, threshold: float, taken: list[int]
-) -> None:
+    probabilities, at_most, threshold, taken
+):
     found = [
         CallPosition(token, 10 * token, probability) for token, probability in enumerate(probabilities, 1)
     ]
     assert [item.token for item in best_positions(found, at_most, threshold)] == taken
 
 
-def test_calls_stand_at_word_starts_but_never_before_the_whole_text(subject: Subject) -> None:
+def test_calls_stand_at_word_starts_but_never_before_the_whole_text(subject):
     [found, lines] = find_all(subject.engine, TEXT, "It sold them.\n\nSo it has none.")
     assert [TEXT[item.char :].split()[0] for item in found] == TEXT.split()[1:]
     assert all(TEXT[item.char] == " " for item in found)
@@ -47,9 +46,7 @@ def test_calls_stand_at_word_starts_but_never_before_the_whole_text(subject: Sub
 
 
 @pytest.mark.parametrize(("shape", "dtype"), FORMATS)
-def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
-    subject_of: Callable[..., Subject], shape: str, dtype: str
-) -> None:
+def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(subject_of, shape, dtype):
     engine = subject_of(shape, dtype).engine
     texts = [
         TEXT,
@@ -69,9 +66,7 @@ def test_the_same_text_gives_the_same_bits_whatever_is_read_together_with_it(
     assert find_all(engine, *texts[::-1]) == together[::-1]
 
 
-def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
-    subject_of: Callable[..., Subject],
-) -> None:
+def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(subject_of):
     subject = subject_of("llama")
     tokenization = Tokenization(subject.reference.tokenizer)
     space, bracket = tokenization.ids(" "), tokenization.ids("[")
@@ -85,9 +80,7 @@ def test_a_marker_of_several_tokens_has_the_product_of_their_probabilities(
         assert abs(item.probability - expected) <= 1e-3 * expected
 
 
-def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(
-    long_subject: Subject,
-) -> None:
+def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window(long_subject):
     engine, reference = long_subject.engine, long_subject.reference
     [found] = find_all(engine, LONG_TEXT)
     assert len(found) == len(LONG_TEXT.split()) - 1
@@ -105,7 +98,7 @@ def test_positions_of_a_text_longer_than_the_window_are_each_those_of_its_window
     assert inside.probability == pytest.approx(expected.probability, rel=1e-3)
 
 
-def test_a_long_computation_says_once_a_minute_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_computation_says_once_a_minute_how_far_it_is(caplog):
     seconds = itertools.count(step=10.0)
     pulse = Pulse(lambda: next(seconds))
     with caplog.at_level("INFO"):

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from tests.unit.language_model.conftest import (
     PROMPT,
     SAMPLING,
     TEXT,
-    Subject,
     TextToSample,
     find_all,
     passes_over,
@@ -45,7 +43,7 @@ def sample(
 
 
 @pytest.fixture
-def positions(subject: Subject) -> list[CallPosition]:
+def positions(subject):
     return find_all(subject.engine, TEXT, at_most=3)[0]
 
 
@@ -53,7 +51,7 @@ ONE = [CallPosition(3, 8, 0.5)]
 
 
 @pytest.fixture(scope="module")
-def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[SampledContinuation]]:
+def saying(tmp_path_factory):
     """The samples of a model that nearly always writes one given token."""
     folder = save_tiny("gptj", tmp_path_factory.mktemp("saying") / "gptj")
     network, tokenizer, identity = load_network(str(folder), None, "float32", "cpu", 1)
@@ -92,17 +90,14 @@ def saying(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Sampl
     ],
 )
 def test_a_sample_ends_at_a_bracket_or_an_arrow_at_the_end_of_the_document_or_with_its_budget(
-    saying: Callable[..., list[SampledContinuation]],
-    token: str,
-    settings: dict[str, Any],
-    found: list[SampledContinuation],
-) -> None:
+    saying, token, settings, found
+):
     assert saying(token, **settings) == found
 
 
 def test_each_position_has_its_samples_in_order_which_depend_on_nothing_that_is_sampled_with_them_or_before(
-    subject: Subject, positions: list[CallPosition]
-) -> None:
+    subject, positions
+):
     together = sample(subject.engine, positions)
     assert [len(samples) for samples in together] == [4] * 3
     assert sample(subject.engine, []) == []
@@ -113,13 +108,13 @@ def test_each_position_has_its_samples_in_order_which_depend_on_nothing_that_is_
     assert sample(subject.engine, positions, seed_key="1") != together
 
 
-def test_a_position_of_a_later_window_has_the_same_samples_alone(long_subject: Subject) -> None:
+def test_a_position_of_a_later_window_has_the_same_samples_alone(long_subject):
     positions = find_all(long_subject.engine, LONG_TEXT)[0][::50]
     together = sample(long_subject.engine, positions, text=LONG_TEXT)
     assert sample(long_subject.engine, positions[-1:], text=LONG_TEXT) == together[-1:]
 
 
-def test_settings_that_cannot_be_sampled_with_are_refused(long_subject: Subject) -> None:
+def test_settings_that_cannot_be_sampled_with_are_refused(long_subject):
     refused: list[dict[str, Any]] = [{"call_start": "Calculator("}, {"call_start": " [x]"}, {"samples": 0}]
     refused += [{"temperature": 0.0}, {"top_p": 0.0}, {"max_new_tokens": 250}]  # of a window of 256
     for changed in refused:
@@ -158,12 +153,8 @@ def to_sample(engine: LanguageModel, positions: int = 5) -> list[TextToSample]:
     ],
 )
 def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
-    subject_of: Callable[..., Subject],
-    shape: str,
-    tokens: int,
-    call_start: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    subject_of, shape, tokens, call_start, monkeypatch
+):
     engine = subject_of(shape).engine
     monkeypatch.setattr(DeviceMemory, "cached_tokens", tokens)
     texts = to_sample(engine, 2 if tokens == 1 else 5)
@@ -172,7 +163,7 @@ def test_a_text_gives_the_same_samples_whatever_texts_grow_beside_it(
     assert sample_calls(engine, texts[::-1], call_start=call_start) == together[::-1]
 
 
-def test_the_contexts_of_the_last_texts_are_used_again(subject: Subject) -> None:
+def test_the_contexts_of_the_last_texts_are_used_again(subject):
     engine, network = subject.engine, subject.model.network
     to_sample(engine)  # the prompt is read once, and kept
     engine.forget_texts()
@@ -197,12 +188,12 @@ def drawn(cumulative: torch.Tensor, *uniforms: float) -> list[int]:
     return draw(cumulative, torch.tensor([uniforms], dtype=torch.float64))[0].tolist()
 
 
-def test_a_token_of_probability_0_is_never_drawn() -> None:
+def test_a_token_of_probability_0_is_never_drawn():
     logits = logs(0.0, 1.0, 0.0)
     assert drawn(cumulative_probabilities(logits, 1.0, 1.0), 0.0, 0.5, 1.0 - 2.0**-53) == [1, 1, 1]
 
 
-def test_drawing_writes_nothing_to_its_logits() -> None:
+def test_drawing_writes_nothing_to_its_logits():
     logits = logs(0.0, 1.0, 0.0)
     cumulative_probabilities(logits, 1.0, 1.0)
     assert torch.equal(logits, logs(0.0, 1.0, 0.0))
@@ -215,7 +206,7 @@ def test_drawing_writes_nothing_to_its_logits() -> None:
     st.integers(1, 40),
     st.integers(0, 999),
 )
-def test_a_draw_is_that_of_a_plain_inversion(weights: list[int], power: int, top: int, number: int) -> None:
+def test_a_draw_is_that_of_a_plain_inversion(weights, power, top, number):
     shares = [weight**power / sum(one**power for one in weights) for weight in weights]
     likeliest = sorted(range(len(shares)), key=lambda token: -shares[token])
     before = dict(
@@ -235,29 +226,29 @@ def test_a_draw_is_that_of_a_plain_inversion(weights: list[int], power: int, top
     ]
 
 
-def test_a_distribution_given_that_the_token_is_one_of_some() -> None:
+def test_a_distribution_given_that_the_token_is_one_of_some():
     assert only(logs(0.1, 0.4, 0.2, 0.3), (0, 3)).exp()[0].tolist() == pytest.approx([0.25, 0.0, 0.0, 0.75])
 
 
-def test_a_row_without_a_distribution_gives_no_token() -> None:
+def test_a_row_without_a_distribution_gives_no_token():
     for temperature, top_p in ((1.0, 1.0), (0.7, 0.75)):
         found = cumulative_probabilities(torch.tensor([[math.nan, 0.0]]), temperature, top_p)
         assert drawn(found, 0.5) == [-1]
 
 
-def test_random_numbers_do_not_depend_on_how_many_are_drawn() -> None:
+def test_random_numbers_do_not_depend_on_how_many_are_drawn():
     numbers = uniforms("seed", 3, 0, 5)
     assert numbers.tolist() == uniforms("seed", 3, 0, 5).tolist()
     assert numbers[:2].tolist() == uniforms("seed", 3, 0, 2).tolist()
 
 
-def test_a_random_number_is_the_hash_of_key_position_sample_with_its_step() -> None:
+def test_a_random_number_is_the_hash_of_key_position_sample_with_its_step():
     numbers = uniforms("seed", 3, 0, 5)
     digest = hashlib.sha256(b"seed\x003\x000\x004").digest()
     assert numbers[4] == (int.from_bytes(digest[:8], "big") >> 11) / 2.0**53
 
 
-def test_another_key_position_or_sample_has_other_random_numbers() -> None:
+def test_another_key_position_or_sample_has_other_random_numbers():
     others = {
         uniforms(*key, 1)[0] for key in (("seed", 3, 0), ("other", 3, 0), ("seed", 4, 0), ("seed", 3, 1))
     }
@@ -266,7 +257,7 @@ def test_another_key_position_or_sample_has_other_random_numbers() -> None:
 
 @pytest.mark.parametrize(("together", "columns"), [(False, 5 + 2 + 2), (True, 3 * 5)])
 def test_texts_that_are_attended_to_together_take_columns_to_the_longest(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch, together: bool, columns: int
-) -> None:
+    subject, monkeypatch, together, columns
+):
     monkeypatch.setattr(subject.model, "texts_together", together)
     assert subject.engine.start_sampling(PROMPT, **SAMPLING)._text_columns([5, 2, 2]) == columns

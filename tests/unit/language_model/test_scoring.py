@@ -1,7 +1,6 @@
 """The three losses: weights, prefixes, windows, and that nothing they are computed with changes them."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from tests.unit.language_model.conftest import (
     FORMATS,
     LONG_TEXT,
     TEXT,
-    Subject,
     calculator,
     find_all,
     losses_with_result,
@@ -25,7 +23,7 @@ from toolformer_ops.language_model import LanguageModel, model, scoring
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
-from toolformer_ops.records import CallLosses, PlacedCall, VerifyInFloat32
+from toolformer_ops.records import CallLosses, PlacedCall
 
 NAMES = ("without_call", "without_result", "with_result")
 
@@ -36,8 +34,8 @@ def close(found: CallLosses, expected: CallLosses, nats: float = 1e-5) -> bool:
 
 @pytest.mark.parametrize(("kind", "pass_tokens"), [("cpu", 64), ("cuda", 64), ("cuda", 1)])
 def test_losses_are_those_of_one_plain_pass_a_call_however_passes_are_packed(
-    any_subject: Subject, kind: str, pass_tokens: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    any_subject, kind, pass_tokens, monkeypatch
+):
     """As on a CPU, where sequences share tokens, and as elsewhere."""
     calls = [calculator(token, "3" * token) for token in (1, 4, 9, 14)]
     monkeypatch.setattr(DeviceMemory, "pass_tokens", pass_tokens)
@@ -48,9 +46,7 @@ def test_losses_are_those_of_one_plain_pass_a_call_however_passes_are_packed(
 
 @pytest.mark.parametrize("context_tokens", [None, 6])
 @pytest.mark.parametrize("prune_below", [0.0, 0.05])
-def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
-    subject: Subject, prune_below: float, context_tokens: int | None
-) -> None:
+def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(subject, prune_below, context_tokens):
     engine, reference, text = subject.engine, subject.reference, subject.engine.tokenize(TEXT)
     plain = reference.logits([*reference.start, *text.ids]).log_softmax(-1)  # of the whole text
     calls = [calculator(token) for token in (2, 6, 11, 14, len(text) - 3, len(text) - 1)]
@@ -85,9 +81,7 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(
 
 
 @pytest.mark.parametrize(("shape", "dtype"), FORMATS)
-def test_a_text_has_the_same_bits_in_any_company(
-    subject_of: Callable[..., Subject], shape: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_has_the_same_bits_in_any_company(subject_of, shape, dtype, monkeypatch):
     engine = subject_of(shape, dtype).engine
     texts = [
         (TEXT, [calculator(3), calculator(11, "7")]),
@@ -106,7 +100,7 @@ def test_a_text_has_the_same_bits_in_any_company(
     assert engine.score_texts(texts, prune_below=0.05) == together
 
 
-def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
+def test_a_position_outside_the_text_is_refused(subject):
     tokens = len(subject.engine.tokenize(TEXT))
     for token in (0, tokens):
         with pytest.raises(ValueError, match=f"expected a position in 1..{tokens - 1}, found {token}"):
@@ -114,7 +108,7 @@ def test_a_position_outside_the_text_is_refused(subject: Subject) -> None:
     assert score_calls(subject.engine, TEXT, []) == []
 
 
-def test_in_a_long_text_the_three_losses_see_the_same_window(long_subject: Subject) -> None:
+def test_in_a_long_text_the_three_losses_see_the_same_window(long_subject):
     engine, reference = long_subject.engine, long_subject.reference
     tokens = engine.tokenize(LONG_TEXT)
     token = tokens.word_starts[-20]
@@ -131,7 +125,7 @@ def test_in_a_long_text_the_three_losses_see_the_same_window(long_subject: Subje
     assert losses.without_call_full_context != pytest.approx(losses.without_call, abs=1e-5)
 
 
-def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long_subject: Subject) -> None:
+def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long_subject):
     engine, reference = long_subject.engine, long_subject.reference
     prefix = len(reference.encode(calculator(1).with_result)) + len(reference.encode("\n"))
     last = engine.window_tokens - len(reference.start) - prefix - 5  # five tokens are scored
@@ -141,7 +135,7 @@ def test_a_call_has_the_whole_text_before_it_up_to_the_last_token_that_fits(long
 
 
 @pytest.mark.parametrize(("room", "fits"), [(MIN_WINDOW, True), (MIN_WINDOW - 1, False)])
-def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(room: int, fits: bool) -> None:
+def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(room, fits):
     model: Any = SimpleNamespace(window_tokens=2 * scoring.RESERVE_STEP + room + 1)
     tokenization: Any = SimpleNamespace(
         start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1)
@@ -151,7 +145,7 @@ def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(roo
     assert (planned is not None) is fits
 
 
-def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_tokens_fit() -> None:
+def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_tokens_fit():
     room = 100
     model: Any = SimpleNamespace(window_tokens=room + 1)
     tokenization: Any = SimpleNamespace(start_ids=(0,))
@@ -164,7 +158,7 @@ def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_token
             assert (start == 0) is (end <= room)
 
 
-def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject: Subject) -> None:
+def test_a_call_that_leaves_no_room_for_text_has_no_losses(long_subject):
     calls = [calculator(3, "3" * 1000), calculator(3)]
     lost, fitting = score_calls(long_subject.engine, TEXT, calls)
     assert all(math.isnan(getattr(lost, name)) and math.isfinite(getattr(fitting, name)) for name in NAMES)
@@ -177,9 +171,7 @@ def many_calls() -> list[PlacedCall]:
 
 
 @pytest.mark.parametrize("context_tokens", [None, 6])
-def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
-    subject: Subject, context_tokens: int | None
-) -> None:
+def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(subject, context_tokens):
     calls = many_calls()
     plain = score_calls(subject.engine, TEXT, calls, context_tokens=context_tokens)
     assert not any(losses.pruned for losses in plain)
@@ -194,7 +186,7 @@ def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
             assert losses.reduction_bound == pytest.approx(exact.reduction_bound, abs=1e-6)
 
 
-def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject: Subject) -> None:
+def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject):
     with passes_over(subject.model.network) as passes:
         losses = score_calls(subject.engine, TEXT, many_calls(), prune_below=20.0)
     assert [sequences for sequences, _ in passes] == [1]  # the text alone, once for all positions
@@ -202,8 +194,8 @@ def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject
 
 
 def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
-    tiny_engine: LanguageModel, tiny_engine_bfloat16: LanguageModel
-) -> None:
+    tiny_engine, tiny_engine_bfloat16
+):
     for engine, bound, prune_below, proves in (
         (tiny_engine, 0.49, 0.5, True),
         (tiny_engine, 0.49995, 0.5, False),
@@ -219,11 +211,8 @@ def test_a_bound_proves_something_only_beyond_the_rounding_of_the_number_format(
 
 @pytest.mark.parametrize("verify", ["on", "all"])
 def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
-    tiny_engine: LanguageModel,
-    tiny_engine_bfloat16: LanguageModel,
-    verify: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tiny_engine, tiny_engine_bfloat16, verify, monkeypatch
+):
     texts = [(TEXT, many_calls()), (LONG_TEXT[:200], many_calls()[:20]), (TEXT[:60], [])]
     differences = tiny_engine_bfloat16.rounding_differences(texts)
     assert len(differences) == 66 + 20
@@ -258,9 +247,7 @@ def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
 
 
 @pytest.mark.parametrize("has_tf32", [False, True])
-def test_each_number_format_prunes_by_its_own_margin(
-    tiny_engine_bfloat16: LanguageModel, monkeypatch: pytest.MonkeyPatch, has_tf32: bool
-) -> None:
+def test_each_number_format_prunes_by_its_own_margin(tiny_engine_bfloat16, monkeypatch, has_tf32):
     margins: list[float] = []
 
     def never_finite(*arguments: Any, rounding_nats: float, **_: Any) -> list[list[CallLosses]]:
@@ -280,12 +267,8 @@ def test_each_number_format_prunes_by_its_own_margin(
     [("keep", [1.0], math.inf), ("on", [0.5, 1.0], math.inf), ("all", [0.5, 1.0], 0.5)],
 )
 def test_a_choice_of_verification_says_which_calls_are_computed_again(
-    tiny_engine_bfloat16: LanguageModel,
-    monkeypatch: pytest.MonkeyPatch,
-    verify: VerifyInFloat32,
-    thresholds: list[float],
-    always_from: float,
-) -> None:
+    tiny_engine_bfloat16, monkeypatch, verify, thresholds, always_from
+):
     asked: dict[str, Any] = {}
     monkeypatch.setattr(model, "verified_losses", lambda *_, **choices: asked.update(choices))
     tiny_engine_bfloat16.score_texts([(TEXT, [])], prune_below=0.5, keep_threshold=1.0, verify=verify)
@@ -311,9 +294,7 @@ class Loads:
         return score_calls(self.engine, TEXT, many_calls(), **asked)
 
 
-def test_without_room_auto_marks_what_rounding_may_decide_unverified(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_auto_marks_what_rounding_may_decide_unverified(tiny_model_dir, monkeypatch):
     loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
     found = loads.score(verify="auto")
     assert found == loads.score(verify="off")
@@ -322,9 +303,7 @@ def test_without_room_auto_marks_what_rounding_may_decide_unverified(
     assert not loads.engine.verifies("auto")
 
 
-def test_without_room_a_wish_to_verify_is_an_error(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_a_wish_to_verify_is_an_error(tiny_model_dir, monkeypatch):
     loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
     monkeypatch.setattr(DeviceMemory, "could_hold", lambda *_: False)  # nor in the place of the others
     for choice in ("on", "all"):
@@ -333,8 +312,8 @@ def test_without_room_a_wish_to_verify_is_an_error(
 
 
 def test_without_room_float32_weights_take_the_place_of_the_others_once_for_all_calls_that_are_asked_together(
-    tiny_engine: LanguageModel, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tiny_engine, tiny_model_dir, monkeypatch
+):
     loads = Loads(tiny_model_dir, monkeypatch, has_room=False)
     engine, calls = loads.engine, many_calls()
     own = engine._model.network

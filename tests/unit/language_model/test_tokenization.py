@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,19 +42,17 @@ TOKENIZATION = Tokenization(train_tokenizer())
         ),  # of several spaces the last belongs to the word
     ],
 )
-def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(
-    pieces: list[str], starts: list[str]
-) -> None:
+def test_a_word_starts_with_the_token_that_brings_its_space_or_its_first_letter(pieces, starts):
     at = [0, *itertools.accumulate(map(len, pieces))]
     assert [pieces[token] for token in word_start_tokens("".join(pieces), at[:-1])] == starts
 
 
-def test_bytes_within_a_character_start_no_word_without_a_space() -> None:
+def test_bytes_within_a_character_start_no_word_without_a_space():
     offsets = [(0, 1), (0, 1), (1, 3), (2, 3), (3, 4)]  # the third token ends within the second character
     assert unspaced_start_tokens("去年卖出", offsets) == (2, 4)
 
 
-def test_a_place_between_two_words_without_a_space_is_the_same_in_another_vocabulary() -> None:
+def test_a_place_between_two_words_without_a_space_is_the_same_in_another_vocabulary():
     text = "今年卖出845本书。"
     tokenized = TOKENIZATION.tokenize(text)
     assert tokenized.place_of(text.index("845")) == (
@@ -70,7 +67,7 @@ def test_a_place_between_two_words_without_a_space_is_the_same_in_another_vocabu
 @given(
     text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40)
 )
-def test_any_text_is_covered_by_its_tokens(text: str) -> None:
+def test_any_text_is_covered_by_its_tokens(text):
     tokenized = TOKENIZATION.tokenize(text)
     assert not set(TOKENIZATION.start_ids) & set(tokenized.ids)
     assert "".join(tokenized.char_span(token, token + 1) for token in range(len(tokenized))) == text
@@ -85,7 +82,7 @@ def test_any_text_is_covered_by_its_tokens(text: str) -> None:
 @given(
     text=st.text(st.one_of(st.sampled_from(" \n\t a1.[]é😀日"), st.characters(codec="utf-8")), max_size=40)
 )
-def test_each_word_starts_at_most_once(text: str) -> None:
+def test_each_word_starts_at_most_once(text):
     tokenized = TOKENIZATION.tokenize(text)
     words = {match.start() for match in re.finditer(r"\S+", text)} | unspaced_word_starts(text)
     started = [tokenized.starts[token] for token in tokenized.word_starts]
@@ -94,7 +91,7 @@ def test_each_word_starts_at_most_once(text: str) -> None:
     assert set(skipped) <= words
 
 
-def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_word_starts() -> None:
+def test_a_tokenizer_that_trims_spaces_from_its_offsets_gives_the_same_word_starts():
     trimming = train_tokenizer()
     trimming.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     assert trimming.backend_tokenizer.encode("a b").offsets[-1] == (2, 3), "the offsets leave the space out"
@@ -113,7 +110,7 @@ def spelled_after(
 
 # The vocabulary of the tests knows "participants" behind a space only: it takes fewer tokens there.
 @pytest.mark.parametrize(("word", "shifts"), [("Hu", False), ("participants", True)])
-def test_behind_a_space_only_the_first_word_is_spelled_anew(word: str, shifts: bool) -> None:
+def test_behind_a_space_only_the_first_word_is_spelled_anew(word, shifts):
     text = f"{word} of the shop"
     ids = TOKENIZATION.ids(text)
     spelled, shift, aligned = spelled_after(" ", text)
@@ -123,7 +120,7 @@ def test_behind_a_space_only_the_first_word_is_spelled_anew(word: str, shifts: b
     assert spelled[aligned + shift :] == ids[aligned:]
 
 
-def test_a_text_that_brings_its_space_needs_none_or_takes_none_in_is_left_alone() -> None:
+def test_a_text_that_brings_its_space_needs_none_or_takes_none_in_is_left_alone():
     ids = TOKENIZATION.ids(" shop sold")
     assert spelled_after(" ", " shop sold")[:2] == (ids, 0)
     assert spelled_after("", "shop")[:2] == (TOKENIZATION.ids("shop"), 0)
@@ -155,14 +152,12 @@ def with_names(**names: str) -> Any:
         ),
     ],
 )
-def test_the_tokens_around_a_document_are_those_that_the_model_was_trained_with(
-    tokenizer: Any, start: str, ends: list[str]
-) -> None:
+def test_the_tokens_around_a_document_are_those_that_the_model_was_trained_with(tokenizer, start, ends):
     assert start_token_ids(tokenizer) == (tokenizer.convert_tokens_to_ids(start),)
     assert Tokenization(tokenizer).end_ids == set(tokenizer.convert_tokens_to_ids(ends))
 
 
-def test_a_tokenizer_without_offsets_or_that_cannot_write_the_marker_is_refused() -> None:
+def test_a_tokenizer_without_offsets_or_that_cannot_write_the_marker_is_refused():
     for without in (object(), ByT5Tokenizer()):
         with pytest.raises(ModelError, match=f"character offsets.*found {type(without).__name__}"):
             Tokenization(without)
@@ -172,7 +167,7 @@ def test_a_tokenizer_without_offsets_or_that_cannot_write_the_marker_is_refused(
         Tokenization(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"))
 
 
-def test_a_prompt_has_one_slot_with_words_behind_it() -> None:
+def test_a_prompt_has_one_slot_with_words_behind_it():
     prompt = AnnotationPrompt("QA", "Add calls.\nInput: {text}\nOutput:\n")
     assert (prompt.before_text, prompt.separator, prompt.after_text) == (
         "Add calls.\nInput:",
@@ -185,9 +180,7 @@ def test_a_prompt_has_one_slot_with_words_behind_it() -> None:
 
 
 @given(tokens=st.integers(1, 3000), size=st.integers(MIN_WINDOW, 600))
-def test_each_position_has_one_owner_with_room_for_context_besides_scored_tokens(
-    tokens: int, size: int
-) -> None:
+def test_each_position_has_one_owner_with_room_for_context_besides_scored_tokens(tokens, size):
     windows = plan_windows(tokens, size)
     assert [window.owned_start for window in windows] == [0] + [window.owned_end for window in windows[:-1]]
     assert windows[-1].owned_end == tokens
@@ -200,7 +193,7 @@ def test_each_position_has_one_owner_with_room_for_context_besides_scored_tokens
             assert owner(windows, token) == window
 
 
-def test_a_window_too_small_for_its_overlap_is_refused() -> None:
+def test_a_window_too_small_for_its_overlap_is_refused():
     with pytest.raises(ValueError, match="at least 20 tokens, found 19"):
         plan_windows(100, 19)
 
@@ -227,12 +220,12 @@ def test_a_window_too_small_for_its_overlap_is_refused() -> None:
         "የሰው ልጅ ሁሉ ሲወለድ ነጻና በክብርና በመብትም እኩልነት ያለው ነው። የተፈጥሮ ማስተዋልና ሕሊ",
     ],
 )
-def test_a_text_counts_for_no_less_than_four_fifths_of_its_tokens(text: str, smollm2_dir: Path) -> None:
+def test_a_text_counts_for_no_less_than_four_fifths_of_its_tokens(text, smollm2_dir):
     tokenizer = PreTrainedTokenizerFast.from_pretrained(smollm2_dir)
     assert len(Tokenization(tokenizer).ids(text)) <= 1.25 * tokens_before(text)[-1]
 
 
-def test_a_chinese_article_has_a_place_for_a_call_at_nearly_each_character(smollm2_dir: Path) -> None:
+def test_a_chinese_article_has_a_place_for_a_call_at_nearly_each_character(smollm2_dir):
     tokenization = Tokenization(PreTrainedTokenizerFast.from_pretrained(smollm2_dir))
     text = "这家书店去年一共卖出八百四十五本书，今年又卖出三百一十二本，所以店主决定把旁边的房子也租下来。"  # noqa: RUF001
     places = tokenization.tokenize(text).word_starts

@@ -56,7 +56,7 @@ REDUCTIONS = st.one_of(
     st.lists(st.lists(REDUCTIONS, max_size=6), max_size=4),
     st.lists(st.floats(-0.999, 0.999), min_size=1, max_size=5),
 )
-def test_the_kept_calls_are_those_of_float32(calls: list[list[float]], errors: list[float]) -> None:
+def test_the_kept_calls_are_those_of_float32(calls, errors):
     losses, _ = verified(calls, errors)
     for threshold in THRESHOLDS:
         kept = [[call.reduction_bound >= threshold for call in of_text] for of_text in losses]
@@ -77,25 +77,23 @@ def test_the_kept_calls_are_those_of_float32(calls: list[list[float]], errors: l
         (1.3, "bfloat16"),
     ],
 )
-def test_a_call_has_the_losses_of_the_first_rung_that_decides_it(
-    reduction: float, number_format: str
-) -> None:
+def test_a_call_has_the_losses_of_the_first_rung_that_decides_it(reduction, number_format):
     [[call]], _ = verified([[reduction]])
     assert call.number_format == number_format
 
 
-def test_a_call_within_the_margin_of_the_first_rung_is_marked_whichever_decides_it() -> None:
+def test_a_call_within_the_margin_of_the_first_rung_is_marked_whichever_decides_it():
     [losses], _ = verified([[0.2, 0.3, 0.46]])
     assert [call.within_rounding for call in losses] == [False, True, True]
 
 
-def test_a_call_without_finite_losses_is_computed_by_the_next_rung() -> None:
+def test_a_call_without_finite_losses_is_computed_by_the_next_rung():
     [[overflown]], rounding = verified([[math.inf]])
     assert [number_format for number_format, _ in rounding.asked] == ["bfloat16", "tf32", "float32"]
     assert not overflown.within_rounding
 
 
-def test_the_calls_of_all_texts_are_computed_together_on_each_rung() -> None:
+def test_the_calls_of_all_texts_are_computed_together_on_each_rung():
     _, rounding = verified([[0.3, 5.0], [0.46], []])
     assert rounding.asked == [
         ("bfloat16", [0.3, 5.0, 0.46]),
@@ -104,18 +102,18 @@ def test_the_calls_of_all_texts_are_computed_together_on_each_rung() -> None:
     ]
 
 
-def test_a_rung_without_a_call_is_left_out() -> None:
+def test_a_rung_without_a_call_is_left_out():
     _, rounding = verified([[5.0]])
     assert [number_format for number_format, _ in rounding.asked] == ["bfloat16"]
 
 
-def test_calls_that_may_reach_a_threshold_are_always_float32_where_that_is_asked_for() -> None:
+def test_calls_that_may_reach_a_threshold_are_always_float32_where_that_is_asked_for():
     [losses], rounding = verified([[0.1, 0.3, 5.0]], always_from=0.5)
     assert [call.number_format for call in losses] == ["bfloat16", "float32", "float32"]
     assert [number_format for number_format, _ in rounding.asked] == ["bfloat16", "float32"]
 
 
-def test_without_a_verification_the_first_rung_decides_all() -> None:
+def test_without_a_verification_the_first_rung_decides_all():
     [losses], _ = verified([[0.2, 0.46]], rungs=RUNGS[:1])
     assert [(call.number_format, call.within_rounding) for call in losses] == [
         ("bfloat16", False),

@@ -44,9 +44,7 @@ def written(folder: Path, configuration: dict[str, Any], tokenizer: dict[str, An
         ({"rope_parameters": None}, {}),
     ],
 )
-def test_fields_of_a_model_have_the_names_of_version_4_too(
-    tmp_path: Path, fields: dict[str, Any], names_of_4: dict[str, Any]
-) -> None:
+def test_fields_of_a_model_have_the_names_of_version_4_too(tmp_path, fields, names_of_4):
     configuration, _ = written(tmp_path, fields, {})
     assert configuration == fields | names_of_4
 
@@ -60,14 +58,12 @@ def test_fields_of_a_model_have_the_names_of_version_4_too(
         ({"extra_special_tokens": {"a": "<a>"}}, {"extra_special_tokens": {"a": "<a>"}}),
     ],
 )
-def test_fields_of_a_tokenizer_have_the_names_of_version_4(
-    tmp_path: Path, fields: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_fields_of_a_tokenizer_have_the_names_of_version_4(tmp_path, fields, expected):
     _, tokenizer = written(tmp_path, {}, fields)
     assert tokenizer == expected
 
 
-def test_writing_them_twice_changes_nothing_more(tmp_path: Path) -> None:
+def test_writing_them_twice_changes_nothing_more(tmp_path):
     once = written(tmp_path, {"rope_parameters": SCALED}, {"tokenizer_class": "TokenizersBackend"})
     write_for_version_4(tmp_path)
     again = (tmp_path / "config.json", tmp_path / "tokenizer_config.json")

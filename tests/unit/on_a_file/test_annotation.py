@@ -44,7 +44,7 @@ class Loaded:
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Loaded:
+def loaded(monkeypatch):
     return Loaded(monkeypatch)
 
 
@@ -65,7 +65,7 @@ def rows(corpus: Path, out: Path | None = None, **values: Any) -> list[dict[str,
         return list(annotation(corpus, **values).rows(partial))
 
 
-def test_two_tools_share_one_load(tmp_path: Path, loaded: Loaded) -> None:
+def test_two_tools_share_one_load(tmp_path, loaded):
     loaded.model.script = ("Calculator(2 + 3)", "Calendar()")
     corpus = corpus_of(tmp_path, {"text": SUM}, DATED)
     numbers = {"samples_per_position": 2, "prune_below": 0.0}
@@ -74,19 +74,19 @@ def test_two_tools_share_one_load(tmp_path: Path, loaded: Loaded) -> None:
     assert (tools, loaded.loads) == ({"Calculator", "Calendar"}, 1)
 
 
-def test_a_text_that_is_there_twice_is_annotated_once(tmp_path: Path, loaded: Loaded) -> None:
+def test_a_text_that_is_there_twice_is_annotated_once(tmp_path, loaded):
     once, twice = ({"id": "a", "text": SUM}, {"id": "b", "text": SUM})
     assert {row["id"] for row in rows(corpus_of(tmp_path, once, twice))} == {"a"}
     assert loaded.model.added == [SUM]
 
 
-def test_records_that_share_an_id_are_texts_of_their_own(tmp_path: Path, loaded: Loaded) -> None:
+def test_records_that_share_an_id_are_texts_of_their_own(tmp_path, loaded):
     texts = [SUM, SUM.replace("There", "Here")]
     corpus = corpus_of(tmp_path, *({"id": "same", "text": text} for text in texts))
     assert {row["before"].split()[0] for row in rows(corpus)} == {"There", "Here"}
 
 
-def test_a_finished_text_is_not_annotated_again(tmp_path: Path, loaded: Loaded) -> None:
+def test_a_finished_text_is_not_annotated_again(tmp_path, loaded):
     corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
     first = rows(corpus, out)
     loaded.model.added.clear()
@@ -94,14 +94,14 @@ def test_a_finished_text_is_not_annotated_again(tmp_path: Path, loaded: Loaded) 
     assert loaded.model.added == []
 
 
-def test_what_other_parameters_made_is_not_taken(tmp_path: Path, loaded: Loaded) -> None:
+def test_what_other_parameters_made_is_not_taken(tmp_path, loaded):
     corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
     rows(corpus, out)
     rows(corpus, out, seed=1)
     assert loaded.model.added == [SUM, SUM]
 
 
-def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path: Path, loaded: Loaded) -> None:
+def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path, loaded):
     corpus, out = corpus_of(tmp_path, {"text": SUM}), tmp_path / "calls.jsonl"
     assert sum(row["kept"] for row in rows(corpus, out)) == 1  # saves 1 nat
     again = rows(corpus, out, keep_thresholds={"Calculator": 1.5})
@@ -109,7 +109,7 @@ def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path: Path, load
     assert loaded.model.added == [SUM]
 
 
-def test_each_text_that_gave_nothing_has_a_reason(tmp_path: Path, loaded: Loaded) -> None:
+def test_each_text_that_gave_nothing_has_a_reason(tmp_path, loaded):
     loaded.model.script = ("Calculator(2 / 0)",)
     work = annotation(corpus_of(tmp_path, {"text": SUM}, {"text": NO_SUM}))
     with PartialFile.beside(None) as partial:
@@ -126,9 +126,7 @@ def test_each_text_that_gave_nothing_has_a_reason(tmp_path: Path, loaded: Loaded
     assert "Calculator, nothing kept: 1 division by zero" in summary.get()
 
 
-def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(
-    tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(tmp_path, loaded, monkeypatch):
     monkeypatch.setattr(get_tool("Calculator"), "spec", replace(SPEC, pass_over_own_text=True))
     monkeypatch.setattr("toolformer_ops.tools.retrieval.own_text.OwnText.repeated_by", lambda *_: True)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
@@ -137,9 +135,7 @@ def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(
     assert dict(work.counts.tools["Calculator"].nothing) == {"repeats_document_text": 1}
 
 
-def test_a_pipe_gets_lines_about_the_progress(
-    tmp_path: Path, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_gets_lines_about_the_progress(tmp_path, loaded, monkeypatch):
     monkeypatch.setattr("toolformer_ops.runs.shown_progress.SECONDS_BETWEEN_LINES", 0.01)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with (tmp_path / "lines").open("w") as file, shown(work.counts.progress, Console(file=file)):
@@ -147,7 +143,7 @@ def test_a_pipe_gets_lines_about_the_progress(
     assert "starting, 0 calls scored, 0 save enough" in (tmp_path / "lines").read_text()
 
 
-def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loaded) -> None:
+def test_the_panel_shows_the_newest_call_in_its_text(tmp_path, loaded):
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with PartialFile.beside(None) as partial:
         list(work.rows(partial))
@@ -160,7 +156,7 @@ def test_the_panel_shows_the_newest_call_in_its_text(tmp_path: Path, loaded: Loa
     )
 
 
-def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path: Path, loaded: Loaded) -> None:
+def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path, loaded):
     corpus = corpus_of(tmp_path, {"text": SUM})
     chosen = ["--parameters", '{"placebos": 0, "placebo_sample": 0}']
     words = ["annotate", str(corpus), "--tools", "calculator", "--model", "fake", *chosen]
@@ -170,16 +166,14 @@ def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path: Path
     assert ended.stderr.startswith(f"annotating {corpus} with Calculator; fake on cpu in float32\n")
 
 
-def test_a_tool_without_its_index_is_refused_before_the_model_is_loaded(
-    tmp_path: Path, loaded: Loaded
-) -> None:
+def test_a_tool_without_its_index_is_refused_before_the_model_is_loaded(tmp_path, loaded):
     work = annotation(corpus_of(tmp_path, {"text": SUM}), "QA")
     with PartialFile.beside(None) as partial, pytest.raises(ToolformerError, match="expected a search index"):
         list(work.rows(partial))
     assert loaded.loads == 0
 
 
-def test_an_error_says_that_the_same_command_continues(tmp_path: Path, loaded: Loaded) -> None:
+def test_an_error_says_that_the_same_command_continues(tmp_path, loaded):
     loaded.model.texts_before_stop = 3
     texts = [SUM.replace("There", f"Here {word}") for word in ("a", "b", "c")]
     corpus, out = corpus_of(tmp_path, *({"text": text} for text in texts)), tmp_path / "calls.jsonl"
@@ -190,7 +184,7 @@ def test_an_error_says_that_the_same_command_continues(tmp_path: Path, loaded: L
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["calls.jsonl.partial", "docs.jsonl"]
 
 
-def test_no_tool_is_refused(tmp_path: Path) -> None:
+def test_no_tool_is_refused(tmp_path):
     ended = CliRunner().invoke(app, ["annotate", str(corpus_of(tmp_path, DATED)), "--model", "fake"])
     assert "--tools: expected tools such as Calculator,Calendar, found none." in str(ended.exception)
 
@@ -201,32 +195,32 @@ def refusal(out: Path) -> str:
     return str(refused.value)
 
 
-def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_not_written_over(tmp_path):
     out = tmp_path / "calls.jsonl"
     out.write_text("mine\n")
     assert "expected no file at" in refusal(out)
     assert out.read_text() == "mine\n"
 
 
-def test_a_partial_file_of_something_else_is_not_touched(tmp_path: Path) -> None:
+def test_a_partial_file_of_something_else_is_not_touched(tmp_path):
     partial = tmp_path / "calls.jsonl.partial"
     partial.write_text("mine\n")
     assert "found something else" in refusal(tmp_path / "calls.jsonl")
     assert partial.read_text() == "mine\n"
 
 
-def test_two_processes_do_not_share_a_file(tmp_path: Path) -> None:
+def test_two_processes_do_not_share_a_file(tmp_path):
     out = tmp_path / "calls.jsonl"
     with PartialFile.beside(out):
         assert "found another process at work on it" in refusal(out)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_named(tmp_path):
     assert "No such file or directory" in refusal(tmp_path / "none" / "calls.jsonl")
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_last_line_that_was_cut_is_done_again(tmp_path: Path, cut: int) -> None:
+def test_a_last_line_that_was_cut_is_done_again(tmp_path, cut):
     out, partial = tmp_path / "calls.jsonl", tmp_path / "calls.jsonl.partial"
     with PartialFile.beside(out) as file:
         file.add(("text", "r", "a"), {"rows": []})
@@ -238,7 +232,7 @@ def test_a_last_line_that_was_cut_is_done_again(tmp_path: Path, cut: int) -> Non
     assert partial.stat().st_size == whole
 
 
-def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path: Path) -> None:
+def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path):
     out = tmp_path / "calls.jsonl"
     with PartialFile.beside(out):
         finish(out, iter(["1", "2"]))
@@ -270,8 +264,8 @@ main()
     ("killed_in", "hangs_after", "lines"), [("annotation", 20, 4), ("placebos", 136, TEXTS + 2)]
 )
 def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str, hangs_after: int, lines: int
-) -> None:
+    tmp_path, monkeypatch, killed_in, hangs_after, lines
+):
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, TEXTS + 2)]
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
     words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--all"]

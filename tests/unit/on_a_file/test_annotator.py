@@ -21,7 +21,7 @@ SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
 
 @pytest.fixture(autouse=True)
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+def model(monkeypatch):
     fake = FakeLanguageModel(("Calculator(2 + 3)",), sure_words=frozenset({"and"}))
     monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
@@ -36,13 +36,13 @@ def lines(tmp_path: Path, **values: Any) -> dict[int, dict[str, Any]]:
     return {line["position_char"]: json.loads(json.dumps(line, allow_nan=False)) for line in found}
 
 
-def test_no_call_is_sampled_where_none_could_be_kept(tmp_path: Path) -> None:
+def test_no_call_is_sampled_where_none_could_be_kept(tmp_path):
     found = lines(tmp_path)
     assert {at: line["kept"] for at, line in found.items() if line["kept"]} == {SUM.index(" 5"): True}
     assert SUM.index(" and") not in found  # no call there could be kept, so none was sampled
 
 
-def test_a_pruned_call_is_shown_with_its_bound_beside_the_computed_losses(tmp_path: Path) -> None:
+def test_a_pruned_call_is_shown_with_its_bound_beside_the_computed_losses(tmp_path):
     found = lines(tmp_path)
     pruned = found[SUM.index(" dogs")]
     assert (pruned["reason"], pruned["reduction_bound"], pruned["loss_reduction"]) == (
@@ -58,14 +58,14 @@ def test_a_pruned_call_is_shown_with_its_bound_beside_the_computed_losses(tmp_pa
     assert not pruned["kept"]
 
 
-def test_the_context_window_reaches_the_model(tmp_path: Path, model: FakeLanguageModel) -> None:
+def test_the_context_window_reaches_the_model(tmp_path, model):
     found = lines(tmp_path, scoring_context_tokens=16)
     assert model.context_tokens == [16]
     kept = found[SUM.index(" 5")]
     assert (kept["loss_without_call_full_context"], kept["loss_reduction"]) == (FULL_CONTEXT, 0.75)
 
 
-def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_path: Path) -> None:
+def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
     assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus, FilterChoices())] == [
@@ -94,9 +94,7 @@ def annotated_boxes(
     return annotate_file(Settings(), corpus, "Calculator", "fake", numbers)
 
 
-def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
-    tmp_path: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_calls_of_a_file_are_the_pool_of_its_placebos(tmp_path, model, monkeypatch):
     found = list(annotated_boxes(tmp_path, model))
     kept = [line for line in found if line["kept"]]
     columns = ("loss_reduction", "placebo_reduction", "information", "placebos")
@@ -106,18 +104,14 @@ def test_the_calls_of_a_file_are_the_pool_of_its_placebos(
     assert list(annotated_boxes(tmp_path, model)) == found
 
 
-def test_a_file_with_one_result_has_no_placebo_for_the_rule_of_information(
-    tmp_path: Path, model: FakeLanguageModel
-) -> None:
+def test_a_file_with_one_result_has_no_placebo_for_the_rule_of_information(tmp_path, model):
     for rule, kept in (("paper", 1), ("information", 0)):
         found = list(annotated_boxes(tmp_path, model, range(2, 3), keep_rule=rule))
         assert sum(line["kept"] for line in found) == kept
         assert {(line["information"], line["placebos"]) for line in found} == {(None, 0)}
 
 
-def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_annotated(
-    tmp_path: Path, model: FakeLanguageModel
-) -> None:
+def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_annotated(tmp_path, model):
     found = annotated_boxes(tmp_path, model, placebos=0, placebo_sample=0)
     first = next(found)
     assert len(model.added) == 1
@@ -137,14 +131,14 @@ AT = SUM.index(" 5")
         "2 cats and 3 dogs make [calculator(2 + 3) -> ] 5 animals.",
     ],
 )
-def test_a_call_in_brackets_is_taken_out_of_its_text(marked: str) -> None:
+def test_a_call_in_brackets_is_taken_out_of_its_text(marked):
     text, at, call = call_in_text(marked)
     assert text == "2 cats and 3 dogs make 5 animals."
     assert text[at:] == " 5 animals."
     assert call.lower() == "calculator(2 + 3)"
 
 
-def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tokens_add_up_to_the_losses(tiny_model_dir, capsys):
     found = explain_call(Settings(), SUM, AT, "[Calculator(2 + 3)]", None, str(tiny_model_dir))
     assert (found["call"], found["result"], found["reason"]) == ("Calculator(2 + 3)", "5", None)
     for name in ("without_call", "without_result", "with_result"):
@@ -176,9 +170,7 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir: Path, capsys: pytest.Ca
     assert "no result (divides_by_zero)" in capsys.readouterr().out
 
 
-def test_placebos_of_a_stored_call_are_shown_with_their_losses(
-    tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_placebos_of_a_stored_call_are_shown_with_their_losses(tiny_model_dir, capsys):
     explanation = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
     placebos = [{"result": "7", "loss_with_result": 1.25}, {"result": None, "loss_with_result": 2.0}]
     explanation_table({**explanation, "information": 0.5, "placebos": placebos})
@@ -187,14 +179,14 @@ def test_placebos_of_a_stored_call_are_shown_with_their_losses(
     assert "(losses: 7 1.250, (forgotten) 2.000)" in shown
 
 
-def test_a_call_without_a_result_gives_its_reason(tiny_model_dir: Path) -> None:
+def test_a_call_without_a_result_gives_its_reason(tiny_model_dir):
     found = explain_call(Settings(), SUM, AT, "Calculator(cats + 3)", None, str(tiny_model_dir))
     assert (found["result"], found["reason"]) == (None, "invalid_expression")
     with pytest.raises(UsageError, match="2023-01-30"):
         explain_call(Settings(), SUM, AT, "Calendar()", "yesterday", str(tiny_model_dir))
 
 
-def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
+def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space():
     starts, text = (0, 5, 10), "There were two"
     assert [token_at(starts, text, at) for at in (5, 6, 10, 11)] == [1, 1, 2, 2]
     with pytest.raises(UsageError, match=r"found 8\. The nearest are 10, 5\."):
@@ -203,9 +195,7 @@ def test_an_offset_is_that_of_a_token_or_of_the_word_behind_its_space() -> None:
         token_at((0,), "There", 0)
 
 
-def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
-    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(
         "toolformer_ops.on_a_file.look.explanation.load_scoring_model", lambda *_: pytest.fail("loaded")
     )
@@ -214,14 +204,14 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))
 
 
-def test_filter_says_why_a_date_counts_as_none(tmp_path: Path) -> None:
+def test_filter_says_why_a_date_counts_as_none(tmp_path):
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text('{"text": "Today it rains.", "date": "05/06/2014"}\n')
     [line] = filter_lines(Settings(), "Calendar", corpus, FilterChoices())
     assert (line["reason"], line["left_out"]) == ("no_url", ["date_not_understood"])
 
 
-def test_a_folder_named_by_its_day_dates_its_records(tmp_path: Path) -> None:
+def test_a_folder_named_by_its_day_dates_its_records(tmp_path):
     folder = tmp_path / "date=2021-10-13"
     folder.mkdir()
     (folder / "docs.jsonl").write_text('{"text": "Today it rains."}\n')
@@ -229,7 +219,7 @@ def test_a_folder_named_by_its_day_dates_its_records(tmp_path: Path) -> None:
     assert document.document_date == datetime.date(2021, 10, 13)
 
 
-def test_the_date_of_a_record_counts_before_that_of_its_folder(tmp_path: Path) -> None:
+def test_the_date_of_a_record_counts_before_that_of_its_folder(tmp_path):
     folder = tmp_path / "date=2021-10-13"
     folder.mkdir()
     (folder / "docs.jsonl").write_text('{"text": "Today it rains.", "date": "2020-01-02"}\n')

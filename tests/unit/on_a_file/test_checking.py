@@ -31,27 +31,27 @@ def corpus_of(folder: Path, *records: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_text_under_another_name_is_named_with_its_option(tmp_path: Path) -> None:
+def test_a_text_under_another_name_is_named_with_its_option(tmp_path):
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
     assert seen(corpus)["corpus"] == (
         "wrong no usable record: 2 record has no text. content, not text: --field text=content"
     )
 
 
-def test_a_text_under_another_name_is_named_behind_a_line_that_is_no_record(tmp_path: Path) -> None:
+def test_a_text_under_another_name_is_named_behind_a_line_that_is_no_record(tmp_path):
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM})
     corpus.write_text(f"no record\n{corpus.read_text()}")
     assert seen(corpus)["corpus"].endswith("content, not text: --field text=content")
 
 
-def test_with_the_option_the_texts_are_there(tmp_path: Path) -> None:
+def test_with_the_option_the_texts_are_there(tmp_path):
     corpus = corpus_of(tmp_path, {"id": 1, "content": SUM}, {"id": 2, "content": "b"})
     lines = seen(corpus, fields=("text=content",))
     assert lines["corpus"] == f"ok 2 texts, of {(len(SUM) + 1) / 2:,.0f} characters on average"
     assert lines["fields"] == "ok text=content, no url, no date"
 
 
-def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path: Path) -> None:
+def test_a_field_that_may_be_the_date_is_named_with_its_option(tmp_path):
     corpus = corpus_of(
         tmp_path, *({"text": f"{n}", "created": "2020-01-01", "link": "https://a"} for n in range(2))
     )
@@ -68,9 +68,7 @@ LONG = (
 )
 
 
-def test_texts_that_nearly_repeat_another_are_counted_with_the_option_that_leaves_them_out(
-    tmp_path: Path,
-) -> None:
+def test_texts_that_nearly_repeat_another_are_counted_with_the_option_that_leaves_them_out(tmp_path):
     texts = [f"{LONG}.", f"{LONG}, says the mayor.", SUM]
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
     line = seen(corpus)["near-duplicates"]
@@ -82,41 +80,37 @@ def test_texts_that_nearly_repeat_another_are_counted_with_the_option_that_leave
     ("texts", "fields"),
     [([f"{LONG}.", SUM], ()), ([f"{LONG}.", f"{LONG}, says the mayor."], ("near_duplicates=0.8",))],
 )
-def test_no_near_duplicates_are_named_if_there_are_none_or_they_are_left_out(
-    tmp_path: Path, texts: list[str], fields: tuple[str, ...]
-) -> None:
+def test_no_near_duplicates_are_named_if_there_are_none_or_they_are_left_out(tmp_path, texts, fields):
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
     assert "near-duplicates" not in seen(corpus, fields=fields)
 
 
-def test_refused_records_are_counted_with_the_first(tmp_path: Path) -> None:
+def test_refused_records_are_counted_with_the_first(tmp_path):
     corpus = corpus_of(tmp_path, {"text": SUM}, {"text": ""})
     assert seen(corpus)["records"].startswith(
         "mind 1 of 2 are refused: 1 text is empty. The first: found 0 characters"
     )
 
 
-def test_a_tool_that_is_asked_in_no_text_says_why(tmp_path: Path) -> None:
+def test_a_tool_that_is_asked_in_no_text_says_why(tmp_path):
     assert seen(corpus_of(tmp_path, {"text": SUM}), "Calendar")["Calendar"] == (
         "mind asked in 0 of 1 texts, so it does nothing here: 1 neither URL nor date"
     )
 
 
-def test_a_tool_says_in_how_many_texts_it_is_asked(tmp_path: Path) -> None:
+def test_a_tool_says_in_how_many_texts_it_is_asked(tmp_path):
     assert seen(corpus_of(tmp_path, {"text": SUM}, {"text": "None."}))["Calculator"] == (
         "ok asked in 1 of 2 texts (not: 1 fewer than three numbers); at most 20 x 10 samples a text, kept from 0.5 nats"
     )
 
 
-def test_a_search_without_an_index_is_wrong_where_it_would_run(tmp_path: Path) -> None:
+def test_a_search_without_an_index_is_wrong_where_it_would_run(tmp_path):
     corpus = corpus_of(tmp_path, {"text": SUM})
     assert seen(corpus, "QA", is_here=True)["QA"].startswith("wrong expected a search index in")
     assert seen(corpus, "QA", is_here=False)["QA"].startswith("ok asked in 1 of 1 texts")
 
 
-def test_of_a_large_corpus_the_first_texts_say_about_how_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_large_corpus_the_first_texts_say_about_how_many_there_are(tmp_path, monkeypatch):
     monkeypatch.setattr(checking, "MOST_TEXTS", 1000)
     corpus = corpus_of(tmp_path, *({"text": f"{n:06} {'word ' * 200}"} for n in range(4000)))
     line = seen(corpus)["corpus"]
@@ -125,32 +119,32 @@ def test_of_a_large_corpus_the_first_texts_say_about_how_many_there_are(
     assert 3500 < about < 4500
 
 
-def test_with_a_limit_it_is_about_so_many_texts(tmp_path: Path) -> None:
+def test_with_a_limit_it_is_about_so_many_texts(tmp_path):
     corpus = corpus_of(tmp_path, *({"text": f"{n:06} {'word ' * 200}"} for n in range(4000)))
     limited, beyond = (seen(corpus, document_limit=limit)["corpus"] for limit in (3, 2000))
     assert limited.startswith("ok 3 texts, the limit, ")
     assert beyond.startswith("ok about 2,000 texts, of which the first 1,000 were read, ")
 
 
-def test_a_limit_counts_no_refused_records(tmp_path: Path) -> None:
+def test_a_limit_counts_no_refused_records(tmp_path):
     corpus = corpus_of(tmp_path, {"text": ""}, {"text": ""}, {"text": SUM}, {"text": "more"})
     lines = seen(corpus, document_limit=1)
     assert lines["corpus"].startswith("ok 1 texts, the limit, ")
     assert lines["records"].startswith("mind 2 of 3 are refused: 2 text is empty.")
 
 
-def test_a_corpus_that_is_not_there_is_wrong(tmp_path: Path) -> None:
+def test_a_corpus_that_is_not_there_is_wrong(tmp_path):
     assert seen(tmp_path / "none.jsonl")["corpus"].startswith("wrong expected the corpus")
 
 
-def test_the_weights_of_a_model_are_counted_by_their_headers(tiny_model_dir: Path) -> None:
+def test_the_weights_of_a_model_are_counted_by_their_headers(tiny_model_dir):
     from safetensors.torch import load_file
 
     tensors = load_file(tiny_model_dir / "model.safetensors")
     assert weights_of(tiny_model_dir) == sum(tensor.numel() for tensor in tensors.values())
 
 
-def test_a_model_beside_another_size_s_preset_is_pointed_out(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_model_beside_another_size_s_preset_is_pointed_out(tmp_path, tiny_model_dir):
     corpus = corpus_of(tmp_path, {"text": SUM})
     paper, small = (
         seen(corpus, is_here=True, model=str(tiny_model_dir), preset=preset)["model"]
@@ -160,24 +154,20 @@ def test_a_model_beside_another_size_s_preset_is_pointed_out(tmp_path: Path, tin
     assert small.startswith("ok ")
 
 
-def test_weights_that_do_not_fit_are_wrong(
-    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_do_not_fit_are_wrong(tmp_path, tiny_model_dir, monkeypatch):
     monkeypatch.setattr(checking, "free_main_memory", lambda: 1000)
     line = seen(corpus_of(tmp_path, {"text": SUM}), is_here=True, model=str(tiny_model_dir))["memory"]
     assert line.startswith("wrong 0.0 GiB for the weights in float32, 0.0 GiB free on cpu. Choose a smaller")
 
 
-def test_the_command_ends_with_2_if_something_is_wrong(tmp_path: Path) -> None:
+def test_the_command_ends_with_2_if_something_is_wrong(tmp_path):
     ended = CliRunner().invoke(app, ["check", str(tmp_path / "none.jsonl"), "--model", "m", "--tool", "QA"])
     assert "expected a corpus, tools and a model that a run can use, found corpus, model wrong." in str(
         ended.exception
     )
 
 
-def test_a_proposer_behind_an_endpoint_is_asked_for_one_token(
-    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proposer_behind_an_endpoint_is_asked_for_one_token(tmp_path, tiny_model_dir, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
     corpus = corpus_of(tmp_path, {"text": SUM})
     with openai_server(continues("2")) as server:
@@ -188,9 +178,7 @@ def test_a_proposer_behind_an_endpoint_is_asked_for_one_token(
     assert asked == (1, [])
 
 
-def test_a_proposer_that_is_away_is_wrong(
-    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proposer_that_is_away_is_wrong(tmp_path, tiny_model_dir, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
     proposer = write_proposer_file(tmp_path / "tools", "http://127.0.0.1:9/v1")
     lines = seen(
@@ -199,7 +187,7 @@ def test_a_proposer_that_is_away_is_wrong(
     assert lines["proposer"].startswith("wrong proposer writer: expected an answer to '1 + 1 ='")
 
 
-def test_without_a_model_check_looks_at_the_corpus_all_the_same(tmp_path: Path) -> None:
+def test_without_a_model_check_looks_at_the_corpus_all_the_same(tmp_path):
     ended = CliRunner().invoke(
         app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--tool", "Calculator"]
     )
@@ -217,8 +205,8 @@ def test_without_a_model_check_looks_at_the_corpus_all_the_same(tmp_path: Path) 
     ],
 )
 def test_a_name_with_a_slip_is_answered_with_the_name_before_the_demos_model_is_converted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
+    tmp_path, monkeypatch, words, message
+):
     monkeypatch.setattr(demo_model, "prepare_demo_model", lambda _: pytest.fail("converted"))
     ended = CliRunner().invoke(
         app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--model", "demo", *words]
@@ -226,7 +214,7 @@ def test_a_name_with_a_slip_is_answered_with_the_name_before_the_demos_model_is_
     assert message in str(ended.exception)
 
 
-def test_texts_of_another_language_are_told_that_prompts_are_english(tmp_path: Path) -> None:
+def test_texts_of_another_language_are_told_that_prompts_are_english(tmp_path):
     text = "Das Café in Zürich hatte viele Gäste, und über Mittag blieben fünf übrig für später."
     detail = seen(corpus_of(tmp_path, {"text": text}, {"text": f"{text} Dann kamen 3."}))["language"]
     assert detail.startswith(
@@ -234,5 +222,5 @@ def test_texts_of_another_language_are_told_that_prompts_are_english(tmp_path: P
     )
 
 
-def test_nothing_is_said_of_the_language_of_english_texts(tmp_path: Path) -> None:
+def test_nothing_is_said_of_the_language_of_english_texts(tmp_path):
     assert "language" not in seen(corpus_of(tmp_path, {"text": SUM}, {"text": "Miete: 3,50"}))

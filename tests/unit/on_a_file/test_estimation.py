@@ -1,7 +1,6 @@
 """Estimates with the real calculator and a scripted model; numbers of seconds are given, not measured."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ def parameters(**values: object) -> RunChoices:
     return RunChoices.model_validate(given | values)
 
 
-def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> None:
+def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order():
     documents = [*map(Document.of, SUMS), Document.of(NO_SUM)]
     kept = count_kept(get_tool("Calculator"), documents, parameters())
     probe = [paragraph.document.document_id for paragraph in kept.probe]
@@ -49,18 +48,18 @@ def test_the_probe_is_the_kept_texts_with_the_smallest_hashes_in_any_order() -> 
     assert count_kept(get_tool("Calculator"), documents[::-1], parameters()).probe == kept.probe
 
 
-def test_what_a_filter_keeps_is_counted_with_the_reasons_for_the_rest() -> None:
+def test_what_a_filter_keeps_is_counted_with_the_reasons_for_the_rest():
     kept = count_kept(get_tool("Calculator"), [*map(Document.of, SUMS), Document.of(NO_SUM)], parameters())
     assert (kept.texts, kept.documents, kept.decisions) == (12, 12, 13)
     assert kept.reasons == {"fewer_than_three_numbers": 1}
 
 
-def test_of_the_first_quarter_of_a_corpus_the_counts_are_multiplied() -> None:
+def test_of_the_first_quarter_of_a_corpus_the_counts_are_multiplied():
     whole = KeptTexts(texts=3, decisions=5, seconds=1.0).of_whole(0.25)
     assert (whole.texts, whole.decisions, whole.seconds) == (12, 20, 4.0)
 
 
-def test_a_probed_text_has_the_rows_that_the_stages_would_write() -> None:
+def test_a_probed_text_has_the_rows_that_the_stages_would_write():
     model: Any = FakeLanguageModel(SCRIPT)
     settings, calculator, document = load_settings(), get_tool("Calculator"), Document.of(SUMS[0])
     whole = Paragraph(document, 0, 0, len(document.text))
@@ -84,7 +83,7 @@ PROBED = [
 ]
 
 
-def test_the_probe_times_the_kept_texts_is_the_estimate_with_its_spread() -> None:
+def test_the_probe_times_the_kept_texts_is_the_estimate_with_its_spread():
     kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
     found = extrapolate(get_tool("Calculator"), kept, PROBED, PlaceboChoices())
     assert (found.positions, found.calls, found.rows) == (3600, 4800, 2000 + 12_000)
@@ -95,21 +94,21 @@ def test_the_probe_times_the_kept_texts_is_the_estimate_with_its_spread() -> Non
     }  # fmt: skip
 
 
-def test_one_probed_text_has_no_spread() -> None:
+def test_one_probed_text_has_no_spread():
     kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
     estimate = extrapolate(get_tool("Calculator"), kept, PROBED[:1], PlaceboChoices())
     assert estimate.device_hours == pytest.approx(2.0)
     assert (estimate.device_hours_low, estimate.device_hours_high) == (None, None)
 
 
-def test_a_sum_with_a_tool_of_one_probed_text_has_no_spread() -> None:
+def test_a_sum_with_a_tool_of_one_probed_text_has_no_spread():
     kept = KeptTexts(texts=1200, decisions=2000, seconds=7.0)
     calculator = get_tool("Calculator")
     both = [extrapolate(calculator, kept, texts, PlaceboChoices()) for texts in (PROBED[:1], PROBED)]
     assert (total(both).device_hours, total(both).device_hours_low) == (pytest.approx(5.0), None)
 
 
-def test_a_short_time_is_printed_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_time_is_printed_in_seconds(capsys):
     kept = KeptTexts(texts=1, decisions=1, seconds=0.1)
     estimate = extrapolate(get_tool("Calculator"), kept, PROBED[:1], PlaceboChoices())
     print_table(load_settings(), [estimate], "small_model")
@@ -118,7 +117,7 @@ def test_a_short_time_is_printed_in_seconds(capsys: pytest.CaptureFixture[str]) 
     assert "which has no spread" in shown
 
 
-def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples() -> None:
+def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples():
     probed = [
         ProbedText(
             1, 5, 10, {"score": 1.0, "placebo": 8.0}, pool_calls=5, own_placebos=6, sampled_placebos=2
@@ -141,12 +140,12 @@ def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_ru
     assert many.device_hours == pytest.approx(400 * (1.0 + 3.75) / 3600)
 
 
-def test_a_tool_that_is_a_model_takes_the_device_too() -> None:
+def test_a_tool_that_is_a_model_takes_the_device_too():
     translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     assert translated.device_hours == pytest.approx(36 * 109 / 3600)
 
 
-def test_the_total_is_the_sum_of_the_tools() -> None:
+def test_the_total_is_the_sum_of_the_tools():
     translated = extrapolate(get_tool("MT"), KeptTexts(texts=36), PROBED, PlaceboChoices())
     none = extrapolate(get_tool("Calculator"), KeptTexts(decisions=5, seconds=0.5), [], PlaceboChoices())
     assert (none.texts, none.calls, none.rows, none.device_hours, none.device_hours_high) == (
@@ -163,9 +162,7 @@ def test_the_total_is_the_sum_of_the_tools() -> None:
     assert whole.seconds["score"] == pytest.approx(436 * 1.5)
 
 
-def test_the_command_prints_the_same_counts_as_a_table_or_as_json(
-    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_prints_the_same_counts_as_a_table_or_as_json(tmp_path, tiny_model_dir, monkeypatch):
     monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: FakeLanguageModel(SCRIPT))
     path = tmp_path / "corpus.jsonl"  # in which one text is there twice
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in [SUMS[0], *SUMS, NO_SUM]))

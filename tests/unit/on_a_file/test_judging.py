@@ -29,7 +29,7 @@ WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0, "prune_below": 0.0}
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+def model(monkeypatch):
     fake = FakeLanguageModel()
     monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
@@ -50,7 +50,7 @@ def judged(
         return list(judging.rows(partial))
 
 
-def test_a_call_has_the_losses_that_explain_gives_it(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_call_has_the_losses_that_explain_gives_it(tmp_path, tiny_model_dir):
     [row] = judged(file_of(tmp_path, CALL), model=str(tiny_model_dir))
     explained = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
     names = (*LOSSES, "loss_reduction", "position_token", "result", "kept")
@@ -58,7 +58,7 @@ def test_a_call_has_the_losses_that_explain_gives_it(tmp_path: Path, tiny_model_
 
 
 @pytest.mark.usefixtures("model")
-def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path: Path) -> None:
+def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path):
     corpus = tmp_path / "docs.jsonl"
     corpus.write_text(json.dumps({"text": SUM}) + "\n")
     numbers = WITHOUT_PLACEBOS | {"max_positions": 9, "samples_per_position": 1, "scoring_context_tokens": 16}
@@ -87,7 +87,7 @@ def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path: Path) -> None:
     ],
     ids=["tool and input", "a result that is a number", "call", "marked", "marked with its result"],
 )
-def test_each_form_of_a_record_is_the_same_call(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_each_form_of_a_record_is_the_same_call(tmp_path, record):
     [row] = judged(file_of(tmp_path, record))
     assert (row["position_char"], row["call"], row["result"], row["loss_reduction"], row["kept"]) == (
         AT,
@@ -99,7 +99,7 @@ def test_each_form_of_a_record_is_the_same_call(tmp_path: Path, record: dict[str
 
 
 @pytest.mark.usefixtures("model")
-def test_a_result_that_is_given_is_judged_as_it_is(tmp_path: Path) -> None:
+def test_a_result_that_is_given_is_judged_as_it_is(tmp_path):
     [row] = judged(file_of(tmp_path, {**CALL, "result": "7"}))
     assert (row["result"], row["result_is_given"], row["loss_reduction"], row["not_kept"]) == (
         "7",
@@ -110,27 +110,27 @@ def test_a_result_that_is_given_is_judged_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("model")
-def test_a_tool_that_is_not_known_is_judged_by_the_result_that_comes_with_it(tmp_path: Path) -> None:
+def test_a_tool_that_is_not_known_is_judged_by_the_result_that_comes_with_it(tmp_path):
     [row] = judged(file_of(tmp_path, {**CALL, "tool": "Adder", "result": "5"}))
     assert (row["tool"], row["keep_threshold"], row["kept"]) == ("Adder", 1.0, True)
 
 
 @pytest.mark.usefixtures("model")
-def test_the_fields_may_have_other_names(tmp_path: Path) -> None:
+def test_the_fields_may_have_other_names(tmp_path):
     record = {"out": {"text": SUM}, "offset": AT, "name": "Calculator", "args": "2 + 3"}
     [row] = judged(file_of(tmp_path, record), "text=out.text", "at=offset", "tool=name", "input=args")
     assert row["kept"]
 
 
 @pytest.mark.usefixtures("model")
-def test_rows_of_parquet_are_judged(tmp_path: Path) -> None:
+def test_rows_of_parquet_are_judged(tmp_path):
     path = tmp_path / "calls.parquet"
     pq.write_table(pa.Table.from_pylist([CALL]), path)
     assert [row["kept"] for row in judged(path)] == [True]
 
 
 @pytest.mark.usefixtures("model")
-def test_the_text_of_a_dictionary_that_all_rows_name_is_not_repeated_in_memory(tmp_path: Path) -> None:
+def test_the_text_of_a_dictionary_that_all_rows_name_is_not_repeated_in_memory(tmp_path):
     path = tmp_path / "calls.parquet"
     text = f"{SUM} {'x' * 2_000_000}"
     texts = pa.array([text]).dictionary_encode()
@@ -150,9 +150,7 @@ def test_the_text_of_a_dictionary_that_all_rows_name_is_not_repeated_in_memory(t
 
 
 @pytest.mark.usefixtures("model")
-def test_a_row_of_parquet_that_is_too_long_is_refused_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_of_parquet_that_is_too_long_is_refused_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_MAX_LINE_BYTES", "1000")
     path = tmp_path / "calls.parquet"
     pq.write_table(pa.Table.from_pylist([{**CALL, "id": "a", "text": "x" * 2000}, {**CALL, "id": "b"}]), path)
@@ -171,7 +169,7 @@ HALVES = [
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("record", HALVES)
-def test_half_of_a_surrogate_pair_refuses_its_record_alone(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_half_of_a_surrogate_pair_refuses_its_record_alone(tmp_path, record):
     out = tmp_path / "judged.jsonl"
     rows = judged(file_of(tmp_path, record, CALL), out=out)
     assert [row["reason"] for row in rows] == ["lone_surrogate", None]
@@ -192,13 +190,13 @@ def data_designer_folder(folder: Path) -> Path:
 
 
 @pytest.mark.usefixtures("model")
-def test_a_folder_of_data_designer_is_judged_without_its_descriptions(tmp_path: Path) -> None:
+def test_a_folder_of_data_designer_is_judged_without_its_descriptions(tmp_path):
     [row] = judged(data_designer_folder(tmp_path), "text=annotated")
     assert (row["call"], row["kept"]) == ("Calculator(2 + 3)", True)
 
 
 @pytest.mark.usefixtures("model")
-def test_rows_of_distilabel_are_judged(tmp_path: Path) -> None:
+def test_rows_of_distilabel_are_judged(tmp_path):
     messages = [{"role": "user", "content": f"Write it again.\n{SUM}"}]
     row = {
         "instruction": f"Write it again.\n{SUM}",
@@ -211,7 +209,7 @@ def test_rows_of_distilabel_are_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "default/train/data-00000-of-00001.arrow"])
-def test_arrow_files_are_refused_with_the_remedy(tmp_path: Path, name: str) -> None:
+def test_arrow_files_are_refused_with_the_remedy(tmp_path, name):
     arrow = tmp_path / "default" / "train" / "data-00000-of-00001.arrow"
     arrow.parent.mkdir(parents=True)
     arrow.write_bytes(b"\xff\xff\xff\xff")
@@ -219,7 +217,7 @@ def test_arrow_files_are_refused_with_the_remedy(tmp_path: Path, name: str) -> N
         judged(tmp_path / name)
 
 
-def test_a_field_that_holds_calls_is_named_with_its_option(tmp_path: Path) -> None:
+def test_a_field_that_holds_calls_is_named_with_its_option(tmp_path):
     path = file_of(tmp_path, {"instruction": SUM, "generation": MARKED})
     ended = CliRunner().invoke(app, ["judge", str(path), "--model", "fake"])
     assert "generation holds calls: --field text=generation" in ended.stderr
@@ -244,13 +242,13 @@ REFUSED: dict[str, Mapping[str, Any] | str] = {
 
 
 @pytest.mark.usefixtures("model")
-def test_what_cannot_be_judged_has_a_row_with_its_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_judged_has_a_row_with_its_reason(tmp_path):
     rows = judged(file_of(tmp_path, *REFUSED.values(), CALL))
     assert [row["not_kept"] for row in rows] == [*REFUSED, None]
 
 
 @pytest.mark.usefixtures("model")
-def test_with_placebos_the_results_of_the_calls_are_their_pool(tmp_path: Path) -> None:
+def test_with_placebos_the_results_of_the_calls_are_their_pool(tmp_path):
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 7)]
     calls = [
         {"text": text, "at": text.index(f" {n} things"), "call": f"Calculator({n - 1} + 1)"}
@@ -262,7 +260,7 @@ def test_with_placebos_the_results_of_the_calls_are_their_pool(tmp_path: Path) -
     assert "text" not in rows[0]
 
 
-def test_what_an_earlier_try_has_judged_is_not_judged_again(tmp_path: Path, model: FakeLanguageModel) -> None:
+def test_what_an_earlier_try_has_judged_is_not_judged_again(tmp_path, model):
     path, out = file_of(tmp_path, CALL), tmp_path / "rows.jsonl"
     first = judged(path, out=out)
     model.seen.clear()
@@ -270,7 +268,7 @@ def test_what_an_earlier_try_has_judged_is_not_judged_again(tmp_path: Path, mode
     assert model.seen == []
 
 
-def test_calls_come_out_of_their_text_with_their_places() -> None:
+def test_calls_come_out_of_their_text_with_their_places():
     plain, calls = calls_in(
         "[qa(a) -> b] It is [Calculator(1 + 1)] 2 or [Sum(2) -> 2] 2, [see (1)] d[Foo(3)]."
     )
@@ -282,13 +280,13 @@ def test_calls_come_out_of_their_text_with_their_places() -> None:
     ]
 
 
-def test_a_field_that_there_is_not_is_refused() -> None:
+def test_a_field_that_there_is_not_is_refused():
     with pytest.raises(UsageError, match=r"--field: expected FIELD=NAME with one of text, at, call"):
         ProposalFields.of(["body=x"])
 
 
 @pytest.mark.usefixtures("model")
-def test_the_command_counts_refusals_under_their_reasons(tmp_path: Path) -> None:
+def test_the_command_counts_refusals_under_their_reasons(tmp_path):
     words = ["judge", str(file_of(tmp_path, "no json", CALL)), "--model", "fake", "--kept"]
     ended = CliRunner().invoke(app, words)
     assert [json.loads(line)["call"] for line in ended.stdout.splitlines()] == ["Calculator(2 + 3)"]
@@ -297,22 +295,20 @@ def test_the_command_counts_refusals_under_their_reasons(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(("at", "only_after"), [(SUM.index(" were"), True), (AT, False)])
-def test_an_input_that_only_follows_its_place_is_marked(tmp_path: Path, at: int, only_after: bool) -> None:
+def test_an_input_that_only_follows_its_place_is_marked(tmp_path, at, only_after):
     [row] = judged(file_of(tmp_path, {**CALL, "at": at}))
     assert row["input_only_after"] is only_after
 
 
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize(("threshold", "kept"), [(1.0, True), (1.01, False)])
-def test_calls_are_kept_from_the_threshold_of_the_parameters(
-    tmp_path: Path, threshold: float, kept: bool
-) -> None:
+def test_calls_are_kept_from_the_threshold_of_the_parameters(tmp_path, threshold, kept):
     [row] = judged(file_of(tmp_path, CALL), keep_thresholds={"Calculator": threshold})
     assert (row["keep_threshold"], row["kept"]) == (threshold, kept)
 
 
 @pytest.mark.usefixtures("model")
-def test_a_row_of_an_earlier_try_is_judged_by_the_threshold_of_this_one(tmp_path: Path) -> None:
+def test_a_row_of_an_earlier_try_is_judged_by_the_threshold_of_this_one(tmp_path):
     path, out = file_of(tmp_path, CALL), tmp_path / "judged.jsonl"
     numbers = {"keep_thresholds": {"Calculator": 1.0}, "prune_below": 0.0}
     judged(path, out=out, **numbers)
@@ -324,26 +320,26 @@ def test_a_row_of_an_earlier_try_is_judged_by_the_threshold_of_this_one(tmp_path
 @pytest.mark.parametrize(
     "read", [{"date": "2023-01-30"}, {"url": "https://x.org/2023/01/30/x"}], ids=["date", "url"]
 )
-def test_a_tool_reads_the_date_of_the_record(tmp_path: Path, read: dict[str, str]) -> None:
+def test_a_tool_reads_the_date_of_the_record(tmp_path, read):
     [row] = judged(file_of(tmp_path, {**CALL, "tool": "Calendar", "input": "", **read}))
     assert row["result"] == "Today is Monday, January 30, 2023."
 
 
 @pytest.mark.usefixtures("model")
-def test_rows_are_in_the_order_of_the_file_over_several_batches(tmp_path: Path) -> None:
+def test_rows_are_in_the_order_of_the_file_over_several_batches(tmp_path):
     records = [{**CALL, "id": number} if number % 3 else {"id": number, "text": ""} for number in range(40)]
     assert [row["id"] for row in judged(file_of(tmp_path, *records))] == [str(number) for number in range(40)]
 
 
 @pytest.mark.usefixtures("model")
-def test_a_call_shows_sixty_characters_of_the_text_on_both_sides(tmp_path: Path) -> None:
+def test_a_call_shows_sixty_characters_of_the_text_on_both_sides(tmp_path):
     text = f"{'It is so. ' * 9}{SUM}{' It was so.' * 9}"
     at = text.index(" 5 animals")
     [row] = judged(file_of(tmp_path, {**CALL, "text": text, "at": at}))
     assert (row["before"], row["after"]) == (text[at - 60 : at], text[at : at + 60])
 
 
-def test_several_calls_of_a_text_are_placed_in_the_text_without_them() -> None:
+def test_several_calls_of_a_text_are_placed_in_the_text_without_them():
     record = {"text": "It is [Calculator(1 + 1) -> 2] 2, and [Calculator(2 + 2) -> 4] 4."}
     first, second = proposals_of(record, "f:1", ProposalFields())
     assert isinstance(first, ProposedCall)
@@ -354,9 +350,7 @@ def test_several_calls_of_a_text_are_placed_in_the_text_without_them() -> None:
 
 
 @pytest.mark.usefixtures("model")
-def test_explain_scores_a_call_with_the_context_that_judge_takes(
-    tmp_path: Path, tiny_model_dir: Path
-) -> None:
+def test_explain_scores_a_call_with_the_context_that_judge_takes(tmp_path, tiny_model_dir):
     explained = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
     assert (
         explained["context_tokens"]

@@ -4,7 +4,6 @@ import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ FAULTY = [sys.executable, str(SERVERS / "faulty.py")]
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "tools"))
     forget_tools()
     yield load_settings()
@@ -53,7 +52,7 @@ def made(
     return new
 
 
-def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings: Settings) -> None:
+def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings):
     new = made(
         settings,
         "weather",
@@ -75,7 +74,7 @@ def test_a_new_tool_has_a_file_with_a_prompt_whose_examples_run(settings: Settin
     assert get_tool("Weather").spec.keep_threshold == 0.5
 
 
-def test_an_example_that_could_not_be_sent_is_named_without_leaving_a_file(settings: Settings) -> None:
+def test_an_example_that_could_not_be_sent_is_named_without_leaving_a_file(settings):
     for examples, said in (
         ("", r"expected a text with a call \[Weather\(city: \.\.\."),
         ("It is mild.", r"line 1: expected a call .* found none"),
@@ -87,7 +86,7 @@ def test_an_example_that_could_not_be_sent_is_named_without_leaving_a_file(setti
         assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+def test_a_document_without_the_operation_leaves_no_file(settings, tmp_path):
     document = tmp_path / "service.json"
     document.write_text('{"openapi": "3.1.0", "info": {"title": "T", "version": "1"}, "paths": {}}')
     server = ServerPart(url="http://127.0.0.1:1", openapi=str(document))
@@ -98,7 +97,7 @@ def test_a_document_without_the_operation_leaves_no_file(settings: Settings, tmp
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_tool_that_writes_needs_leave_without_overwriting_a_file(settings: Settings) -> None:
+def test_a_tool_that_writes_needs_leave_without_overwriting_a_file(settings):
     with pytest.raises(ToolError, match=r"marks write as a writing one.*--allow-writes"):
         made(settings, "write", "It is [Weather(a)] a.")
     new = made(settings, "write", "It is [Weather(a)] a.", allow_writes=True)
@@ -111,12 +110,12 @@ def test_a_tool_that_writes_needs_leave_without_overwriting_a_file(settings: Set
         made(settings, "echo", "It is [Weather(a)] a.")
 
 
-def test_the_name_of_a_tool_that_is_no_file_cannot_be_taken(settings: Settings) -> None:
+def test_the_name_of_a_tool_that_is_no_file_cannot_be_taken(settings):
     with pytest.raises(UsageError, match=r"found calculator, which is a tool already\. Choose another"):
         made(settings, "echo", "It is [calculator(a)] a.", name="calculator")
 
 
-def test_a_new_version_is_refused_until_it_is_recorded(settings: Settings) -> None:
+def test_a_new_version_is_refused_until_it_is_recorded(settings):
     new = made(settings, "echo", "It is [Echo(a)] a.", name="Echo")
     text = new.path.read_text()
     changed = text.replace("[server]\n", '[server]\nenvironment = {FAULTY = "version"}\n')
@@ -137,7 +136,7 @@ It has [Echo({'item': 'cup', 'stock': 12})] 12 cups, and on 1 May it was [Weathe
 """What Echo is asked is what it answers: texts as Python's repr writes them."""
 
 
-def test_the_command_line_makes_two_tools_of_one_server(settings: Settings, tmp_path: Path) -> None:
+def test_the_command_line_makes_two_tools_of_one_server(settings, tmp_path):
     (tmp_path / "examples.txt").write_text(STOCKS)
     words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--tool", "weather"]
     done = CliRunner().invoke(app, [*words, "--fixed", "key=k", "--examples", str(tmp_path / "examples.txt")])
@@ -151,7 +150,7 @@ def test_the_command_line_makes_two_tools_of_one_server(settings: Settings, tmp_
     assert "stock" in read_table(settings.tools_folder / "echo.toml")["result"]
 
 
-def test_a_fixed_argument_is_in_the_file_but_not_in_a_call(settings: Settings, tmp_path: Path) -> None:
+def test_a_fixed_argument_is_in_the_file_but_not_in_a_call(settings, tmp_path):
     (tmp_path / "examples.txt").write_text('It was [Weather(city: "Paris", date: "2023-05-01")] mild.\n')
     words = [
         "new-tool",
@@ -174,9 +173,7 @@ def test_a_fixed_argument_is_in_the_file_but_not_in_a_call(settings: Settings, t
 SHOP_EXAMPLES = "It has [Shop(SELECT stock FROM products WHERE name = 'kettle')] 667 kettles.\n"
 
 
-def test_the_command_line_makes_a_tool_of_a_database(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_makes_a_tool_of_a_database(settings, tmp_path, monkeypatch):
     sqlite_shop(tmp_path)
     (tmp_path / "examples.txt").write_text(SHOP_EXAMPLES)
     monkeypatch.chdir(tmp_path)
@@ -192,7 +189,7 @@ def test_the_command_line_makes_a_tool_of_a_database(
     assert f'url = "sqlite:///{tmp_path / "shop.db"}"' in (settings.tools_folder / "shop.toml").read_text()
 
 
-def test_tables_that_the_prompt_has_no_room_for_are_a_warning(settings: Settings, tmp_path: Path) -> None:
+def test_tables_that_the_prompt_has_no_room_for_are_a_warning(settings, tmp_path):
     connection = sqlite3.connect(sqlite_shop(tmp_path))
     for number in range(20):
         connection.execute(
@@ -217,20 +214,20 @@ def test_tables_that_the_prompt_has_no_room_for_are_a_warning(settings: Settings
         ("mysql://db/shop", "begins with sqlite:/// or postgresql://, found 'mysql'"),
     ],
 )
-def test_an_address_of_a_database_that_may_not_be_written_is_refused(url: str, said: str) -> None:
+def test_an_address_of_a_database_that_may_not_be_written_is_refused(url, said):
     with pytest.raises(ConfigurationError, match=said) as refused:
         database_part(url, "", (), ())
     assert ":secret@" not in str(refused.value)
 
 
-def test_a_database_that_is_not_there_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+def test_a_database_that_is_not_there_leaves_no_file(settings, tmp_path):
     database = database_part(f"sqlite:///{tmp_path / 'none.db'}", "", (), ())
     with pytest.raises(ToolError, match=r"expected a file of SQLite at .*none\.db, found none"):
         write_database_tool(settings, database, "Shop", tmp_path / "examples.txt")
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_an_example_that_does_not_fit_names_the_arguments_in_words(settings: Settings) -> None:
+def test_an_example_that_does_not_fit_names_the_arguments_in_words(settings):
     with pytest.raises(
         UsageError, match="Its arguments: city \\(text in double quotes\\), date \\(text in double quotes"
     ) as refused:
@@ -245,7 +242,7 @@ def height(mountain: str) -> int:
 '''
 
 
-def test_the_command_line_makes_a_tool_of_a_function(settings: Settings, tmp_path: Path) -> None:
+def test_the_command_line_makes_a_tool_of_a_function(settings, tmp_path):
     (tmp_path / "mountains.py").write_text(HEIGHT)
     (tmp_path / "examples.txt").write_text(
         "The Eiger is [Height(Eiger)] 3967 metres high.\nIt is [Height(Mont Blanc)] high.\n"
@@ -263,14 +260,14 @@ def test_the_command_line_makes_a_tool_of_a_function(settings: Settings, tmp_pat
     )
 
 
-def test_a_file_without_the_function_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
+def test_a_file_without_the_function_leaves_no_file(settings, tmp_path):
     (tmp_path / "mountains.py").write_text(HEIGHT)
     with pytest.raises(ToolError, match=r"expected a function depth in .*, found height"):
         write_function_tool(settings, tmp_path / "mountains.py", "depth", "Depth", tmp_path / "examples.txt")
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_the_command_line_shows_the_results_of_the_examples(settings: Settings) -> None:
+def test_the_command_line_shows_the_results_of_the_examples(settings):
     examples = settings.tools_folder.parent / "examples.txt"
     examples.write_text("It is [Echo(a: b)] a.\n")
     words = ["new-tool", "--mcp", shlex.join(FAULTY), "--tool", "echo", "--examples", str(examples)]
@@ -282,7 +279,7 @@ def test_the_command_line_shows_the_results_of_the_examples(settings: Settings) 
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people(tmp_path):
     """A database with names that a query has to quote, a generated column, keys, and a table without rows."""
     path = tmp_path / "people.db"
     connection = sqlite3.connect(path)
@@ -307,7 +304,7 @@ def of_database(settings: Settings, path: Path, examples: str, *, replaces: bool
 PRICE = 'It costs [Shop(SELECT "unit price" FROM "order")] 12.50 euros.'
 
 
-def test_a_prompt_has_names_as_a_query_writes_them(settings: Settings, people: Path) -> None:
+def test_a_prompt_has_names_as_a_query_writes_them(settings, people):
     of_database(settings, people, PRICE)
     assert (
         '"order"(id integer primary key, "unit price" real, twice real), '
@@ -315,7 +312,7 @@ def test_a_prompt_has_names_as_a_query_writes_them(settings: Settings, people: P
     ) in get_tool("Shop").prompt
 
 
-def test_no_row_of_a_database_is_sent_to_an_endpoint(settings: Settings, people: Path) -> None:
+def test_no_row_of_a_database_is_sent_to_an_endpoint(settings, people):
     new = of_database(settings, people, PRICE)
     assert "A row of order is (1, 12.5, 25). You can" in new.tool.prompt
     assert "piece of text. You can" in new.tool.prompt_to_send
@@ -345,9 +342,7 @@ def test_no_row_of_a_database_is_sent_to_an_endpoint(settings: Settings, people:
         (f"{PRICE} [Shop(SELECT day FROM [order])] x", "no square bracket and no arrow (->)"),
     ],
 )
-def test_an_example_that_teaches_a_wrong_call_leaves_no_file(
-    settings: Settings, people: Path, examples: str, said: str
-) -> None:
+def test_an_example_that_teaches_a_wrong_call_leaves_no_file(settings, people, examples, said):
     with pytest.raises(UsageError) as refused:
         of_database(settings, people, examples)
     assert said in str(refused.value)
@@ -364,29 +359,29 @@ def test_an_example_that_teaches_a_wrong_call_leaves_no_file(
         ("kettle, 667", "667 kettles"),
     ],
 )
-def test_a_result_is_said_however_its_text_writes_it(result: str, following: str) -> None:
+def test_a_result_is_said_however_its_text_writes_it(result, following):
     assert ExampleCall(1, "", "", following).is_said(result)
 
 
-def test_a_part_of_a_number_is_not_what_a_text_says() -> None:
+def test_a_part_of_a_number_is_not_what_a_text_says():
     assert not ExampleCall(1, "", "", "125 cups in 2012").is_said("12")
 
 
-def test_a_database_without_a_table_is_refused(settings: Settings, tmp_path: Path) -> None:
+def test_a_database_without_a_table_is_refused(settings, tmp_path):
     (tmp_path / "empty.db").touch()
     with pytest.raises(ToolError, match="expected a table that a query may read, found none in empty"):
         of_database(settings, tmp_path / "empty.db", PRICE)
     assert list(settings.tools_folder.iterdir()) == []
 
 
-def test_a_tool_is_replaced_on_request(settings: Settings, people: Path) -> None:
+def test_a_tool_is_replaced_on_request(settings, people):
     new = of_database(settings, people, PRICE)
     new.path.write_text("no TOML")
     again = of_database(settings, people, PRICE.replace("costs", "is"), replaces=True)
     assert "It is 12.50 euros." in again.tool.prompt
 
 
-def test_a_tool_that_cannot_be_replaced_stays(settings: Settings, people: Path) -> None:
+def test_a_tool_that_cannot_be_replaced_stays(settings, people):
     new = of_database(settings, people, PRICE)
     before = new.path.read_text(), new.prompt_path.read_text()
     with pytest.raises(UsageError, match="Nothing was written"):
@@ -406,9 +401,7 @@ def test_a_tool_that_cannot_be_replaced_stays(settings: Settings, people: Path) 
         (["--python", "none.py:f"], "expected a file of Python at none.py, found: no such file"),
     ],
 )
-def test_a_wrong_option_is_told_with_its_right_form(
-    settings: Settings, people: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
-) -> None:
+def test_a_wrong_option_is_told_with_its_right_form(settings, people, monkeypatch, words, said):
     monkeypatch.chdir(people.parent)
     Path("examples.txt").write_text(PRICE)
     for other in ("2021-people.db", "магазин.db"):
@@ -419,9 +412,7 @@ def test_a_wrong_option_is_told_with_its_right_form(
     assert "Errno" not in str(done.exception)
 
 
-def test_tables_of_the_examples_are_in_the_prompt_of_a_database_with_many(
-    settings: Settings, people: Path
-) -> None:
+def test_tables_of_the_examples_are_in_the_prompt_of_a_database_with_many(settings, people):
     connection = sqlite3.connect(people)
     for number in range(100):
         connection.execute(f"create table a_table_with_a_long_name_{number} (first_column text)")

@@ -20,7 +20,7 @@ HOSTILE = "<script>alert(1)</script> \u202e There were 2 cats and 3 dogs, a tota
 
 
 @pytest.fixture(autouse=True)
-def model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+def model(monkeypatch):
     fake = FakeLanguageModel(("Calculator(2 + 3)",))
     monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", lambda *_: fake)
     return fake
@@ -36,7 +36,7 @@ def preview(
     return CliRunner().invoke(app, [*arguments, *words])
 
 
-def test_each_text_is_a_record_with_its_calls_in_place(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_each_text_is_a_record_with_its_calls_in_place(tmp_path, tiny_model_dir):
     lines = preview(tmp_path, tiny_model_dir, [SUM]).stdout.splitlines()
     assert lines[lines.index("docs.jsonl:1") :] == [
         "docs.jsonl:1",
@@ -49,15 +49,13 @@ def test_each_text_is_a_record_with_its_calls_in_place(tmp_path: Path, tiny_mode
     ]
 
 
-def test_the_check_comes_first(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_the_check_comes_first(tmp_path, tiny_model_dir):
     assert preview(tmp_path, tiny_model_dir, [SUM]).stdout.startswith(
         "ok    corpus: 1 texts, of 51 characters"
     )
 
 
-def test_a_text_without_a_result_says_why(
-    tmp_path: Path, tiny_model_dir: Path, model: FakeLanguageModel
-) -> None:
+def test_a_text_without_a_result_says_why(tmp_path, tiny_model_dir, model):
     model.script = ("Calculator(2 / 0)",)
     printed = preview(tmp_path, tiny_model_dir, [SUM]).stdout
     assert "  - Calculator no result; division by zero (2 times)\n    [Calculator(2 / 0)]" in printed
@@ -65,8 +63,8 @@ def test_a_text_without_a_result_says_why(
 
 
 def test_a_call_without_a_result_is_shown_with_what_its_tool_said(
-    tmp_path: Path, tiny_model_dir: Path, model: FakeLanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, tiny_model_dir, model, monkeypatch
+):
     model.script = ("Calculator(prise)",)
     said = ToolOutput.none("query_invalid", "no such column: prise <b>")
     monkeypatch.setattr(Calculator, "run", lambda _, inputs: [said] * len(inputs))
@@ -81,14 +79,12 @@ def test_a_call_without_a_result_is_shown_with_what_its_tool_said(
     assert "prise <b>" not in out.read_text()
 
 
-def test_a_tool_that_is_not_asked_says_why(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_tool_that_is_not_asked_says_why(tmp_path, tiny_model_dir):
     printed = preview(tmp_path, tiny_model_dir, [SUM], tools="Calculator,Calendar").stdout
     assert "  - Calendar: not asked; neither URL nor date" in printed
 
 
-def test_texts_in_which_no_tool_is_asked_are_passed_over_with_the_reason(
-    tmp_path: Path, tiny_model_dir: Path
-) -> None:
+def test_texts_in_which_no_tool_is_asked_are_passed_over_with_the_reason(tmp_path, tiny_model_dir):
     printed = preview(tmp_path, tiny_model_dir, ["No number.", SUM], "-n", "1").stdout
     assert "docs.jsonl:2\n" in printed
     assert (
@@ -97,13 +93,13 @@ def test_texts_in_which_no_tool_is_asked_are_passed_over_with_the_reason(
     )
 
 
-def test_so_many_texts_are_annotated(tmp_path: Path, tiny_model_dir: Path, model: FakeLanguageModel) -> None:
+def test_so_many_texts_are_annotated(tmp_path, tiny_model_dir, model):
     texts = [SUM.replace("There", f"Here {word}") for word in ("a", "b", "c")]
     preview(tmp_path, tiny_model_dir, texts, "-n", "2")
     assert model.added == texts[:2]
 
 
-def test_a_page_holds_hostile_texts_without_a_tag_of_theirs(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_page_holds_hostile_texts_without_a_tag_of_theirs(tmp_path, tiny_model_dir):
     out = tmp_path / "preview.html"
     assert preview(tmp_path, tiny_model_dir, [HOSTILE], "--html", str(out)).exit_code == 0
     written = out.read_text()
@@ -133,18 +129,18 @@ def row(**values: Any) -> dict[str, Any]:
     return {**of_row, **losses, "position_char": 5, "input_only_after": False, **values}
 
 
-def test_of_several_kept_calls_at_a_place_the_best_is_marked() -> None:
+def test_of_several_kept_calls_at_a_place_the_best_is_marked():
     other = row(call="Calculator(1 + 4)", loss_reduction=2.0)
     assert calls_page.marked_text("makes 5.", [row(), other]) == (
         'makes <mark title="2.00 nats">[Calculator(1 + 4) -&gt; 5]</mark> 5.'
     )
 
 
-def test_a_call_that_is_not_kept_is_not_marked() -> None:
+def test_a_call_that_is_not_kept_is_not_marked():
     assert calls_page.marked_text("makes 5.", [row(kept=False, not_kept="below_threshold")]) == "makes 5."
 
 
-def test_a_table_escapes_what_people_wrote() -> None:
+def test_a_table_escapes_what_people_wrote():
     hostile = row(id="<i>", before="<b>", call="QA(<u>)", after='"&')
     shown = calls_page.table([hostile, row(kept=False, not_kept="below_threshold", result="<s>")], 9)
     assert not {"<i>&lt;", "<b>", "<u>", "<s>"} & set(shown.split())

@@ -37,9 +37,7 @@ def calls(*following: str) -> list[ExampleCall]:
         (("667 kettles.", "two."), ('{"stock": 667}', '{"stock": 2}'), ("{stock}", 1)),
     ],
 )
-def test_a_field_that_the_texts_go_on_with_is_proposed(
-    following: tuple[str, ...], answers: tuple[str, ...], proposal: tuple[str, int]
-) -> None:
+def test_a_field_that_the_texts_go_on_with_is_proposed(following, answers, proposal):
     assert proposed_result(calls(*following), answers) == proposal
 
 
@@ -58,9 +56,7 @@ def test_a_field_that_the_texts_go_on_with_is_proposed(
     ],
     ids=["repr of Python", "Markdown", "prose"],
 )
-def test_a_place_in_a_text_is_proposed_as_a_regular_expression(
-    following: tuple[str, ...], answers: tuple[str, ...]
-) -> None:
+def test_a_place_in_a_text_is_proposed_as_a_regular_expression(following, answers):
     examples = calls(*following)
     proposal = proposed_result(examples, answers)
     assert proposal is not None
@@ -70,7 +66,7 @@ def test_a_place_in_a_text_is_proposed_as_a_regular_expression(
     assert all(call.agrees(result) for call, result in zip(examples, results, strict=True))
 
 
-def test_a_result_that_the_user_wrote_counts_more_than_the_text() -> None:
+def test_a_result_that_the_user_wrote_counts_more_than_the_text():
     call = ExampleCall(1, "a", "grey", "mild in Paris.")
     assert proposed_result([call], [json.dumps({"sky": "grey", "air": "mild"})]) == ("{sky}", 1)
 
@@ -84,7 +80,5 @@ def test_a_result_that_the_user_wrote_counts_more_than_the_text() -> None:
     ],
     ids=["nothing fits", "the answer itself", "no answer"],
 )
-def test_nothing_is_proposed_where_nothing_would_be_better(
-    following: tuple[str, ...], answers: tuple[str, ...]
-) -> None:
+def test_nothing_is_proposed_where_nothing_would_be_better(following, answers):
     assert proposed_result(calls(*following), answers) is None

@@ -8,7 +8,6 @@ import bz2
 import json
 import lzma
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,7 +180,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_kind_of_text_gets_what_is_right(kind: Kind, tmp_path: Path) -> None:
+def test_a_kind_of_text_gets_what_is_right(kind, tmp_path):
     file = tmp_path / kind.file
     file.write_bytes(kind.content)
     address = " ".join([str(file), *(f"--field {name}" for name in kind.fields)])
@@ -189,7 +188,7 @@ def test_a_kind_of_text_gets_what_is_right(kind: Kind, tmp_path: Path) -> None:
     assert [(one["kept"], one["reason"]) for one in lines] == kind.right
 
 
-def test_a_file_that_is_not_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_is_not_read_is_named(tmp_path, caplog):
     (tmp_path / "docs.jsonl").write_bytes(line(SUM))
     (tmp_path / "notes.docx").write_bytes(b"PK\x03\x04")
     list(filter_lines(Settings(), "Calculator", tmp_path, FilterChoices()))

@@ -1,7 +1,6 @@
 """What is and is not an index, and what makes two indices different."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -18,19 +17,19 @@ MANIFEST = IndexManifest(
 )
 
 
-def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
     write_manifest(tmp_path, MANIFEST)
     assert read_manifest(tmp_path) == MANIFEST
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_a_manifest_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_a_manifest_of_another_format_is_refused(tmp_path):
     write_manifest(tmp_path, dataclasses.replace(MANIFEST, format=99))
     with pytest.raises(UsageError, match="99"):
         read_manifest(tmp_path)
 
 
-def test_a_missing_or_damaged_manifest_is_no_index(tmp_path: Path) -> None:
+def test_a_missing_or_damaged_manifest_is_no_index(tmp_path):
     with pytest.raises(UsageError, match="TOOLFORMER_WIKI_INDEX"):
         read_manifest(tmp_path / "nowhere")
     for content in ("{", "[]", '{"fingerprint": "f"}'):
@@ -39,7 +38,7 @@ def test_a_missing_or_damaged_manifest_is_no_index(tmp_path: Path) -> None:
             read_manifest(tmp_path)
 
 
-def test_another_content_or_parameter_is_another_fingerprint() -> None:
+def test_another_content_or_parameter_is_another_fingerprint():
     first = fingerprint_of("a", {"passage_words": 100})
     assert first == fingerprint_of("a", {"passage_words": 100})
     assert first not in (

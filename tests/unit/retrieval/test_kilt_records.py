@@ -38,20 +38,20 @@ def sentence(words: int, name: str = "word") -> str:
         (line(text=["Reel", 5]), "no_text"),
     ],
 )
-def test_a_line_without_an_article_is_rejected_with_a_reason(bad_line: bytes, reason: str) -> None:
+def test_a_line_without_an_article_is_rejected_with_a_reason(bad_line, reason):
     with pytest.raises(RejectedInputError) as rejection:
         parse_record(bad_line, 1)
     assert rejection.value.reason == reason
 
 
-def test_a_record_gives_its_paragraphs_on_one_line_each_without_what_an_index_cannot_hold() -> None:
+def test_a_record_gives_its_paragraphs_on_one_line_each_without_what_an_index_cannot_hold():
     record = parse_record(
         b'{"_id": "7", "wikipedia_title": "A\\u0000B", "text": ["x\\n", "lone\\n \\ud800  half"]}', 5
     )
     assert record == KiltRecord(5, "7", "A B", ("x", "lone \ufffd half"))
 
 
-def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
+def test_headings_are_not_text_but_the_path_of_what_follows():
     history, origins, notes = (
         "Section::::History.\n",
         "Section::::History.:Origins in the U.S.\n",
@@ -72,12 +72,12 @@ def test_headings_are_not_text_but_the_path_of_what_follows() -> None:
     assert list(passages_of(record_of(history, notes))) == []
 
 
-def test_passages_have_neither_the_title_paragraph_nor_list_markers() -> None:
+def test_passages_have_neither_the_title_paragraph_nor_list_markers():
     [passage] = passages_of(record_of("Kinds are:", "BULLET::::- open faced", "BULLET::::2. receded"))
     assert (passage.text, passage.heading) == ("Kinds are: open faced receded", "Reel")
 
 
-def test_a_first_paragraph_other_than_the_title_is_a_passage() -> None:
+def test_a_first_paragraph_other_than_the_title_is_a_passage():
     [passage] = passages_of(
         KiltRecord(1, "7", "Reel", ("A reel is a cylinder.",))
     )  # another first paragraph is
@@ -92,21 +92,19 @@ def test_a_first_paragraph_other_than_the_title_is_a_passage() -> None:
         ([sentence(250)], [100, 100, 50], [(1, 1)] * 3),  # a sentence is cut
     ],
 )
-def test_a_passage_ends_with_a_sentence_before_100_words(
-    paragraphs: list[str], words: list[int], numbers: list[tuple[int, int]]
-) -> None:
+def test_a_passage_ends_with_a_sentence_before_100_words(paragraphs, words, numbers):
     passages = list(passages_of(record_of(*paragraphs)))
     assert [len(passage.text.split()) for passage in passages] == words
     assert [passage.paragraphs for passage in passages] == numbers
 
 
-def test_every_word_is_in_exactly_one_passage() -> None:
+def test_every_word_is_in_exactly_one_passage():
     paragraphs = [sentence(count, f"w{count}") for count in (5, 70, 130, 99, 100, 101, 3)]
     passages = list(passages_of(record_of(*paragraphs)))
     assert " ".join(passage.text for passage in passages).split() == " ".join(paragraphs).split()
 
 
-def test_a_passage_has_at_most_100_words() -> None:
+def test_a_passage_has_at_most_100_words():
     paragraphs = [sentence(count, f"w{count}") for count in (5, 70, 130, 99, 100, 101, 3)]
     passages = passages_of(record_of(*paragraphs))
     assert all(len(passage.text.split()) <= 100 for passage in passages)

@@ -31,17 +31,17 @@ from toolformer_ops.tools.retrieval.sentences import count_tokens, cut_at_senten
         ),
     ],
 )
-def test_a_sentence_ends_before_something_that_can_open_one(text: str, sentences: list[str]) -> None:
+def test_a_sentence_ends_before_something_that_can_open_one(text, sentences):
     assert split_sentences(text) == sentences
 
 
 @given(st.text(alphabet="ab. !?A1\n\"'()", max_size=80))
 @settings(derandomize=True)
-def test_splitting_keeps_exactly_the_words(text: str) -> None:
+def test_splitting_keeps_exactly_the_words(text):
     assert " ".join(split_sentences(text)).split() == text.split()
 
 
-def test_tokens_are_words_or_punctuation_marks() -> None:
+def test_tokens_are_words_or_punctuation_marks():
     assert count_tokens("It rained, twice.") == 5  # It, rained, comma, twice, full stop
 
 
@@ -54,13 +54,13 @@ def test_tokens_are_words_or_punctuation_marks() -> None:
         (0, ""),
     ],
 )
-def test_whole_sentences_are_kept_while_they_fit(budget: int, kept: str) -> None:
+def test_whole_sentences_are_kept_while_they_fit(budget, kept):
     assert cut_at_sentence_end("One two three. Four five six. Seven.", budget) == kept
 
 
 @given(st.text(max_size=200), st.integers(0, 40))
 @settings(derandomize=True)
-def test_a_cut_text_is_never_above_its_budget(text: str, budget: int) -> None:
+def test_a_cut_text_is_never_above_its_budget(text, budget):
     assert count_tokens(cut_at_sentence_end(text, budget)) <= budget
 
 
@@ -97,17 +97,15 @@ SHORT = f"{DOCUMENT} A ball is a round object. Yes, it was."
         (EIGHT_WORDS, "", False),
     ],
 )
-def test_a_result_that_repeats_the_document_is_found_out(
-    result: str, document: str, is_repeated: bool
-) -> None:
+def test_a_result_that_repeats_the_document_is_found_out(result, document, is_repeated):
     assert OwnText(document).repeated_by(result) is is_repeated
 
 
-def test_a_fifth_of_the_results_runs_of_eight_words_is_a_repetition() -> None:
+def test_a_fifth_of_the_results_runs_of_eight_words_is_a_repetition():
     own = OwnText("a b c d e f g h")
     assert own.repeated_by("a b c d e f g h u v w x")  # 1 run of 5
 
 
-def test_less_than_a_fifth_of_the_results_runs_is_no_repetition() -> None:
+def test_less_than_a_fifth_of_the_results_runs_is_no_repetition():
     own = OwnText("a b c d e f g h")
     assert not own.repeated_by("a b c d e f g h u v w x y")  # 1 run of 6

@@ -14,7 +14,7 @@ LEAST = {"corpus": "posts.jsonl", "model": "models/m"}
 SPEC = ToolSpec(name="T", purpose="p", prompt_file="f")
 
 
-def test_a_wrong_value_is_refused_by_name() -> None:
+def test_a_wrong_value_is_refused_by_name():
     for change, named in (
         ({"corpus": ""}, "corpus"),
         ({"keep_thresholds": {"QA": -1}}, "keep_thresholds.QA"),
@@ -33,24 +33,24 @@ def test_a_wrong_value_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("text", "named"), [("{", "a JSON object, found '{'"), ("[1]", "found list"), ('{"seed": -1}', "seed")]
 )
-def test_what_is_no_json_object_of_choices_is_refused(text: str, named: str) -> None:
+def test_what_is_no_json_object_of_choices_is_refused(text, named):
     with pytest.raises(UsageError, match=named):
         RunChoices.parse_json(text)
 
 
-def test_tools_are_taken_in_any_capitals_also_in_fields_of_thresholds() -> None:
+def test_tools_are_taken_in_any_capitals_also_in_fields_of_thresholds():
     fields = {"tools": ["calculator", "mt"], "keep_threshold_calculator": 0.75, "keep_thresholds": {"mt": 2}}
     chosen = RunChoices.parse({**LEAST, **fields, "keep_threshold_QA": None})
     assert (chosen.tools, chosen.keep_thresholds) == (("Calculator", "MT"), {"Calculator": 0.75, "MT": 2.0})
 
 
-def test_a_tool_is_looked_up_only_when_the_run_starts() -> None:
+def test_a_tool_is_looked_up_only_when_the_run_starts():
     assert RunChoices.parse({**LEAST, "tools": ["Abacus"]}).tools == (
         "Abacus",
     )  # looked up when the run starts
 
 
-def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned() -> None:
+def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned():
     chosen = RunChoices.parse({**LEAST, "tools": ["MT", "QA"], "keep_threshold_QA": 2})
     assert chosen.kept_from() == {"MT": 0.5, "QA": 2.0}
     with pytest.raises(UsageError, match=r"expected chosen tools, found QA\. Choose the tool"):
@@ -62,7 +62,7 @@ def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned() -
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_fills_only_what_is_empty(preset: str) -> None:
+def test_a_preset_fills_only_what_is_empty(preset):
     plain = RunChoices.parse(LEAST)
     filled = RunChoices.parse({**LEAST, "preset": preset, "temperature": None})
     assert filled == plain.model_copy(update={**PRESETS[preset], "preset": preset})
@@ -72,19 +72,19 @@ def test_a_preset_fills_only_what_is_empty(preset: str) -> None:
         assert RunChoices.parse_json(choices.model_dump_json()) == choices
 
 
-def test_a_switch_is_never_empty_to_a_preset() -> None:
+def test_a_switch_is_never_empty_to_a_preset():
     assert not RunChoices.parse(
         {**LEAST, "preset": "only_look", "finetune": True}
     ).finetune  # a switch is never empty
 
 
-def test_a_preview_samples_as_a_small_model_does_without_placebos() -> None:
+def test_a_preview_samples_as_a_small_model_does_without_placebos():
     preview, small = (RunChoices.parse({**LEAST, "preset": preset}) for preset in ("preview", "small_model"))
     assert preview.part(SamplingChoices) == small.part(SamplingChoices)
     assert (preview.wants_placebos, preview.keep_rule, preview.finetune) == (False, "paper", False)
 
 
-def test_only_to_look_asks_where_a_small_model_does_with_the_papers_other_numbers() -> None:
+def test_only_to_look_asks_where_a_small_model_does_with_the_papers_other_numbers():
     only_look, small, paper = (
         RunChoices.parse({**LEAST, "preset": preset}) for preset in ("only_look", "small_model", "paper")
     )
@@ -92,14 +92,14 @@ def test_only_to_look_asks_where_a_small_model_does_with_the_papers_other_number
     assert only_look.part(SamplingChoices) == paper.part(SamplingChoices).model_copy(update=where)
 
 
-def test_no_placebos_are_no_contradiction_to_a_preset() -> None:
+def test_no_placebos_are_no_contradiction_to_a_preset():
     chosen = RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0})
     assert chosen.keep_rule == "paper"
     with pytest.raises(UsageError, match="keep_rule information needs placebos of at least 1"):
         RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0, "keep_rule": "information"})
 
 
-def test_a_tools_number_fills_what_was_not_chosen() -> None:
+def test_a_tools_number_fills_what_was_not_chosen():
     spec = replace(SPEC, sampling_threshold=0.25, max_positions=9, samples_per_position=8)
     chosen = RunChoices.parse({**LEAST, "max_positions": 2, "seed": 3}).for_tool(spec, "Output: [T(x)]")
     assert (chosen.max_positions, chosen.samples_per_position, chosen.sampling_threshold) == (2, 8, 0.25)
@@ -109,7 +109,7 @@ def test_a_tools_number_fills_what_was_not_chosen() -> None:
 NAN = "\u5357\u4eac\u5e02"  # nine bytes
 
 
-def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes() -> None:
+def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes():
     for prompt, budget in (
         ("Output: [T(a)] b", 32),  # the least
         (
@@ -123,21 +123,21 @@ def test_a_call_may_have_as_many_tokens_as_the_longest_of_the_prompt_has_bytes()
         assert RunChoices.parse({**LEAST, "max_call_tokens": 9}).for_tool(SPEC, prompt).max_call_tokens == 9
 
 
-def test_what_is_typed_stands_over_the_preset_for_one_machine() -> None:
+def test_what_is_typed_stands_over_the_preset_for_one_machine():
     assert typed_values('{"seed": 1}') == {"preset": "small_model", "seed": 1}
 
 
-def test_another_preset_can_be_typed() -> None:
+def test_another_preset_can_be_typed():
     assert typed_values('{"preset": "paper"}') == {"preset": "paper"}
 
 
-def test_suites_that_read_files_need_their_folder_when_the_run_starts() -> None:
+def test_suites_that_read_files_need_their_folder_when_the_run_starts():
     with pytest.raises(UsageError, match=r"evaluation_data must name the folder .* lama"):
         RunChoices.parse({**LEAST, "evaluation_suites": ["temporal", "lama"]})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["lama"], "evaluation_data": "data"})
     assert RunChoices.parse({**LEAST, "evaluation_suites": ["temporal"]}).evaluation_suites == ("temporal",)
 
 
-def test_zero_tokens_of_scoring_context_are_all_of_the_text_whatever_the_preset_says() -> None:
+def test_zero_tokens_of_scoring_context_are_all_of_the_text_whatever_the_preset_says():
     values = {"corpus": "c", "model": "m", "preset": "small_model", "scoring_context_tokens": 0}
     assert RunChoices.parse(values).scoring_context_tokens is None

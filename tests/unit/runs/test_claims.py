@@ -13,9 +13,7 @@ from toolformer_ops.storage.postgres import database
 
 
 @pytest.mark.parametrize("error", [NoConnectionFreeError("all are in use"), DatabaseUnreachableError("away")])
-def test_claims_are_put_off_again_after_a_time_that_failed(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_claims_are_put_off_again_after_a_time_that_failed(monkeypatch, error):
     execute = Mock(side_effect=[error, 1])
     monkeypatch.setattr(database, "execute", execute)
     is_over: Any = Mock()

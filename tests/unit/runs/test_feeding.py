@@ -15,7 +15,7 @@ def wait_for(event: threading.Event) -> None:
     assert event.wait(THE_END), "nothing happened at the same time"
 
 
-def test_every_batch_with_work_left_goes_through_each_step_once_in_order() -> None:
+def test_every_batch_with_work_left_goes_through_each_step_once_in_order():
     found: list[int] = []
     for batches in ([1, 2, 3, 4], [], [3], [5]):
         feed(
@@ -24,7 +24,7 @@ def test_every_batch_with_work_left_goes_through_each_step_once_in_order() -> No
     assert found == [11, 21, 41, 51]
 
 
-def test_while_a_batch_is_computed_its_neighbours_are_read_or_written() -> None:
+def test_while_a_batch_is_computed_its_neighbours_are_read_or_written():
     read, computing, wrote = ([threading.Event() for _ in range(5)] for _ in range(3))
 
     def compute(batch: int) -> int:
@@ -48,7 +48,7 @@ def test_while_a_batch_is_computed_its_neighbours_are_read_or_written() -> None:
     assert all(event.is_set() for event in wrote)
 
 
-def test_at_most_one_batch_is_read_ahead_of_one_that_waits_to_be_written() -> None:
+def test_at_most_one_batch_is_read_ahead_of_one_that_waits_to_be_written():
     begun: list[tuple[str, int]] = []
     second_computed = threading.Event()
     seen: list[list[tuple[str, int]]] = []
@@ -76,7 +76,7 @@ def test_at_most_one_batch_is_read_ahead_of_one_that_waits_to_be_written() -> No
     ("step", "batches"),
     [("read", 9), ("compute", 9), ("write", 9), ("write", 3)],  # the third fails, which may be the last
 )
-def test_an_error_in_any_step_leaves_whole_batches_in_order(step: str, batches: int) -> None:
+def test_an_error_in_any_step_leaves_whole_batches_in_order(step, batches):
     done: list[tuple[str, int]] = []
 
     def make(name: str) -> Callable[[int], int]:

@@ -16,7 +16,7 @@ def row(dag_id: str | None, run_after: datetime | None) -> Any:
     return SimpleNamespace(dag_id=dag_id, dag_run_after=run_after)
 
 
-def test_a_dag_run_is_read_as_it_is_written() -> None:
+def test_a_dag_run_is_read_as_it_is_written():
     text = "nightly_posts@2026-11-26T02:00:00.123456+00:00"
     assert DagRun.parse(text) == DagRun("nightly_posts", NIGHT)
     assert str(DagRun.parse(text)) == text
@@ -25,7 +25,7 @@ def test_a_dag_run_is_read_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nightly_posts", "@2026-11-26T02:00:00+00:00", "d@yesterday", "d@2026-11-26T02:00:00"]
 )
-def test_what_is_no_dag_with_a_time_is_refused(text: str) -> None:
+def test_what_is_no_dag_with_a_time_is_refused(text):
     with pytest.raises(UsageError, match="expected DAG@TIME"):
         DagRun.parse(text)
 
@@ -40,5 +40,5 @@ def test_what_is_no_dag_with_a_time_is_refused(text: str) -> None:
         (None, None, True),  # a run from before owners were stored
     ],
 )
-def test_a_dag_run_owns_what_it_opened(dag_id: str | None, run_after: datetime | None, owns: bool) -> None:
+def test_a_dag_run_owns_what_it_opened(dag_id, run_after, owns):
     assert DagRun("annotate_corpus", NIGHT).owns(row(dag_id, run_after)) == owns

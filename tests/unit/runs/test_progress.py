@@ -24,25 +24,25 @@ PROGRESS = Progress(
 )
 
 
-def test_a_tool_is_at_its_first_stage_that_is_not_done() -> None:
+def test_a_tool_is_at_its_first_stage_that_is_not_done():
     assert SAMPLING.at_work == StageProgress("sample", 12, 21)
 
 
-def test_a_tool_whose_work_is_not_known_yet_is_at_its_filter() -> None:
+def test_a_tool_whose_work_is_not_known_yet_is_at_its_filter():
     filtering = StageProgress("filter", 0, 64)
     assert ToolProgress("QA", (filtering, StageProgress("sample", 0, 0))).at_work == filtering
 
 
-def test_a_long_text_that_is_left_is_most_of_the_work() -> None:
+def test_a_long_text_that_is_left_is_most_of_the_work():
     stage = StageProgress("sample", 29, 30, tokens_done=8_000, tokens=20_000)
     assert (stage.words, stage.share_done) == ("sample 29/30 (40 % of the tokens)", 0.4)
 
 
-def test_a_share_of_no_token_is_not_said() -> None:
+def test_a_share_of_no_token_is_not_said():
     assert StageProgress("sample", 12, 21, tokens_done=0, tokens=20).words == "sample 12/21"
 
 
-def test_a_line_names_the_tools_at_work() -> None:
+def test_a_line_names_the_tools_at_work():
     assert PROGRESS.line == (
         "running: MT.check, 310 calls, 1,234 tokens/s, about 3.0 min left; Calculator sample 12/21"
     )
@@ -57,16 +57,16 @@ def lines_of(progresses: list[Progress]) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_no_line_comes_of_work_that_does_nothing_new() -> None:
+def test_no_line_comes_of_work_that_does_nothing_new():
     assert lines_of([PROGRESS]) == [f"0:00 {PROGRESS.line}"]
 
 
-def test_a_line_comes_of_what_has_changed() -> None:
+def test_a_line_comes_of_what_has_changed():
     done = replace(PROGRESS, counts="311 calls")
     assert lines_of([PROGRESS] * 4 + [done])[-1] == f"0:00 {done.line}"
 
 
-def test_a_terminal_shows_bars_with_the_newest_call() -> None:
+def test_a_terminal_shows_bars_with_the_newest_call():
     console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
     with console.capture() as shown_panel:
         console.print(panel(PROGRESS, 75.0))

@@ -45,21 +45,21 @@ def written_reasons(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", OUTPUTS, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_each_reason_that_a_module_writes_has_words(file: Path) -> None:
+def test_each_reason_that_a_module_writes_has_words(file):
     assert [reason for reason in written_reasons(file) if reason not in TITLES] == []
 
 
-def test_reasons_are_looked_for_where_they_are_written() -> None:
+def test_reasons_are_looked_for_where_they_are_written():
     reasons = {reason for file in OUTPUTS for reason in written_reasons(file)}
     assert {"fewer_than_three_numbers", "empty_query"} <= reasons
 
 
-def test_each_reason_of_a_query_has_words() -> None:
+def test_each_reason_of_a_query_has_words():
     named = {value for name, value in vars(query_reasons).items() if name.isupper()}
     assert sorted(named - set(TITLES)) == []
 
 
-def test_each_release_outcome_of_the_database_has_words() -> None:
+def test_each_release_outcome_of_the_database_has_words():
     comment = (REPOSITORY / "sql" / "views" / "12_candidates.sql").read_text(encoding="utf-8")
     outcomes = re.search(r"comment on column candidates\.release_outcome is '(.*?)';", comment)
     assert outcomes is not None
@@ -67,5 +67,5 @@ def test_each_release_outcome_of_the_database_has_words() -> None:
     assert [name for name in names if name not in TITLES] == []
 
 
-def test_a_reason_of_a_tool_of_others_is_read_as_it_is_spelled() -> None:
+def test_a_reason_of_a_tool_of_others_is_read_as_it_is_spelled():
     assert title("shop_is_closed") == "shop is closed"

@@ -58,9 +58,7 @@ def clean(*batches: list[int]) -> list[Planned]:
         pytest.param([0], [[0]] * 3, 1, (), [([0], 3, "given up")], id="alone three times"),
     ],
 )  # fmt: skip
-def test_micro_batches_are_cut_by_size_tokens_or_deaths(
-    pending: Sequence[int], tries: list[list[int]], size: int, tokens: Sequence[int], expected: list[Planned]
-) -> None:
+def test_micro_batches_are_cut_by_size_tokens_or_deaths(pending, tries, size, tokens, expected):
     assert planned(pending, tries, size, tokens) == expected
 
 
@@ -75,8 +73,8 @@ numbers = st.integers(0, 15)
     st.lists(st.integers(0, 120), min_size=16, max_size=16),
 )
 def test_every_document_is_planned_once_in_micro_batches_as_large_as_they_may_be(
-    pending: list[int], tries: list[list[int]], size: int, tokens: list[int]
-) -> None:
+    pending, tries, size, tokens
+):
     batches = planned(pending, tries, size, tokens)
     assert sorted(number for documents, _, _ in batches for number in documents) == sorted(pending)
     died = {number: sum(number in of for of in tries) for number in pending}
@@ -104,7 +102,7 @@ def test_every_document_is_planned_once_in_micro_batches_as_large_as_they_may_be
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(st.integers(1, 16), st.sets(numbers, min_size=1, max_size=4))
-def test_a_document_that_kills_is_isolated_while_all_others_are_done(size: int, deadly: set[int]) -> None:
+def test_a_document_that_kills_is_isolated_while_all_others_are_done(size, deadly):
     """A process works through its micro-batches until one holds a deadly document; then the next process follows."""
     pending, tries, given_up = list(range(16)), [], set()
     while pending:

@@ -1,7 +1,7 @@
 """Tools of files whose server, database or function is gone: what `check` and `call` say, which end all the same."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.hostile_queries import database_tool, sqlite_shop
 from tests.tool_files import forget_tools, write_tool
-from tests.unit.test_commands import Run, run
+from tests.unit.test_commands import run
 from tests.unit.tools.test_function_tool import function_tool
 
 __all__ = ["run"]  # a fixture
@@ -71,7 +71,7 @@ GONE = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """The folder of the tool files."""
     folder = tmp_path / "tools"
     folder.mkdir()
@@ -82,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", GONE)
-def test_a_call_says_what_is_gone(folder: Path, run: Run, kind: str) -> None:
+def test_a_call_says_what_is_gone(folder, run, kind):
     name, write, message = GONE[kind]
     write(folder)
     forget_tools()
@@ -92,7 +92,7 @@ def test_a_call_says_what_is_gone(folder: Path, run: Run, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", GONE)
-def test_check_says_what_is_gone(folder: Path, run: Run, kind: str) -> None:
+def test_check_says_what_is_gone(folder, run, kind):
     name, write, message = GONE[kind]
     write(folder)
     forget_tools()

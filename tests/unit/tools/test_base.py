@@ -23,14 +23,14 @@ class Scripted:
         return outputs[1:] if "short" in inputs else outputs
 
 
-def test_a_result_holds_nothing_that_the_database_cannot_store() -> None:
+def test_a_result_holds_nothing_that_the_database_cannot_store():
     assert ToolOutput.of("a\x00b \ud800c").results == ("a␀b ?c",)
 
 
 TOO_LONG = "x" * (MAX_INPUT_CHARACTERS + 1)
 
 
-def test_each_input_has_its_result_or_a_reason() -> None:
+def test_each_input_has_its_result_or_a_reason():
     for inputs, outcomes, first_asked in (
         (["b", "a", "b"], ["B", "A", "B"], ["b", "a"]),  # in order, and equal inputs once
         (["a", "bad", "c"], ["A", "tool_error", "C"], ["a", "bad", "c"]),

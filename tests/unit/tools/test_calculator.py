@@ -99,13 +99,13 @@ def outcome(expression: str) -> str | None:
 
 
 @pytest.mark.parametrize("claim", OUTCOMES)
-def test_an_expression_has_its_result_or_its_reason(claim: str) -> None:
+def test_an_expression_has_its_result_or_its_reason(claim):
     assert {expression: outcome(expression) for expression in OUTCOMES[claim]} == OUTCOMES[claim]
 
 
 @given(st.text(max_size=40) | st.text(alphabet="0123456789.,+-*/()%x ", max_size=40))
 @settings(derandomize=True, deadline=None)
-def test_any_text_gets_a_result_or_a_reason(expression: str) -> None:
+def test_any_text_gets_a_result_or_a_reason(expression):
     outcome(expression)
 
 
@@ -121,7 +121,7 @@ EXPRESSIONS = st.recursive(
 
 @given(EXPRESSIONS)
 @settings(derandomize=True, deadline=None, max_examples=200)
-def test_an_expression_is_what_python_makes_of_it_over_fractions(expression: str) -> None:
+def test_an_expression_is_what_python_makes_of_it_over_fractions(expression):
     try:
         # Python's grammar ranks and groups these operators alike. The text is made above, of numbers and
         # signs alone.
@@ -141,7 +141,7 @@ def test_an_expression_is_what_python_makes_of_it_over_fractions(expression: str
         assert abs(Fraction(write_number(expected)) - expected) <= Fraction(1, 200)
 
 
-def test_an_input_is_only_after_if_one_of_its_numbers_is() -> None:
+def test_an_input_is_only_after_if_one_of_its_numbers_is():
     for expression, before, after, only_after in (
         ("18 + 12", "There are 18 apples and", " 12 pears, in all 30.", True),
         ("18 + 12", "There are 18 apples and 12 pears, in all", " 30.", False),
@@ -177,7 +177,7 @@ def test_an_input_is_only_after_if_one_of_its_numbers_is() -> None:
         ("1.250 B\u00fccher und 2.500 Hefte:", "1.250 + 2.500", INVALID),
     ],
 )
-def test_numbers_of_a_sum_are_read_as_the_text_writes_them(text: str, expression: str, answer: str) -> None:
+def test_numbers_of_a_sum_are_read_as_the_text_writes_them(text, expression, answer):
     assert outcome(TOOL.effective_input(expression, Document.of(text))) == answer
 
 
@@ -201,7 +201,7 @@ def decided_by_all_pairs(text: str) -> bool:
     st.integers(0, 110),
 )
 @settings(deadline=None, max_examples=200)
-def test_rule_i_decides_as_all_pairs_do(words: list[str], filling: int, more: int) -> None:
+def test_rule_i_decides_as_all_pairs_do(words, filling, more):
     half = len(words) // 2
     text = " ".join([*words[:half], *["x"] * filling, *words[half:], *["x"] * more, *words[:2]])
     assert (judge(text)[1] == "rule_i_result_of_two_others") == decided_by_all_pairs(text)
@@ -260,7 +260,7 @@ def decided(text: str) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("claim", DECISIONS)
-def test_a_text_is_kept_or_not_for_a_reason(claim: str) -> None:
+def test_a_text_is_kept_or_not_for_a_reason(claim):
     assert {text: decided(text) for text in DECISIONS[claim]} == DECISIONS[claim]
 
 
@@ -284,12 +284,12 @@ SMALL_NUMBERS = st.one_of(
 
 @given(st.lists(SMALL_NUMBERS, min_size=3, max_size=6))
 @settings(derandomize=True, deadline=None)
-def test_rule_i_agrees_with_trying_every_three_numbers(written: list[str]) -> None:
+def test_rule_i_agrees_with_trying_every_three_numbers(written):
     found = judge(", ".join(f"item {number}" for number in written)) == RESULT
     assert found == a_result_of_two_others_is_there(written)
 
 
-def test_one_in_a_hundred_of_the_rest_is_kept() -> None:
+def test_one_in_a_hundred_of_the_rest_is_kept():
     decisions = [
         judge(f"Document {number} has the numbers 7, 23 and 96.") for number in range(10_000, 11_000)
     ]
@@ -298,7 +298,7 @@ def test_one_in_a_hundred_of_the_rest_is_kept() -> None:
     assert 2 <= kept <= 20  # 10 expected, standard deviation 3
 
 
-def test_numbers_that_are_repeated_are_combined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_repeated_are_combined_once(monkeypatch):
     combined: list[tuple[int, int]] = []
 
     def counted(a: int, b: int, *values: Container[int]) -> Iterator[tuple[int, bool]]:
@@ -311,7 +311,7 @@ def test_numbers_that_are_repeated_are_combined_once(monkeypatch: pytest.MonkeyP
     assert len(combined) == 4  # of two values
 
 
-def test_long_documents_take_linear_time() -> None:
+def test_long_documents_take_linear_time():
     # Numbers of eleven digits of which none is the sum or difference of two others, then worst cases for the
     # patterns.
     numbers = [1_000_000_001 + 97 * number * number % 8_999_999_993 for number in range(200)]

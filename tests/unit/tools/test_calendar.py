@@ -53,7 +53,7 @@ ADDRESSES = {
 """Addresses with their day, or with the reason why they have none."""
 
 
-def test_a_date_is_only_found_complete() -> None:
+def test_a_date_is_only_found_complete():
     found = {url: date_in_url(url) for url in ADDRESSES}
     assert {url: one.date.isoformat() if one.date else one.reason for url, one in found.items()} == ADDRESSES
     assert all((one.reason == "date_in_url") == (one.date is not None) for one in found.values())
@@ -62,7 +62,7 @@ def test_a_date_is_only_found_complete() -> None:
 LEAP_DAY = "https://example.org/2020/02/29/a-title/"
 
 
-def test_calls_of_a_document_with_a_day_ask_for_that_day() -> None:
+def test_calls_of_a_document_with_a_day_ask_for_that_day():
     for url, document_date, reason, day in (
         (LEAP_DAY, JANUARY_30, "earlier_date_in_url", "2020-02-29"),  # the record has the day of the crawl
         (LEAP_DAY, datetime.date(2019, 1, 1), "date_in_record", "2019-01-01"),
@@ -76,13 +76,13 @@ def test_calls_of_a_document_with_a_day_ask_for_that_day() -> None:
         assert TOOL.effective_input("", document) == day
 
 
-def test_a_call_that_asks_for_another_day_has_no_result() -> None:
+def test_a_call_that_asks_for_another_day_has_no_result():
     chosen = TOOL.effective_input("2020-01-01", Document.of("Some text.", document_date=JANUARY_30))
     assert chosen is not None
     assert TOOL.run([chosen])[0].reason == "takes_no_input"
 
 
-def test_weekdays_follow_one_another_through_a_leap_year() -> None:
+def test_weekdays_follow_one_another_through_a_leap_year():
     days = [
         datetime.date(2024, 1, 1) + datetime.timedelta(days=number) for number in range(366)
     ]  # from a Monday
@@ -91,7 +91,7 @@ def test_weekdays_follow_one_another_through_a_leap_year() -> None:
     assert TOOL.run(["2017-03-09"])[0].results == ("Today is Thursday, March 9, 2017.",)  # of the paper
 
 
-def test_a_wrong_input_does_not_stop_the_others() -> None:
+def test_a_wrong_input_does_not_stop_the_others():
     outputs = TOOL.run(["2023-02-30", "2023-01-30", "soon", "", "20230130"])
     assert [output.reason for output in outputs] == [
         "not_a_date",

@@ -37,7 +37,7 @@ NO_OPERANDS = {
 
 
 @pytest.mark.parametrize("claim", NO_OPERANDS)
-def test_what_people_do_not_compute_with_is_no_operand(claim: str) -> None:
+def test_what_people_do_not_compute_with_is_no_operand(claim):
     assert {text: operands(text) for text in NO_OPERANDS[claim]} == {text: [] for text in NO_OPERANDS[claim]}
 
 
@@ -65,7 +65,7 @@ def test_what_people_do_not_compute_with_is_no_operand(claim: str) -> None:
         ("2000 calories", 2000, "plain"),
     ],
 )
-def test_an_operand_has_its_value(text: str, number: float, kind: str) -> None:
+def test_an_operand_has_its_value(text, number, kind):
     [operand] = operands(text)
     assert (operand.value.millionths, operand.value.kind) == (int(number * UNIT), kind)
 
@@ -110,11 +110,11 @@ DECISIONS = {
 
 
 @pytest.mark.parametrize("claim", DECISIONS)
-def test_a_text_is_kept_for_what_it_computes(claim: str) -> None:
+def test_a_text_is_kept_for_what_it_computes(claim):
     assert {text: judge_computations(text) for text in DECISIONS[claim]} == DECISIONS[claim]
 
 
-def test_most_numbers_that_follow_from_others_are_no_chance() -> None:
+def test_most_numbers_that_follow_from_others_are_no_chance():
     first, second = "Eve has 9 pens and 4 caps.", "There are 36 pairs. Now 13 lie here."
     assert judge_computations(f"{first} {second}") == NUMBER  # 9 * 4, 9 + 4
     assert judge_computations(f"{first} There are 36 pairs.") == NONE
@@ -123,19 +123,19 @@ def test_most_numbers_that_follow_from_others_are_no_chance() -> None:
 @pytest.mark.parametrize(
     ("rule", "reason"), [("paper", "rule_i_result_of_two_others"), ("sharp", "fewer_than_three_numbers")]
 )
-def test_the_run_chooses_by_which_rule_a_text_is_judged(rule: str, reason: str) -> None:
+def test_the_run_chooses_by_which_rule_a_text_is_judged(rule, reason):
     document = Document.of("Do this.\n1. Clean it.\n2. Think.\n3. Lock it.")
     [decision] = filter_document(TOOL, document, FilterChoices.model_validate({"filter_rule": rule}))
     assert decision.reason == reason
 
 
-def test_a_piece_of_a_long_text_is_judged_by_the_same_rule() -> None:
+def test_a_piece_of_a_long_text_is_judged_by_the_same_rule():
     text = "She sold 48 clips in April, 24 in May, 72 in all.\n\nDo this.\n1. Clean.\n2. Think.\n3. Lock."
     choices = FilterChoices(max_text_tokens=15, filter_rule="sharp")
     assert [decision.kept for decision in filter_document(TOOL, Document.of(text), choices)] == [True, False]
 
 
-def test_windows_of_equal_numbers_are_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_of_equal_numbers_are_looked_through_once(monkeypatch):
     compared: list[tuple[Value, Value, Value]] = []
 
     def follows(first: Value, second: Value, result: Value) -> None:
@@ -150,7 +150,7 @@ def test_windows_of_equal_numbers_are_looked_through_once(monkeypatch: pytest.Mo
     "text",
     ["1" * 50_000, "1" + ",000" * 20_000, "1." * 50_000, "1-" * 50_000, "a." * 50_000, "(" * 50_000, "total of " * 9_000],
 )  # fmt: skip
-def test_hostile_texts_take_linear_time(text: str) -> None:
+def test_hostile_texts_take_linear_time(text):
     assert judge_computations(text) == TOO_FEW
 
 
@@ -162,5 +162,5 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
         "one each for the last 20 years.",
     ],
 )
-def test_sizes_of_numbers_or_spans_of_time_are_no_computation(text: str) -> None:
+def test_sizes_of_numbers_or_spans_of_time_are_no_computation(text):
     assert not judge_computations(text)[0]

@@ -34,13 +34,13 @@ def end_process_of(runner: ProcessRunner) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Path:
+def shop(tmp_path):
     """The tool file of an SQLite file beside it."""
     sqlite_shop(tmp_path)
     return database_tool(tmp_path, "sqlite:///shop.db", tables=("products",))
 
 
-def test_the_tool_of_the_file_is_one_of_a_database(shop: Path) -> None:
+def test_the_tool_of_the_file_is_one_of_a_database(shop):
     tool = tool_of_file(shop)
     assert isinstance(tool, DatabaseTool)
     assert tool.parameters["properties"]["query"]["description"] == (
@@ -48,19 +48,19 @@ def test_the_tool_of_the_file_is_one_of_a_database(shop: Path) -> None:
     )
 
 
-def test_white_space_within_a_query_is_part_of_the_input(shop: Path) -> None:
+def test_white_space_within_a_query_is_part_of_the_input(shop):
     query = "select stock from products where name = 'a  b' "
     assert DatabaseTool(shop).effective_input(query, Document.of("")) == query.strip()
 
 
-def test_another_content_of_the_file_is_another_version(shop: Path) -> None:
+def test_another_content_of_the_file_is_another_version(shop):
     first = DatabaseTool(shop).version(Settings(), "model")
     assert DatabaseTool(shop).version(Settings(), "model") == first
     changed(shop.with_name("shop.db"), "update products set stock = 1")
     assert DatabaseTool(shop).version(Settings(), "model") != first
 
 
-def test_what_is_only_in_the_log_of_the_file_is_another_version(shop: Path) -> None:
+def test_what_is_only_in_the_log_of_the_file_is_another_version(shop):
     database = shop.with_name("shop.db")
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("pragma journal_mode = wal")
@@ -81,19 +81,19 @@ def test_what_is_only_in_the_log_of_the_file_is_another_version(shop: Path) -> N
         ('tables = ["products"]', 'tables = ["products", "staff"]'),
     ],
 )
-def test_what_decides_answers_is_another_version(shop: Path, before: str, after: str) -> None:
+def test_what_decides_answers_is_another_version(shop, before, after):
     first = DatabaseTool(shop).version(Settings(), "model")
     shop.write_text(shop.read_text().replace(before, after, 1))
     assert DatabaseTool(shop).version(Settings(), "model") != first
 
 
-def test_a_longer_time_is_no_other_version(shop: Path) -> None:
+def test_a_longer_time_is_no_other_version(shop):
     first = DatabaseTool(shop).version(Settings(), "model")
     shop.write_text(shop.read_text().replace("[limits]", "[limits]\nseconds = 60"))
     assert DatabaseTool(shop).version(Settings(), "model") == first
 
 
-def test_another_column_is_refused_until_it_is_recorded(shop: Path) -> None:
+def test_another_column_is_refused_until_it_is_recorded(shop):
     changed(shop.with_name("shop.db"), "alter table products add column colour text")
     with pytest.raises(ToolError, match=r"expected what is recorded in .* refresh-tool"):
         opened(shop)
@@ -116,7 +116,7 @@ def test_another_column_is_refused_until_it_is_recorded(shop: Path) -> None:
         ("tables = '{", "tables = '", "expected JSON"),
     ],
 )
-def test_a_file_that_cannot_be_used_says_why(shop: Path, before: str, after: str, said: str) -> None:
+def test_a_file_that_cannot_be_used_says_why(shop, before, after, said):
     shop.write_text(shop.read_text().replace(before, after, 1))
     with pytest.raises(ToolError, match=said):
         tool_of_file(shop)
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_used_says_why(shop: Path, before: str, after: str
     ("content", "said"),
     [(b"no database at all, but text", "file is not a database"), (None, "expected a file of SQLite")],
 )
-def test_a_file_that_is_no_database_is_named(shop: Path, content: bytes | None, said: str) -> None:
+def test_a_file_that_is_no_database_is_named(shop, content, said):
     database = shop.with_name("shop.db")
     database.unlink()
     if content is not None:
@@ -135,9 +135,7 @@ def test_a_file_that_is_no_database_is_named(shop: Path, content: bytes | None, 
         opened(shop)
 
 
-def test_a_file_of_sqlite_that_may_not_be_read_is_refused(
-    shop: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_sqlite_that_may_not_be_read_is_refused(shop, monkeypatch):
     shop.write_text(shop.read_text().replace("sqlite:///shop.db", "sqlite:////etc/shop.db"))
     with pytest.raises(ToolError, match=r"expected files that may be read, found /etc/shop\.db"):
         opened(shop)
@@ -158,9 +156,7 @@ EXTRA = '{"sslmode": "verify-full", "options": "-c x=1", "nested": {"a": 1}}'
     ],
     ids=["parameters", "extra", "JSON", "JSON with extra as text"],
 )
-def test_a_connection_has_its_address_with_what_libpq_needs_of_the_rest(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_a_connection_has_its_address_with_what_libpq_needs_of_the_rest(monkeypatch, value):
     monkeypatch.setenv("AIRFLOW_CONN_THE_SHOP", value)
     address, secrets = postgres_address(DatabasePart(connection="the_shop"), "Shop")
     assert address == {
@@ -178,9 +174,7 @@ def test_a_connection_has_its_address_with_what_libpq_needs_of_the_rest(
     "value",
     ["mysql://u:secret@h/shop", "secret", '{"login": "secret"', "postgres://u:secret@h/shop?__extra__=[1]"],
 )
-def test_what_is_no_connection_of_a_postgres_is_refused_without_its_text(
-    monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_what_is_no_connection_of_a_postgres_is_refused_without_its_text(monkeypatch, value):
     monkeypatch.setenv("AIRFLOW_CONN_THE_SHOP", value)
     with pytest.raises(
         ToolError, match="expected the address of a Postgres in AIRFLOW_CONN_THE_SHOP"
@@ -189,7 +183,7 @@ def test_what_is_no_connection_of_a_postgres_is_refused_without_its_text(
     assert "secret" not in str(refused.value)
 
 
-def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None:
+def test_a_connection_without_its_address_names_the_variable(shop):
     shop.write_text(shop.read_text().replace('url = "sqlite:///shop.db"', 'connection = "the_shop"'))
     with pytest.raises(
         ToolError, match="the Connection the_shop in the variable AIRFLOW_CONN_THE_SHOP, found nothing"
@@ -197,7 +191,7 @@ def test_a_connection_without_its_address_names_the_variable(shop: Path) -> None
         opened(shop)
 
 
-def test_after_a_process_that_is_gone_the_next_query_starts_another(shop: Path) -> None:
+def test_after_a_process_that_is_gone_the_next_query_starts_another(shop):
     runner = opened(shop)
     end_process_of(runner)
     assert ask(runner, "select 1") == "query_ended_its_process"
@@ -205,7 +199,7 @@ def test_after_a_process_that_is_gone_the_next_query_starts_another(shop: Path) 
     runner.close()
 
 
-def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop: Path) -> None:
+def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop):
     runner = opened(shop)
     end_process_of(runner)
     ask(runner, "select 1")
@@ -228,7 +222,7 @@ def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(shop: Path) -> 
         ([["ab", "1"], ["cd", "2"], ["ef", "3"]], "ab, 1"),
     ],
 )
-def test_rows_are_one_line_within_the_budget(rows: list[list[str | None]], line: str) -> None:
+def test_rows_are_one_line_within_the_budget(rows, line):
     assert rows_text(rows, 6 if "Intl." in str(rows) else 5) == line
 
 
@@ -240,6 +234,6 @@ def test_rows_are_one_line_within_the_budget(rows: list[list[str | None]], line:
         ([["Acme Intl. Foods of the North", "3"]], "result_too_long"),
     ],
 )
-def test_rows_that_are_no_result_have_their_reason(rows: list[list[str | None]], reason: str) -> None:
+def test_rows_that_are_no_result_have_their_reason(rows, reason):
     with pytest.raises(RejectedInputError, match=reason):
         rows_text(rows, 5)

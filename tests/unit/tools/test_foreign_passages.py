@@ -36,7 +36,7 @@ PARAGRAPHS = [
 
 
 @pytest.mark.parametrize(("text", "reason"), PARAGRAPHS)
-def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text(text: str, reason: str) -> None:
+def test_a_paragraph_is_kept_if_a_foreign_passage_stands_between_english_text(text, reason):
     assert judge_paragraph(text) == reason
 
 
@@ -64,7 +64,7 @@ PASSAGES = {
 
 
 @pytest.mark.parametrize("passage", PASSAGES.values(), ids=PASSAGES)
-def test_a_passage_of_another_language_is_foreign(passage: str) -> None:
+def test_a_passage_of_another_language_is_foreign(passage):
     assert judge_paragraph(f"{ENGLISH} “{passage}” {ENGLISH_END}") == KEPT
 
 
@@ -86,13 +86,11 @@ PLAIN_ENGLISH = {
 
 
 @pytest.mark.parametrize("words", PLAIN_ENGLISH.values(), ids=PLAIN_ENGLISH)
-def test_names_numbers_or_units_in_english_are_not_foreign(words: str) -> None:
+def test_names_numbers_or_units_in_english_are_not_foreign(words):
     assert judge_paragraph(f"{ENGLISH[:-1]} {words} {ENGLISH_END}") == NO_FOREIGN
 
 
-def test_each_chunk_of_a_long_line_is_asked_for_a_bounded_number_of_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_chunk_of_a_long_line_is_asked_for_a_bounded_number_of_times(monkeypatch):
     import toolformer_ops.tools.foreign_passages as module
 
     asked: list[str] = []

@@ -1,7 +1,6 @@
 """The tool of a function: which arguments it has, what becomes of what it returns, raises or prints, and what a wrong file says."""
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,7 @@ def function_tool(folder: Path, function: str, *, limits: str = "", secrets: str
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[[Path], ProcessRunner]]:
+def opened():
     """Opens the tool of a file; closed at the end."""
     runners: list[ProcessRunner] = []
 
@@ -119,7 +118,7 @@ def ask(runner: ProcessRunner, *inputs: str) -> list[str | None]:
     ]
 
 
-def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Path], ProcessRunner]) -> None:
+def test_what_a_function_returns_is_a_line(tmp_path, opened):
     results = {
         "Eiger": "3967",
         "half": "0.5",
@@ -137,16 +136,12 @@ def test_what_a_function_returns_is_a_line(tmp_path: Path, opened: Callable[[Pat
     assert ask(opened(function_tool(tmp_path, "height")), *results) == list(results.values())
 
 
-def test_after_a_function_that_hangs_the_next_call_has_its_result(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
-) -> None:
+def test_after_a_function_that_hangs_the_next_call_has_its_result(tmp_path, opened):
     runner = opened(function_tool(tmp_path, "height", limits="seconds = 0.5"))
     assert ask(runner, "hang", "Eiger") == ["timed_out", "3967"]
 
 
-def test_after_a_function_that_ends_its_process_the_next_call_has_its_result(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
-) -> None:
+def test_after_a_function_that_ends_its_process_the_next_call_has_its_result(tmp_path, opened):
     runner = opened(function_tool(tmp_path, "height"))
     assert ask(runner, "die", "Eiger") == ["function_ended_its_process", "3967"]
 
@@ -167,9 +162,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_function_answers_no_other_question(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner], what: str
-) -> None:
+def test_a_hostile_function_answers_no_other_question(tmp_path, opened, what):
     runner = opened(function_tool(tmp_path, "hostile"))
     assert ask(runner, what, "second", "third") == [HOSTILE[what], "second", "third"]
 
@@ -182,9 +175,7 @@ LEFT_CHILDREN = {
 
 
 @pytest.mark.parametrize("what", LEFT_CHILDREN)
-def test_no_child_of_a_function_outlives_its_process(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner], what: str
-) -> None:
+def test_no_child_of_a_function_outlives_its_process(tmp_path, opened, what):
     runner = opened(function_tool(tmp_path, "hostile", limits="seconds = 2"))
     assert ask(runner, what) == [LEFT_CHILDREN[what]]
     runner.close()
@@ -206,7 +197,7 @@ def is_running(process_id: str, seconds: float = 5.0) -> bool:
     return True
 
 
-def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path], ProcessRunner]) -> None:
+def test_arguments_are_those_of_the_types(tmp_path, opened):
     path = function_tool(tmp_path, "days")
     outcomes = {
         'start: "2023-01-30", count: 3': "date 2023-01-30 3 day",
@@ -223,9 +214,7 @@ def test_arguments_are_those_of_the_types(tmp_path: Path, opened: Callable[[Path
     assert effective == 'start: "2023-01-30", count: 3'
 
 
-def test_an_argument_without_a_type_is_a_text(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
-) -> None:
+def test_an_argument_without_a_type_is_a_text(tmp_path, opened):
     tool = FunctionTool(function_tool(tmp_path, "untyped"))
     assert tool.input_argument == "a"
     assert ask(opened(tool.path), "x: 1, y") == ["x: 1, y2"]
@@ -243,16 +232,12 @@ def test_an_argument_without_a_type_is_a_text(
         ("later", "expected a function later"),
     ],
 )
-def test_what_cannot_be_a_tool_says_why(tmp_path: Path, function: str, said: str) -> None:
+def test_what_cannot_be_a_tool_says_why(tmp_path, function, said):
     with pytest.raises(ToolError, match=said):
         function_tool(tmp_path, function)
 
 
-def test_a_function_gets_its_secrets_but_no_setting(
-    tmp_path: Path,
-    opened: Callable[[Path], ProcessRunner],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_function_gets_its_secrets_but_no_setting(tmp_path, opened, monkeypatch):
     monkeypatch.setenv("FACTS_KEY", "a-secret")
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://owner:password@db/toolformer")
     runner = opened(function_tool(tmp_path, "height", secrets='secrets = ["FACTS_KEY"]'))
@@ -264,21 +249,19 @@ def test_a_function_gets_its_secrets_but_no_setting(
 
 
 @pytest.mark.parametrize("variable", ["TOOLFORMER_DATABASE_DSN", "AIRFLOW_CONN_WAREHOUSE"])
-def test_a_function_is_refused_a_secret_of_this_deployment(tmp_path: Path, variable: str) -> None:
+def test_a_function_is_refused_a_secret_of_this_deployment(tmp_path, variable):
     with pytest.raises(ToolError, match=rf"function\.secrets: {variable} is of this deployment itself"):
         function_tool(tmp_path, "height", secrets=f'secrets = ["{variable}"]')
 
 
-def test_another_content_of_the_file_is_another_version(tmp_path: Path) -> None:
+def test_another_content_of_the_file_is_another_version(tmp_path):
     path = function_tool(tmp_path, "height")
     first = tool_of_file(path).version(Settings(), "model")
     (tmp_path / "facts.py").write_text(FACTS + "\n# more\n")
     assert tool_of_file(path).version(Settings(), "model") != first
 
 
-def test_other_arguments_are_refused_until_they_are_recorded(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
-) -> None:
+def test_other_arguments_are_refused_until_they_are_recorded(tmp_path, opened):
     path = function_tool(tmp_path, "untyped")
     (tmp_path / "facts.py").write_text(FACTS.replace("untyped(a, b=2)", "untyped(a: int, b=2)"))
     with pytest.raises(ToolError, match=r"expected what is recorded in .* refresh-tool"):
@@ -287,16 +270,14 @@ def test_other_arguments_are_refused_until_they_are_recorded(
     assert ask(opened(path), "a: 1") == ["12"]
 
 
-def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(
-    tmp_path: Path, opened: Callable[[Path], ProcessRunner]
-) -> None:
+def test_a_file_that_is_gone_while_the_tool_is_open_is_an_outage(tmp_path, opened):
     runner = opened(function_tool(tmp_path, "height"))
     (tmp_path / "facts.py").unlink()
     with pytest.raises(InfrastructureError, match="expected a file of Python"):
         ask(runner, "die", "Eiger")
 
 
-def test_a_registry_that_finds_the_tool_does_not_import_its_file(tmp_path: Path) -> None:
+def test_a_registry_that_finds_the_tool_does_not_import_its_file(tmp_path):
     path = function_tool(tmp_path, "height")
     (tmp_path / "facts.py").write_text("raise RuntimeError")
     assert tool_of_file(path).spec.name == "Facts"

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from toolformer_ops.tools.databases.requests import DatabaseOpening
 from toolformer_ops.tools.databases.sqlite_dates import asks_the_clock
 from toolformer_ops.tools.databases.sqlite_queries import SqliteQueries
 from toolformer_ops.tools.files.answering import WrongError
-from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 LONG = "replace(printf('%%%dd', 1), ' ', 'a')"
 ENDLESS = "with recursive t(n) as (select 1 union all select n + 1 from t)"
@@ -155,12 +153,12 @@ HARMLESS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("shop")
 
 
 @pytest.fixture(scope="module")
-def runner(folder: Path) -> Iterator[ProcessRunner]:
+def runner(folder):
     """The shop's products, its view and its notes; its staff is not offered."""
     url = f"sqlite:///{sqlite_shop(folder).name}"
     limits = "seconds = 30\nrows = 20\nbytes = 10000"
@@ -170,18 +168,18 @@ def runner(folder: Path) -> Iterator[ProcessRunner]:
 
 
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query:.60}")
-def test_a_hostile_query_has_its_reason(runner: ProcessRunner, query: str) -> None:
+def test_a_hostile_query_has_its_reason(runner, query):
     assert ask(runner, query) == HOSTILE[query]
 
 
 @pytest.mark.parametrize(("rows", "reason"), [(20, None), (21, "query_too_many_rows")])
-def test_as_many_rows_as_the_limit_are_a_result(runner: ProcessRunner, rows: int, reason: str | None) -> None:
+def test_as_many_rows_as_the_limit_are_a_result(runner, rows, reason):
     [output] = run_tool(runner, [f"{ENDLESS} select n from t limit {rows}"], 30.0)
     assert output.reason == reason
 
 
 @pytest.mark.parametrize("query", TOO_LONG, ids=lambda query: f"{query:.60}")
-def test_a_query_without_end_is_ended(tmp_path: Path, query: str) -> None:
+def test_a_query_without_end_is_ended(tmp_path, query):
     sqlite_shop(tmp_path)
     runner = opened(database_tool(tmp_path, "sqlite:///shop.db", limits="seconds = 0.2"))
     assert ask(runner, query) == "query_timed_out"
@@ -190,11 +188,11 @@ def test_a_query_without_end_is_ended(tmp_path: Path, query: str) -> None:
 
 
 @pytest.mark.parametrize("query", HARMLESS, ids=lambda query: f"{query:.60}")
-def test_a_query_that_reads_has_its_result(runner: ProcessRunner, query: str) -> None:
+def test_a_query_that_reads_has_its_result(runner, query):
     assert ask(runner, query) == HARMLESS[query]
 
 
-def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runner: ProcessRunner) -> None:
+def test_no_hostile_query_changes_the_file_or_leaves_another(folder, runner):
     before = hashlib.sha256((folder / "shop.db").read_bytes()).hexdigest()
     files = sorted(folder.iterdir())
     for query in HOSTILE:
@@ -203,9 +201,7 @@ def test_no_hostile_query_changes_the_file_or_leaves_another(folder: Path, runne
     assert sorted(folder.iterdir()) == files
 
 
-def test_a_query_that_grows_without_end_meets_the_bound_of_memory(
-    folder: Path, runner: ProcessRunner
-) -> None:
+def test_a_query_that_grows_without_end_meets_the_bound_of_memory(folder, runner):
     endless = opened(database_tool(folder, "sqlite:///shop.db", limits="seconds = 100"))
     query = (
         "with recursive t(n, s) as (select 1, printf('%900000d', 1) union select n + 1, printf('%900000d', n) "
@@ -216,7 +212,7 @@ def test_a_query_that_grows_without_end_meets_the_bound_of_memory(
     endless.close()
 
 
-def test_a_table_with_a_name_like_those_of_an_index_of_words_is_not_part_of_it(tmp_path: Path) -> None:
+def test_a_table_with_a_name_like_those_of_an_index_of_words_is_not_part_of_it(tmp_path):
     path = sqlite_shop(tmp_path)
     connection = sqlite3.connect(path)
     connection.executescript("create table notes_private (a); insert into notes_private values ('secret')")
@@ -227,7 +223,7 @@ def test_a_table_with_a_name_like_those_of_an_index_of_words_is_not_part_of_it(t
     runner.close()
 
 
-def test_a_write_ahead_log_is_read(tmp_path: Path) -> None:
+def test_a_write_ahead_log_is_read(tmp_path):
     path = sqlite_shop(tmp_path)
     writer = sqlite3.connect(path)
     writer.execute("pragma journal_mode = wal")
@@ -250,7 +246,7 @@ def logged_shop(folder: Path) -> Path:
     return path
 
 
-def test_no_file_is_left_beside_one_with_a_write_ahead_log(tmp_path: Path) -> None:
+def test_no_file_is_left_beside_one_with_a_write_ahead_log(tmp_path):
     logged_shop(tmp_path)
     runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
     files = {file.name for file in tmp_path.iterdir()}
@@ -259,7 +255,7 @@ def test_no_file_is_left_beside_one_with_a_write_ahead_log(tmp_path: Path) -> No
     assert files == {"shop.db", "shop.toml", "shop.txt"}
 
 
-def test_a_file_that_is_changed_while_it_is_read_without_a_lock_is_an_outage(tmp_path: Path) -> None:
+def test_a_file_that_is_changed_while_it_is_read_without_a_lock_is_an_outage(tmp_path):
     path = logged_shop(tmp_path)
     runner = opened(database_tool(tmp_path, "sqlite:///shop.db"))
     writer = sqlite3.connect(path)
@@ -270,9 +266,7 @@ def test_a_file_that_is_changed_while_it_is_read_without_a_lock_is_an_outage(tmp
     writer.close()
 
 
-def test_a_log_that_cannot_be_read_is_told_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_read_is_told_with_the_remedy(tmp_path, monkeypatch):
     path = logged_shop(tmp_path)
     path.with_name("shop.db-wal").write_bytes(b"content")
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -280,7 +274,7 @@ def test_a_log_that_cannot_be_read_is_told_with_the_remedy(
         SqliteQueries(DatabaseOpening({"path": str(path)}, (), 5.0, 20, 10_000))
 
 
-def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_path: Path) -> None:
+def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_path):
     path = sqlite_shop(tmp_path)
     connection = sqlite3.connect(path)
     connection.execute("create view evil as select load_extension('/tmp/evil.so') as x")
@@ -299,7 +293,7 @@ def test_a_file_whose_view_calls_what_no_query_may_call_is_no_way_around(tmp_pat
 
 
 @pytest.fixture
-def dated_shop(tmp_path: Path) -> Iterator[ProcessRunner]:
+def dated_shop(tmp_path):
     """Orders with a computed column, an index on a date, and views with and without the clock."""
     path = sqlite_shop(tmp_path)
     connection = sqlite3.connect(path)
@@ -327,9 +321,7 @@ def dated_shop(tmp_path: Path) -> Iterator[ProcessRunner]:
         ("select day from recent", "query_not_repeatable"),
     ],
 )
-def test_tables_with_dates_are_read_without_the_clock(
-    dated_shop: ProcessRunner, query: str, answer: str
-) -> None:
+def test_tables_with_dates_are_read_without_the_clock(dated_shop, query, answer):
     assert ask(dated_shop, query) == answer
 
 
@@ -347,7 +339,7 @@ ARGUMENTS = (
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
-def test_a_date_is_refused_if_sqlite_itself_takes_it_for_one_that_changes(arguments: tuple[str, ...]) -> None:
+def test_a_date_is_refused_if_sqlite_itself_takes_it_for_one_that_changes(arguments):
     """SQLite refuses such a date in a computed column."""
     connection = sqlite3.connect(":memory:")
     places = ("a", "a, b")[len(arguments) - 1]

@@ -20,7 +20,7 @@ ENGLISH_END = "Then he went home again and spoke to nobody about it for a year."
 KEPT = "foreign_between_english"
 
 
-def test_each_paragraph_is_judged_alone_under_its_offsets() -> None:
+def test_each_paragraph_is_judged_alone_under_its_offsets():
     mixed = f"{ENGLISH} {FRENCH} {ENGLISH_END}"
     text = f"{ENGLISH}\n\n  {mixed}\t\r\n \n{FRENCH}\n"
     decisions = TOOL.filter(Document.of(text))
@@ -30,7 +30,7 @@ def test_each_paragraph_is_judged_alone_under_its_offsets() -> None:
 
 
 @pytest.mark.parametrize("line_start", ["", "    ", "> "])
-def test_a_foreign_passage_in_hard_wrapped_text_is_kept(line_start: str) -> None:
+def test_a_foreign_passage_in_hard_wrapped_text_is_kept(line_start):
     lines = textwrap.wrap(f"{ENGLISH} {FRENCH} {ENGLISH_END}", 72)
     text = "\n".join(f"{line_start}{line}" for line in lines)
     [decision] = TOOL.filter(Document.of(text))
@@ -42,7 +42,7 @@ def test_a_foreign_passage_in_hard_wrapped_text_is_kept(line_start: str) -> None
 BEFORE, AFTER = "He has published one book:", " O homem suprimido (1935), and no other."
 
 
-def test_an_input_is_only_after_if_its_words_stand_there_alone() -> None:
+def test_an_input_is_only_after_if_its_words_stand_there_alone():
     for call_input, before, after, only_after in (
         ("O homem suprimido", BEFORE, AFTER, True),
         ("O homem suprimido", f"{BEFORE} O homem suprimido", " (1935)", False),
@@ -59,7 +59,7 @@ def test_an_input_is_only_after_if_its_words_stand_there_alone() -> None:
 # Translating with the run's own model
 
 
-def test_each_phrase_has_the_models_line_or_a_reason() -> None:
+def test_each_phrase_has_the_models_line_or_a_reason():
     model: Any = Mock()
     model.generate_texts.return_value = [" nuclear safety", " ", " turtle"]
     runner = TOOL.open(Settings(), lambda: model)
@@ -93,7 +93,7 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def nllb_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nllb_dir(tmp_path_factory):
     """A checkpoint of NLLB's shape with a vocabulary of letters, which has learnt `PAIRS` by heart."""
     import torch
     from transformers import M2M100Config, M2M100ForConditionalGeneration, NllbTokenizer
@@ -133,11 +133,11 @@ def nllb_settings(folder: Path) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def nllb(nllb_dir: Path) -> Any:
+def nllb(nllb_dir):
     return TOOL.open(nllb_settings(nllb_dir), pytest.fail)
 
 
-def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_else_names_a_reason(nllb: Any) -> None:
+def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_else_names_a_reason(nllb):
     breton = "Demat d'an holl, penaos emañ kont ganeoc'h hiziv e Breizh?"
     phrases = [*(pair[1] for pair in PAIRS), breton, "la sûreté nucléaire " * 40]
     outputs = [ToolOutput.of(pair[2]) for pair in PAIRS]
@@ -147,7 +147,7 @@ def test_a_checkpoint_translates_what_it_was_taught_in_any_batch_else_names_a_re
     assert nllb.run(phrases * 10) == outputs * 10  # more than one batch
 
 
-def test_the_translator_is_told_both_languages(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_translator_is_told_both_languages(nllb, monkeypatch):
     model, tokenizer = nllb._translator._model, nllb._translator._tokenizer
     generate = Mock(wraps=model.generate)
     monkeypatch.setattr(model, "generate", generate)
@@ -159,12 +159,12 @@ def test_the_translator_is_told_both_languages(nllb: Any, monkeypatch: pytest.Mo
     assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1], target]) == ["fra_Latn", "</s>", "eng_Latn"]
 
 
-def test_a_translation_without_an_end_is_no_result(nllb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translation_without_an_end_is_no_result(nllb, monkeypatch):
     monkeypatch.setattr("toolformer_ops.tools.translators.MAX_NEW_TOKENS", 5)
     assert nllb.run(["sûreté nucléaire"])[0].reason == "translation_unfinished"
 
 
-def test_the_version_names_the_translator_with_its_model(nllb_dir: Path) -> None:
+def test_the_version_names_the_translator_with_its_model(nllb_dir):
     own = Settings()
     assert "prompted_lm smol@1" in TOOL.version(own, "smol@1")
     assert TOOL.version(own, "smol@1") != TOOL.version(own, "smol@2")
@@ -173,7 +173,7 @@ def test_the_version_names_the_translator_with_its_model(nllb_dir: Path) -> None
     assert "smol" not in version  # the run's own model does not matter
 
 
-def test_a_missing_translator_is_named_with_its_setting(tmp_path: Path) -> None:
+def test_a_missing_translator_is_named_with_its_setting(tmp_path):
     with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
         TOOL.open(nllb_settings(tmp_path), pytest.fail)
     with pytest.raises(ToolError, match="TOOLFORMER_TRANSLATOR_MODEL"):
@@ -183,7 +183,7 @@ def test_a_missing_translator_is_named_with_its_setting(tmp_path: Path) -> None:
 # Languages
 
 
-def test_the_likeliest_language_of_a_text_with_letters() -> None:
+def test_the_likeliest_language_of_a_text_with_letters():
     for text, label in (
         ("sûreté nucléaire", "fr"),
         ("南京高淳县住房和城乡建设局 城市新区设计", "zh"),
@@ -198,7 +198,7 @@ def test_the_likeliest_language_of_a_text_with_letters() -> None:
         assert found is None or 0.5 < found.confidence <= 1.0
 
 
-def test_every_label_of_fasttext_that_nllb_knows_has_nllbs_own_code() -> None:
+def test_every_label_of_fasttext_that_nllb_knows_has_nllbs_own_code():
     from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
     found = candidates("hello", count=1000)  # also those of probability zero

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -32,7 +31,7 @@ PASSAGES = [
 
 
 @pytest.fixture(scope="module")
-def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_t5(tmp_path_factory):
     """An encoder-decoder with two layers, random weights and a tokenizer of single bytes."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
@@ -49,7 +48,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def t5_reader(tiny_t5: Path) -> SequenceToSequenceReader:
+def t5_reader(tiny_t5):
     return SequenceToSequenceReader(str(tiny_t5), Settings())
 
 
@@ -68,19 +67,19 @@ def generator(window: int = 10_000) -> Any:
     return model
 
 
-def test_passages_fill_the_slot_with_the_question_best_first() -> None:
+def test_passages_fill_the_slot_with_the_question_best_first():
     passages = [FoundPassage("Slot", "{text}", 3.0), *PASSAGES[0]]
     assert fill_prompt("Read.\n{text}\nAnswer:", "Who?", passages) == (
         "Read.\nSlot: {text}\nJoe Biden: He was born in Scranton.\nQuestion: Who?\nAnswer:"
     )
 
 
-def test_the_first_line_that_says_something_answers() -> None:
+def test_the_first_line_that_says_something_answers():
     assert answer_of("\n\n  Scranton,  Pennsylvania \nQuestion: Who?") == ("Scranton, Pennsylvania",)
     assert answer_of("...") == ()
 
 
-def test_a_short_window_gets_fewer_passages_only_where_they_do_not_fit() -> None:
+def test_a_short_window_gets_fewer_passages_only_where_they_do_not_fit():
     whole, answers = generator(), [("about Where",), ("about Who",)]
     own = model_readers.load_causal_model(Settings(qa_reader="causal"), lambda: whole)
     assert CausalReader(own).read(QUESTIONS, PASSAGES) == answers
@@ -93,8 +92,8 @@ def test_a_short_window_gets_fewer_passages_only_where_they_do_not_fit() -> None
 
 
 def test_an_encoder_decoder_reads_the_same_wherever_it_is_from_in_any_company(
-    s3_settings: Settings, tiny_t5: Path, t5_reader: SequenceToSequenceReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    s3_settings, tiny_t5, t5_reader, monkeypatch
+):
     together = t5_reader.read(QUESTIONS, PASSAGES)
     assert all(together)
     address = publish_model(s3_settings, str(tiny_t5)).address
@@ -103,7 +102,7 @@ def test_an_encoder_decoder_reads_the_same_wherever_it_is_from_in_any_company(
     assert t5_reader.read(QUESTIONS[::-1], PASSAGES[::-1]) == together[::-1]
 
 
-def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: SequenceToSequenceReader) -> None:
+def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader):
     whole = t5_reader.fitting_prompt(QUESTIONS[1], PASSAGES[1])
     assert whole == fill_prompt(t5_reader._prompt, QUESTIONS[1], PASSAGES[1])
     t5_reader.most_tokens = len(whole) - 1  # a token is a byte
@@ -114,8 +113,8 @@ def test_an_encoder_decoder_gets_as_many_passages_as_it_takes(t5_reader: Sequenc
 
 
 def test_what_is_no_encoder_decoder_in_safetensors_is_refused_before_its_code_runs(
-    tiny_t5: Path, tiny_model_dir: Path, tmp_path: Path
-) -> None:
+    tiny_t5, tiny_model_dir, tmp_path
+):
     pickled, code = (shutil.copytree(tiny_t5, tmp_path / name) for name in ("pickled", "code"))
     (pickled / "model.safetensors").unlink()
     (pickled / "pytorch_model.bin").write_bytes(b"\x80\x04}.")  # an empty dict, pickled
@@ -155,7 +154,7 @@ HAMLET = [
 ]
 
 
-def test_spans_are_of_names_dates_or_numbers_that_the_question_does_not_hold() -> None:
+def test_spans_are_of_names_dates_or_numbers_that_the_question_does_not_hold():
     first, second = (
         ["William Shakespeare", "1599", "1601"],
         ["Faust", "Johann Wolfgang von Goethe", "April 12, 1808", "36"],
@@ -164,7 +163,7 @@ def test_spans_are_of_names_dates_or_numbers_that_the_question_does_not_hold() -
     assert spans == dict.fromkeys(first, 0) | dict.fromkeys(second, 1)
 
 
-def test_the_likeliest_span_answers_from_the_sentence_that_matches_best() -> None:
+def test_the_likeliest_span_answers_from_the_sentence_that_matches_best():
     likely = {"William Shakespeare": -4.0, "1601": -5.0, "Johann Wolfgang von Goethe": -2.5, "Faust": -1.5}
     model = scorer({f" {span}\n": nats for span, nats in likely.items()})
     [answers] = SpanReader(model, best_sentences).read(["Who wrote Hamlet?"], [HAMLET])
@@ -174,12 +173,12 @@ def test_the_likeliest_span_answers_from_the_sentence_that_matches_best() -> Non
     assert prompt.endswith(f"{HAMLET[0].text}\n{HAMLET[1].text}\nQuestion: Who wrote Hamlet?\nAnswer:")
 
 
-def test_a_question_without_passages_has_no_span() -> None:
+def test_a_question_without_passages_has_no_span():
     tea = [FoundPassage("Tea", "a drink", 1.0)]
     assert SpanReader(scorer({}), best_sentences).read(["Tea?", "Tea?"], [tea, []]) == [("a drink",), ()]
 
 
-def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir: Path) -> None:
+def test_a_window_too_short_for_the_sentences_gives_the_sentences(tiny_model_dir):
     settings = Settings(qa_reader="span", qa_reader_model=str(tiny_model_dir))
     reader = SpanReader(model_readers.load_causal_model(settings, pytest.fail), best_sentences)
     long = [FoundPassage("Hamlet", HAMLET[0].text * 50, 1.0)]

@@ -87,7 +87,7 @@ ONE_PARAGRAPH = {
 
 
 @pytest.mark.parametrize("text", ONE_PARAGRAPH.values(), ids=ONE_PARAGRAPH)
-def test_one_paragraph_is_one(text: str) -> None:
+def test_one_paragraph_is_one(text):
     assert texts_of(text) == [" ".join(_LINE_START.sub(" ", text).split())]
 
 
@@ -106,7 +106,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("text", LINES.values(), ids=LINES)
-def test_lines_that_are_not_wrapped_are_paragraphs(text: str) -> None:
+def test_lines_that_are_not_wrapped_are_paragraphs(text):
     assert texts_of(text) == [" ".join(line.split()) for line in text.splitlines()]
 
 
@@ -145,17 +145,17 @@ SEVERAL = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SEVERAL)
-def test_paragraphs_end_where_their_author_ended_them(text: str, expected: list[str]) -> None:
+def test_paragraphs_end_where_their_author_ended_them(text, expected):
     assert texts_of(text) == expected
 
 
-def test_a_wrapped_text_on_one_line_has_neither_line_breaks_nor_marks_of_quotation() -> None:
+def test_a_wrapped_text_on_one_line_has_neither_line_breaks_nor_marks_of_quotation():
     assert on_one_line("> > When the\r\n> > guests\n\n  had > gone\n>she") == "When the guests had > gone she"
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.text(alphabet="aB1. >\n\r\t\f\u2028\u2029-|好", max_size=200))
-def test_all_but_white_space_between_lines_is_in_one_paragraph(text: str) -> None:
+def test_all_but_white_space_between_lines_is_in_one_paragraph(text):
     spans = paragraphs(text)
     inside = "".join(text[start:end] for start, end in spans)
     assert [start for start, _ in spans] == sorted({start for start, _ in spans})

@@ -1,14 +1,12 @@
 """What a query of an SQLite file gets: values as a text writes them, or the database's own words."""
 
 import sqlite3
-from collections.abc import Iterator
 
 import pytest
 
 from tests.hostile_queries import ask, database_tool, opened
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.files.number_text import number_text
-from toolformer_ops.tools.files.process_tool import ProcessRunner
 
 TABLES = """
 create table people (name text, phone text, city text);
@@ -21,7 +19,7 @@ insert into old values (cast(x'436166e9' as text));
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessRunner]:
+def runner(tmp_path_factory):
     folder = tmp_path_factory.mktemp("people")
     connection = sqlite3.connect(folder / "people.db")
     connection.executescript(TABLES)
@@ -43,9 +41,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessRunner]:
         ("select seconds from songs where title = 'Blu' collate binary", "187"),
     ],
 )
-def test_a_query_gets_the_values_as_a_text_writes_them(
-    runner: ProcessRunner, query: str, result: str
-) -> None:
+def test_a_query_gets_the_values_as_a_text_writes_them(runner, query, result):
     assert ask(runner, query) == result
 
 
@@ -66,9 +62,7 @@ def test_a_query_gets_the_values_as_a_text_writes_them(
         ("select x'00'", ToolOutput.none("result_not_text", "a value is a blob")),
     ],
 )
-def test_a_query_without_result_has_what_the_database_says(
-    runner: ProcessRunner, query: str, output: ToolOutput
-) -> None:
+def test_a_query_without_result_has_what_the_database_says(runner, query, output):
     assert runner.run([query]) == [output]
 
 
@@ -85,5 +79,5 @@ def test_a_query_without_result_has_what_the_database_says(
         (float("inf"), "inf"),
     ],
 )
-def test_a_number_has_no_exponent_where_a_text_has_none(value: float, text: str) -> None:
+def test_a_number_has_no_exponent_where_a_text_has_none(value, text):
     assert number_text(value) == text

@@ -131,17 +131,17 @@ LET_THROUGH = (
 
 
 @pytest.mark.parametrize("query", REFUSED)
-def test_a_query_is_refused_with_its_reason(query: str) -> None:
+def test_a_query_is_refused_with_its_reason(query):
     with pytest.raises(RejectedInputError, match=f"^{REFUSED[query]}$"):
         check_postgres_query(query, NAMES)
 
 
 @pytest.mark.parametrize("query", LET_THROUGH)
-def test_a_query_that_reads_is_let_through(query: str) -> None:
+def test_a_query_that_reads_is_let_through(query):
     check_postgres_query(query, NAMES)
 
 
-def test_words_are_in_small_letters_beside_quoted_names_as_they_are() -> None:
+def test_words_are_in_small_letters_beside_quoted_names_as_they_are():
     tokens = postgres_tokens('Select "Na""me", 12.5e3 -- comment')
     assert tokens == [
         Token("select", is_word=True),
@@ -151,14 +151,14 @@ def test_words_are_in_small_letters_beside_quoted_names_as_they_are() -> None:
     ]
 
 
-def test_a_name_is_cut_at_63_bytes_at_the_end_of_a_character() -> None:
+def test_a_name_is_cut_at_63_bytes_at_the_end_of_a_character():
     assert postgres_tokens("a" * 64 + ' "' + "é" * 32 + '"') == [
         Token("a" * 63, is_word=True),
         Token("é" * 31, is_quoted_name=True),
     ]
 
 
-def test_texts_are_without_their_quotes() -> None:
+def test_texts_are_without_their_quotes():
     tokens = postgres_tokens("'it''s' $a$ A; $a$")
     assert tokens == [Token("it's", is_text=True), Token(" A; ", is_text=True)]
 
@@ -175,9 +175,9 @@ def test_texts_are_without_their_quotes() -> None:
         ("/* select", ""),
     ],
 )
-def test_the_first_word_is_behind_comments(query: str, word: str) -> None:
+def test_the_first_word_is_behind_comments(query, word):
     assert first_word(query) == word
 
 
-def test_a_last_semicolon_is_no_part_of_a_query_within_another() -> None:
+def test_a_last_semicolon_is_no_part_of_a_query_within_another():
     assert without_last_semicolon("select 1 ; ;\n") == "select 1"

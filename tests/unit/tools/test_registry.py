@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ Install = Callable[..., Path]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+def install(tmp_path, monkeypatch):
     """Puts a package with a tool and an entry point on the path, as pip would; returns its folder."""
     forget_tools()
     made: list[str] = []
@@ -60,7 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     forget_tools()
 
 
-def test_a_tool_of_an_installed_package_needs_no_more_than_a_spec_with_run(install: Install) -> None:
+def test_a_tool_of_an_installed_package_needs_no_more_than_a_spec_with_run(install):
     prompt = (install("Shout") / "prompt.txt").read_text()
     assert tool_names() == (*BUILT_IN_TOOLS, "Shout")
     shout, document = get_tool("shout"), Document.of("He said hello to  the\nworld.")
@@ -84,9 +84,7 @@ def test_a_tool_of_an_installed_package_needs_no_more_than_a_spec_with_run(insta
         ),
     ],
 )
-def test_a_broken_entry_point_says_what_to_do_while_the_others_work(
-    install: Install, caplog: pytest.LogCaptureFixture, package: dict[str, str], message: str
-) -> None:
+def test_a_broken_entry_point_says_what_to_do_while_the_others_work(install, caplog, package, message):
     install("Shout", **package)
     install("Whisper")
     assert tool_names() == (*BUILT_IN_TOOLS, "Whisper")
@@ -95,7 +93,7 @@ def test_a_broken_entry_point_says_what_to_do_while_the_others_work(
         get_tool(package.get("entry", "Shout"))
 
 
-def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
+def test_a_prompt_that_cannot_work_is_refused(install):
     path = install("Shout") / "prompt.txt"
     for prompt, message in (
         ("[Shout(a)] {text} {text}", "expected '{text}' once, found 2"),
@@ -108,13 +106,13 @@ def test_a_prompt_that_cannot_work_is_refused(install: Install) -> None:
             get_tool("Shout")
 
 
-def test_a_name_of_the_paper_cannot_be_taken(install: Install) -> None:
+def test_a_name_of_the_paper_cannot_be_taken(install):
     install("calculator")
     assert tool_names() == BUILT_IN_TOOLS
     assert get_tool("calculator").run(["1 + 1"])[0].results == ("2",)
 
 
-def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
+def test_two_packages_with_one_name_are_both_left_out(install):
     for name in ("Shout", "SHOUT", "Whisper"):
         install(name)
     assert tool_names() == (*BUILT_IN_TOOLS, "Whisper")
@@ -124,7 +122,7 @@ def test_two_packages_with_one_name_are_both_left_out(install: Install) -> None:
         get_tool("Shout")
 
 
-def test_the_page_about_tools_shows_the_files_of_the_example_package() -> None:
+def test_the_page_about_tools_shows_the_files_of_the_example_package():
     package = REPOSITORY / "tests" / "data" / "word_count_tool"
     page = (REPOSITORY / "docs" / "tools.md").read_text(encoding="utf-8")
     for name in ("pyproject.toml", "word_count_tool/word_count.py", "word_count_tool/word_count.txt"):
@@ -138,7 +136,7 @@ CALL = re.compile(r" ?\[([^\[\]]*)\]")
 
 
 @pytest.mark.parametrize("name", BUILT_IN_TOOLS)
-def test_every_demonstration_is_its_input_with_calls_of_the_tool(name: str) -> None:
+def test_every_demonstration_is_its_input_with_calls_of_the_tool(name):
     pairs = re.findall(r"^Input: (.*)\nOutput: (.*)$", get_tool(name).prompt, flags=re.MULTILINE)
     assert len(pairs) == DEMONSTRATIONS[name]
     for text, output in pairs:

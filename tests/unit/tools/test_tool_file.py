@@ -30,7 +30,7 @@ def weather(tools_folder: Path, **changes: Any) -> Path:
     return write_tool(tools_folder, "Weather", "weather", **parts)
 
 
-def test_the_registry_finds_a_tool_without_its_server(tools_folder: Path) -> None:
+def test_the_registry_finds_a_tool_without_its_server(tools_folder):
     write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     weather(tools_folder)
     assert tool_names()[-2:] == ("Echo", "Weather")
@@ -38,7 +38,7 @@ def test_the_registry_finds_a_tool_without_its_server(tools_folder: Path) -> Non
     assert get_tool("weather").prompt == PROMPT.format(name="Weather").rstrip()
 
 
-def test_the_registry_imports_no_client(tools_folder: Path) -> None:
+def test_the_registry_imports_no_client(tools_folder):
     weather(tools_folder)
     program = (
         "import sys; from toolformer_ops.tools.registry import tool_names; assert tool_names()[-1] == 'Weather'; "
@@ -50,9 +50,7 @@ def test_the_registry_imports_no_client(tools_folder: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_fork_reads_tool_files_anew_with_its_settings(
-    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_reads_tool_files_anew_with_its_settings(tools_folder, monkeypatch):
     # As the worker that Airflow forks in place of a dead one, from a scheduler that has read them long
     # before.
     monkeypatch.setenv("TOOLFORMER_RUNNER", "local")
@@ -90,9 +88,7 @@ def test_a_fork_reads_tool_files_anew_with_its_settings(
         (('input_schema = \'{"type"', "input_schema = '{type"), "recorded.input_schema: expected JSON"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_left_out_by_name(
-    tools_folder: Path, caplog: pytest.LogCaptureFixture, change: tuple[str, str], said: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_left_out_by_name(tools_folder, caplog, change, said):
     path = write_tool(tools_folder, "Echo", "echo", server=NOT_THERE)
     path.write_text(path.read_text().replace(*change))
     weather(tools_folder)
@@ -105,13 +101,13 @@ def test_a_file_that_cannot_be_used_is_left_out_by_name(
             get_tool("echo")
 
 
-def test_one_required_text_is_the_whole_input(tools_folder: Path) -> None:
+def test_one_required_text_is_the_whole_input(tools_folder):
     echo = ServedTool(write_tool(tools_folder, "Echo", "echo"))
     assert echo.arguments("a:  b, c") == {"text": "a:  b, c"}
     assert echo.effective_input("a:  b, c", Document.of("")) == "a:  b, c"
 
 
-def test_arguments_are_those_that_are_not_fixed(tools_folder: Path) -> None:
+def test_arguments_are_those_that_are_not_fixed(tools_folder):
     tool = ServedTool(weather(tools_folder))
     assert list(tool.parameters["properties"]) == ["city", "date", "unit"]
     assert tool.parameters["required"] == ["city", "date"]
@@ -122,14 +118,14 @@ def test_arguments_are_those_that_are_not_fixed(tools_folder: Path) -> None:
         tool.sent_arguments('city: "P", date: "d", key: "x"')
 
 
-def test_a_tool_without_open_arguments_takes_no_input(tools_folder: Path) -> None:
+def test_a_tool_without_open_arguments_takes_no_input(tools_folder):
     schema = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
     tool = ServedTool(weather(tools_folder, schema=schema))
     assert not tool.spec.takes_input
     assert tool.sent_arguments("") == {"key": "k"}
 
 
-def test_the_filter_of_a_tool_is_the_pattern_of_its_file(tools_folder: Path) -> None:
+def test_the_filter_of_a_tool_is_the_pattern_of_its_file(tools_folder):
     tool = ServedTool(
         write_tool(tools_folder, "Echo", "echo", tables='[filter]\npattern = "\\\\bsays?\\\\b"')
     )
@@ -147,18 +143,14 @@ ENDLESS_PATTERN = "[filter]\npattern = '(a|aa)+$'"
 ENDLESS_TEXT = "a" * 60 + "b"
 
 
-def test_a_text_for_which_the_pattern_takes_for_ever_is_refused_under_a_reason(
-    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_for_which_the_pattern_takes_for_ever_is_refused_under_a_reason(tools_folder, monkeypatch):
     monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
     tool = ServedTool(write_tool(tools_folder, "Echo", "echo", tables=ENDLESS_PATTERN))
     reasons = [tool.filter(Document.of(text))[0].reason for text in (ENDLESS_TEXT, "aaa", "b")]
     assert reasons == ["pattern_timed_out", "holds_pattern", "no_pattern"]
 
 
-def test_a_pattern_that_takes_for_ever_for_many_texts_ends_the_tool(
-    tools_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pattern_that_takes_for_ever_for_many_texts_ends_the_tool(tools_folder, monkeypatch):
     monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
     monkeypatch.setattr(file_tool, "MOST_TIMED_OUT", 2)
     tool = ServedTool(write_tool(tools_folder, "Echo", "echo", tables=ENDLESS_PATTERN))
@@ -167,7 +159,7 @@ def test_a_pattern_that_takes_for_ever_for_many_texts_ends_the_tool(
         tool.filter(Document.of(ENDLESS_TEXT))
 
 
-def test_another_answer_is_another_version_but_another_prompt_is_not(tools_folder: Path) -> None:
+def test_another_answer_is_another_version_but_another_prompt_is_not(tools_folder):
     for changes in (
         {"tables": '[fixed]\nkey = "l"'},
         {

@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +28,7 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("answering", QUESTIONS, ids=lambda answering: answering[1])
-def test_a_process_that_nobody_waits_for_ends_by_its_alarm(
-    tmp_path: Path, answering: tuple[str, str]
-) -> None:
+def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path, answering):
     sqlite3.connect(tmp_path / "a.db").execute("create table a (b text)").connection.close()
     (tmp_path / "slow.py").write_text(SLOW)
     program = (

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ LACKING = "result_lacks_field"
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pauses(monkeypatch):
     monkeypatch.setattr(served_tool, "FIRST_PAUSE_SECONDS", 0.001)
 
 
 @pytest.fixture
-def opened() -> Iterator[Open]:
+def opened():
     """Opens the tool of a file; closed at the end."""
     runners: list[ServerRunner] = []
 
@@ -62,7 +62,7 @@ def ask(runner: ServerRunner, *inputs: str) -> list[str | None]:
     ]
 
 
-def test_wrong_arguments_have_a_reason_without_being_sent(tmp_path: Path, opened: Open) -> None:
+def test_wrong_arguments_have_a_reason_without_being_sent(tmp_path, opened):
     path = write_tool(tmp_path, "Weather", "weather", ask=True, tables='[fixed]\nkey = "k"')
     tool, runner = ServedTool(path), opened(path)
     outcomes = {
@@ -84,7 +84,7 @@ PROPERTIES = {"city": TEXT, "date": TEXT, "where": {"$ref": "https://example.org
 SCHEMA = {"type": "object", "properties": PROPERTIES, "required": ["city"]}
 
 
-def test_arguments_are_read_as_json_values() -> None:
+def test_arguments_are_read_as_json_values():
     for text, arguments in {
         ' date:"2023-01-01" ,city :  "Par, \\"is\\": é" ': {"date": "2023-01-01", "city": 'Par, "is": é'},
         "days: 3, share: -0.5e1, wet: true, wind: null": {
@@ -99,7 +99,7 @@ def test_arguments_are_read_as_json_values() -> None:
         assert read_arguments(text) == arguments
 
 
-def test_arguments_that_do_not_parse_are_rejected() -> None:
+def test_arguments_that_do_not_parse_are_rejected():
     for text in (
         'city = "Paris"',
         'city: "Paris" date: "2023"',
@@ -114,12 +114,12 @@ def test_arguments_that_do_not_parse_are_rejected() -> None:
             read_arguments(text)
 
 
-def test_two_spellings_of_arguments_are_one_question() -> None:
+def test_two_spellings_of_arguments_are_one_question():
     one = write_arguments(read_arguments('date: "2023-01-01",   city: "Par\\u0069s"'), SCHEMA)
     assert one == 'city: "Paris", date: "2023-01-01"' == write_arguments(read_arguments(one), SCHEMA)
 
 
-def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
+def test_what_a_schema_refers_to_elsewhere_is_never_fetched():
     check_arguments({"city": "Paris", "date": "2023-01-01"}, SCHEMA)
     with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
         check_arguments({"city": "Paris", "where": {}}, SCHEMA)
@@ -175,24 +175,20 @@ def test_what_a_schema_refers_to_elsewhere_is_never_fetched() -> None:
         "ends and hangs",
     ],
 )
-def test_an_answer_is_a_result_or_has_a_reason(
-    tmp_path: Path, opened: Open, options: dict[str, Any], outcomes: dict[str, str]
-) -> None:
+def test_an_answer_is_a_result_or_has_a_reason(tmp_path, opened, options, outcomes):
     runner = opened(write_tool(tmp_path, "Echo", **{"tool": "echo", **options}))
     assert ask(runner, *outcomes, *outcomes) == list(outcomes.values()) * 2  # each is asked once
     asked = Counter(call["text"] for call in sent(tmp_path))
     assert {count for text, count in asked.items() if not text.startswith(("die", "hang"))} == {1}
 
 
-def test_a_search_that_takes_for_ever_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_takes_for_ever_is_ended(monkeypatch):
     monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
     with pytest.raises(RejectedInputError, match="result_match_timed_out"):
         picked_text("1," * 40, "/^(.*?,){20}P/")
 
 
-def test_a_pattern_of_a_schema_that_takes_for_ever_refuses_the_argument(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pattern_of_a_schema_that_takes_for_ever_refuses_the_argument(monkeypatch):
     monkeypatch.setattr(patterns, "SEARCH_SECONDS", 0.05)
     schema = {"properties": {"key": {"type": "string", "pattern": r"^(a|aa)+$"}}}
     with pytest.raises(RejectedInputError, match="argument_not_of_the_schema"):
@@ -200,7 +196,7 @@ def test_a_pattern_of_a_schema_that_takes_for_ever_refuses_the_argument(
 
 
 @pytest.mark.parametrize(("key", "fits"), [("ab-12", True), ("12", False)])
-def test_an_argument_has_the_pattern_of_its_schema(key: str, fits: bool) -> None:
+def test_an_argument_has_the_pattern_of_its_schema(key, fits):
     schema = {"properties": {"key": {"type": "string", "pattern": "^[a-z]+-[0-9]+$"}}}
     if fits:
         check_arguments({"key": key}, schema)
@@ -209,9 +205,7 @@ def test_an_argument_has_the_pattern_of_its_schema(key: str, fits: bool) -> None
         check_arguments({"key": key}, schema)
 
 
-def test_a_server_gets_a_bare_environment_with_its_secrets(
-    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_gets_a_bare_environment_with_its_secrets(tmp_path, opened, monkeypatch):
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
     monkeypatch.setenv("TOOLFORMER_DATABASE_DSN", "postgresql://owner:password@db/toolformer")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
@@ -224,8 +218,8 @@ def test_a_server_gets_a_bare_environment_with_its_secrets(
 
 
 def test_an_input_that_ends_the_server_each_time_takes_no_answer_from_the_others(
-    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path, opened, monkeypatch, caplog
+):
     monkeypatch.setenv("FAULTY_KEY", "a-secret")
     server = {"secrets": ["FAULTY_KEY"]}
     runner = opened(
@@ -239,9 +233,7 @@ def test_an_input_that_ends_the_server_each_time_takes_no_answer_from_the_others
     assert [call["text"] for call in sent(tmp_path)] == ["first", "die:1", "die:1", "last"]
 
 
-def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(
-    tmp_path: Path, opened: Open
-) -> None:
+def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batch(tmp_path, opened):
     runner = opened(
         write_tool(tmp_path, "Echo", "echo", tables="[limits]\ntries = 1\nfailures = 2\nconcurrency = 1")
     )
@@ -261,14 +253,14 @@ def test_several_inputs_without_an_answer_or_a_server_that_is_gone_fail_the_batc
         opened(write_tool(tmp_path, "Echo", "echo", server={"environment": {"FAULTY": "unlisted"}}))
 
 
-def test_an_answer_ends_a_row_of_inputs_without_one(tmp_path: Path, opened: Open) -> None:
+def test_an_answer_ends_a_row_of_inputs_without_one(tmp_path, opened):
     limits = "[limits]\ntries = 1\nfailures = 2\nconcurrency = 1"
     runner = opened(write_tool(tmp_path, "Echo", "echo", tables=limits))
     answers = ask(runner, "die:1", "first", "die:2", "second")
     assert answers == ["server_failed", "first", "server_failed", "second"]
 
 
-def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path: Path) -> None:
+def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path):
     schema = {
         "type": "object",
         "properties": {"text": {"type": "string"}, "key": {"type": "string", "maxLength": 3}},
@@ -296,16 +288,12 @@ def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path: Path) 
         ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
     ],
 )
-def test_a_server_that_is_not_as_recorded_or_does_not_start_is_refused(
-    tmp_path: Path, opened: Open, tool: str, server: dict[str, Any], said: str
-) -> None:
+def test_a_server_that_is_not_as_recorded_or_does_not_start_is_refused(tmp_path, opened, tool, server, said):
     with pytest.raises(ToolError, match=said):
         opened(write_tool(tmp_path, "Echo", tool, server=server))
 
 
-def test_over_http_the_same_with_secret_headers(
-    tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_over_http_the_same_with_secret_headers(tmp_path, opened, monkeypatch):
     from fastmcp import FastMCP
     from fastmcp.server.dependencies import get_http_headers
 
@@ -330,9 +318,7 @@ def test_over_http_the_same_with_secret_headers(
         ask(runner, "amount: 1")
 
 
-def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(
-    tmp_path: Path, opened: Open
-) -> None:
+def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(tmp_path, opened):
     asked: set[str | None] = set()
 
     def answer(request: Request) -> RedirectResponse:
@@ -345,7 +331,7 @@ def test_a_redirect_to_another_host_which_would_get_the_headers_is_not_followed(
     assert asked == {"127.0.0.1"}
 
 
-def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path: Path, opened: Open) -> None:
+def test_an_operation_of_an_openapi_document_is_a_tool(tmp_path, opened):
     seen: set[str] = set()
 
     def capital(request: Request) -> JSONResponse:
@@ -377,9 +363,7 @@ paths:
             opened(write_tool(tmp_path, "Capital", "set_capital", server=table, ask=True))
 
 
-def test_an_argument_that_an_operation_refuses_leaves_no_traceback(
-    tmp_path: Path, opened: Open, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_argument_that_an_operation_refuses_leaves_no_traceback(tmp_path, opened, capfd):
     (tmp_path / "towns.yaml").write_text("""
 openapi: 3.1.0
 info: {title: Towns, version: '1'}
@@ -402,7 +386,7 @@ GROWING = ["a0: &a0 [x]", *(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]
 """Ten aliases of ten aliases, and so on: 500 bytes that would be a billion values."""
 
 
-def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(tmp_path: Path) -> None:
+def test_an_openapi_document_whose_aliases_grow_beyond_bounds_is_refused(tmp_path):
     table = {"command": [], "url": "http://127.0.0.1:1/v1", "openapi": "service.yaml"}
     for document, found in (("\n".join(GROWING), "written out"), ("a: &a [*a]", "RecursionError")):
         head = "openapi: 3.1.0\ninfo: {title: T, version: '1'}\npaths: {}\n"

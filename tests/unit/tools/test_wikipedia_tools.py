@@ -58,7 +58,7 @@ def settings_with_index(folder: Path, fingerprint: str = "1" * 64) -> Settings:
     return Settings(wiki_index=str(folder))
 
 
-def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason() -> None:
+def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason():
     [output] = WikiSearchRunner(FakeIndex(("Fishing", " ".join([SENTENCE] * 5)))).run(["reel"])
     assert (count_tokens(SENTENCE), RESULT_TOKENS) == (19, 64)
     assert output.results == ("Fishing > " + " ".join([SENTENCE] * 3),)  # 57 tokens; a fourth would make 76
@@ -76,7 +76,7 @@ def test_each_search_has_its_different_results_cut_at_a_sentence_end_or_a_reason
     ]
 
 
-def test_a_document_from_the_index_gets_the_first_result_that_is_not_from_it() -> None:
+def test_a_document_from_the_index_gets_the_first_result_that_is_not_from_it():
     own, other = SENTENCE, "A reel holds the line that is used in angling for fish of all kinds."
     results = (
         WikiSearchRunner(FakeIndex(("Fishing", own), ("Reel", other))).run(["reel rod fishing"])[0].results
@@ -87,13 +87,13 @@ def test_a_document_from_the_index_gets_the_first_result_that_is_not_from_it() -
     assert [document.repeated_by(result) for result in results] == [True, False]
 
 
-def test_the_version_of_a_search_names_the_index(tmp_path: Path) -> None:
+def test_the_version_of_a_search_names_the_index(tmp_path):
     one, two = settings_with_index(tmp_path / "one"), settings_with_index(tmp_path / "two", "2" * 64)
     assert "1" * 16 in WIKI_SEARCH.version(one, "model@1") == WIKI_SEARCH.version(one, "model@2")
     assert WIKI_SEARCH.version(one, "model@1") != WIKI_SEARCH.version(two, "model@1")
 
 
-def test_the_version_of_question_answering_names_what_reads_the_index(tmp_path: Path) -> None:
+def test_the_version_of_question_answering_names_what_reads_the_index(tmp_path):
     one = settings_with_index(tmp_path / "one")
     version = QA.version(one, "model@1")
     assert "1" * 16 in version == QA.version(one, "model@2")
@@ -102,7 +102,7 @@ def test_the_version_of_question_answering_names_what_reads_the_index(tmp_path: 
     assert len({version, *asked}) == 5
 
 
-def test_without_an_index_or_a_readers_checkpoint_nothing_opens(tmp_path: Path) -> None:
+def test_without_an_index_or_a_readers_checkpoint_nothing_opens(tmp_path):
     settings = Settings(wiki_index=str(tmp_path / "nowhere"))
     for tool in (WIKI_SEARCH, QA):
         with pytest.raises(UsageError, match=r"TOOLFORMER_WIKI_INDEX[\s\S]*build-index"):
@@ -122,14 +122,14 @@ def read(question: str, *passages: tuple[str, str]) -> tuple[str, ...]:
     return BestSentenceReader(FakeIndex()).read([question], [found])[0]
 
 
-def test_a_sentence_that_only_repeats_the_question_is_no_answer() -> None:
+def test_a_sentence_that_only_repeats_the_question_is_no_answer():
     text = "Who manufactures Coke? Coke is a cold drink. The Owens company manufactures Coke bottles."
     assert (
         read("Who manufactures Coke?", ("Drinks", text))[0] == "The Owens company manufactures Coke bottles."
     )
 
 
-def test_a_heading_lends_its_words_to_sentences_that_say_it() -> None:
+def test_a_heading_lends_its_words_to_sentences_that_say_it():
     # A heading lends its words to sentences that say "it".
     towers = [
         ("Blackpool Tower", "It is a tower beside the sea."),
@@ -138,18 +138,18 @@ def test_a_heading_lends_its_words_to_sentences_that_say_it() -> None:
     assert read("Where is the Eiffel Tower?", *towers) == tuple(text for _, text in towers[::-1])
 
 
-def test_equal_sentences_are_one_answer() -> None:
+def test_equal_sentences_are_one_answer():
     # Equal sentences are given once, in the passages' order.
     drinks = [("A", "Coke tastes sweet."), ("B", "Coke costs little."), ("C", "Coke tastes sweet.")]
     assert read("Coke", *drinks) == ("Coke tastes sweet.", "Coke costs little.")
 
 
-def test_a_long_answer_ends_after_64_words() -> None:
+def test_a_long_answer_ends_after_64_words():
     long = "Coke " + "word other " * 60 + "end."
     assert read("Coke", ("Drinks", long)) == (" ".join(long.split()[:64]),)
 
 
-def test_of_two_equal_matches_the_kind_that_is_asked_for_wins() -> None:
+def test_of_two_equal_matches_the_kind_that_is_asked_for_wins():
     for question, start, asked_for, another in (
         ("When was Coke sold first?", "Coke was sold first", "during May 1886.", "as a tonic syrup."),
         ("How many bottles of Coke exist?", "Bottles of Coke exist", ": nine types.", "for every taste."),
@@ -160,7 +160,7 @@ def test_of_two_equal_matches_the_kind_that_is_asked_for_wins() -> None:
         assert read(question, ("Coke", f"{fitting} {other}"))[0] == fitting
 
 
-def test_each_question_has_its_own_answers_or_reason_in_any_company() -> None:
+def test_each_question_has_its_own_answers_or_reason_in_any_company():
     index = FakeIndex(
         ("Coke", "Coke tastes sweet all day. Coke costs little."), ("Tea", "Tea tastes bitter in China.")
     )
