@@ -33,9 +33,6 @@ comment on column scored_calls.text_before is 'At most 120 characters of the tex
 comment on column scored_calls.result is 'What the tool answered.';
 comment on column scored_calls.text_after is 'At most 120 characters of the text after the call.';
 comment on column scored_calls.result_follows is 'Whether the text goes on with the result within five words: equal, nearly (but for its sign, or rounded), no; null for a result that cannot stand in a text (the function result_follows).';
-comment on column scored_calls.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null without placebos.';
-comment on column scored_calls.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind. Null without placebos.';
-comment on column scored_calls.placebos is 'Number of placebos that the two means are of.';
 comment on column scored_calls.variant_id is 'The document whose rows these are: of a corrected record, for a tool that reads url and date, another than document_id, the text. call_losses and candidate_calls have it as document_id, so a join with them is by this (variant_uuid).';
 comment on column scored_calls.document_uuid is 'The document as tables have it: for questions about one document, which are answered by an index, and for joins. Some clients read bytes.';
 comment on column scored_calls.variant_uuid is 'The variant as tables have it: with call_uuid the key of call_losses and candidate_calls.';
@@ -43,7 +40,7 @@ comment on column scored_calls.call_uuid is 'The call as tables have it.';
 comment on column scored_calls.paragraph is 'The paragraph''s number in the document, from 0.';
 comment on column scored_calls.url is 'The address of the record: for a tool that reads the record, at the run''s version of the corpus; for others that of the first record with this text.';
 comment on column scored_calls.document_date is 'The date of the record, likewise.';
-call inherit_comments('scored_calls', 'run_tools', 'call_losses', 'candidate_calls');
+call inherit_comments('scored_calls', 'run_tools', 'call_losses', 'call_information', 'candidate_calls');
 
 create function scored_calls_of(run text default '')
     returns setof scored_calls

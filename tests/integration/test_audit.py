@@ -583,6 +583,10 @@ ROUNDS: tuple[dict[str, tuple[Damage, str]], ...] = (
     },
     {
         "manifest deleted": (lambda s: s.store.delete(s.key("models/", "manifest")), "lost object"),
+        "mean of placebos changed": update(
+            "call_information", "information = information + 1", A_CALL.format("call_information", "true"), "changed placebo_losses"
+        ),
+        "choice of a released call lost": delete("release_choices", A_CALL.format("release_calls", "true")),
         "file added": (lambda s: s.put(f"releases/{s.release_id}/note.txt", b"hello"), "orphaned object"),
         "older folder left": (
             lambda s: [s.put(f"releases/{s.release_id}/data-0123456789abcdef/part-{n}.parquet", b"x") for n in range(3)],
