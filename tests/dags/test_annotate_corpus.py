@@ -16,6 +16,8 @@ from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
 from toolformer_ops.config import MAX_SHARDS, load_settings
+from toolformer_ops.stages import planning
+from toolformer_ops.stages.planning import ToDo
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 STEPS = ("filter", "plan", "annotate", "placebo")
@@ -38,6 +40,15 @@ def test_a_tool_goes_from_filter_to_placebos_in_order_apart_from_the_others(loca
         assert last.downstream_task_ids == {"check"}
         before = last.get_flat_relative_ids(upstream=True)
         assert all(task.startswith(f"{tool}.") for task in before if "." in task)
+
+
+@pytest.mark.parametrize(("with_work", "starts_no_process"), [([], True), (["QA"], False)])
+def test_a_check_starts_a_process_only_if_a_tool_has_work(
+    local_dags, monkeypatch, with_work, starts_no_process
+):
+    monkeypatch.setattr(planning, "tools_to_do", lambda settings, run_id: ToDo(with_work, []))
+    check = local_dags["annotate_corpus"].task_dict["check"]
+    assert check.has_nothing_to_do() == starts_no_process
 
 
 def test_tools_that_take_longest_start_first(local_dags):
