@@ -1,11 +1,14 @@
 create view scored_calls as
-select rt.run_id, rt.tool, member.document_id, scored.call_id, candidate.text_before, candidate.call_text, scored.result, candidate.text_after,
+select rt.run_id, rt.tool, member.document_id, scored.call_id, candidate.text_before, candidate.call_text,
+       scored.result, candidate.text_after,
        scored.loss_without_call, scored.loss_without_result, scored.loss_with_result, scored.loss_reduction,
        placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos,
-       candidate.position_char, candidate.position_token, candidate.position_probability, candidate.paragraph, candidate.call_input,
+       candidate.position_char, candidate.position_token, candidate.position_probability,
+       candidate.paragraph, candidate.call_input,
        candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
        scored.loss_without_call_full_context, scored.number_format, candidate.url, candidate.document_date,
-       scored.document_id as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, scored.result_follows,
+       scored.document_id as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id,
+       rt.scoring_recipe_id, scored.result_follows,
        cast(member.document_id as uuid) as document_uuid, cast(scored.document_id as uuid) as variant_uuid,
        cast(scored.call_id as uuid) as call_uuid, rt.keep_threshold, rt.tau_information
 from run_tools rt

@@ -7,19 +7,23 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
        call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
        call.effective_input, call.sample_count, call.input_only_after, call.result_rank,
        call.loss_without_call_full_context, call.number_format, call.url, call.document_date,
-       cast(call.document_id as text) as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id,
+       cast(call.document_id as text) as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id,
+       rt.scoring_recipe_id,
        result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows,
        call.text_id as document_uuid, call.document_id as variant_uuid, call.call_id as call_uuid,
        rt.keep_threshold, rt.tau_information
 from run_tools rt
 cross join lateral (
-    -- Postgres plans a subquery with a `with` separately, so that of each table the partition of the tool's recipe alone is read; a
-    -- direct join with run_tools would read all of them. A left join of which no column is asked for is left out.
+    -- Postgres plans a subquery with a `with` separately, so that of each table the partition of the tool's recipe
+    -- alone is read; a direct join with run_tools would read all of them. A left join of which no column is asked for
+    -- is left out.
     with sampled as (select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id),
     loss as (select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null),
     placebo as (select * from call_information where placebo_recipe_id = rt.placebo_recipe_id),
     member as (
-        select document_id as text_id, variant_id as document_id from run_tool_documents where run_id = rt.run_id and tool = rt.tool
+        select document_id as text_id, variant_id as document_id
+        from run_tool_documents
+        where run_id = rt.run_id and tool = rt.tool
     )
     select *
     from loss

@@ -1,12 +1,14 @@
 create view candidates as
 select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.call_id as text) as call_id,
        substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
-       call.call_text, call.result, substr(call.text, call.position_char + 1, 120) as text_after, call.outcome,
+       call.call_text, call.result, substr(call.text, call.position_char + 1, 120) as text_after,
+       call.outcome,
        case call.outcome
            when 'sampled' then (
                select min(failed.reason)
                from failed_documents failed
-               where failed.document_id = call.document_id and failed.recipe_id in (rt.execution_recipe_id, rt.scoring_recipe_id)
+               where failed.document_id = call.document_id
+                 and failed.recipe_id in (rt.execution_recipe_id, rt.scoring_recipe_id)
            )
            else call.reason
        end as reason,
@@ -15,16 +17,23 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
            when call.is_chosen then coalesce(call.left_out, 'released')
            when call.input_only_after then 'input_only_after'
            when made.release_id is null then 'no_release'
-           when rt.tool = any (release.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null then 'not_in_release'
+           when rt.tool = any (release.lacking_tools) or run.parameters ->> 'max_examples_per_tool' is null
+               then 'not_in_release'
            else 'above_max_examples'
        end as release_outcome,
-       call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction, call.reduction_bound,
-       call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos, rt.keep_threshold, rt.tau_information,
+       call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
+       call.reduction_bound,
+       call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos,
+       rt.keep_threshold, rt.tau_information,
        call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
-       call.effective_input, cast(call.input_key as text) as input_key, call.sample_count, call.input_only_after,
-       call.result_rank, call.loss_without_call_full_context, call.number_format, call.url, call.document_date,
-       cast(call.document_id as text) as variant_id, call.ordinal, rt.sampling_recipe_id, rt.execution_recipe_id,
-       rt.scoring_recipe_id, result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows,
+       call.effective_input, cast(call.input_key as text) as input_key, call.sample_count,
+       call.input_only_after,
+       call.result_rank, call.loss_without_call_full_context, call.number_format, call.url,
+       call.document_date,
+       cast(call.document_id as text) as variant_id, call.ordinal, rt.sampling_recipe_id,
+       rt.execution_recipe_id,
+       rt.scoring_recipe_id,
+       result_follows(call.result, substr(call.text, call.position_char + 1, 120)) as result_follows,
        call.text_id as document_uuid, call.document_id as variant_uuid, call.call_id as call_uuid
 from run_tools rt
 join annotation_runs run on run.run_id = rt.run_id
@@ -43,7 +52,8 @@ cross join lateral (
     )
     select *,
            call_outcome(
-               loss.call_id is not null, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information, rt.tau_information) as outcome
+               loss.call_id is not null, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information,
+               rt.tau_information) as outcome
     from sampled
     join member using (document_id)
     left join loss using (document_id, call_id)
