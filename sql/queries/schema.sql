@@ -77,6 +77,9 @@ create table if not exists schema_files (
 -- name: drop_functions_and_views
 delete from schema_files where name like 'functions/%' or name like 'views/%' or name like 'examples/%'
 
+-- name: forget_tables
+delete from schema_files where name like 'schema/%' or name like 'migrations/%'
+
 -- name: insert_file
 insert into schema_files (name, sha256) values (:name, :sha256)
 

@@ -1,5 +1,16 @@
 -- Texts, and which of them a corpus holds in each of its versions.
 
+-- The rows of each recipe: \d of psql lists the tables, and not the part of each recipe. Readers read through the tables, and need no rights here.
+do $$
+begin
+    -- A superuser can have made it for an owner that may not create schemas in this database.
+    if to_regnamespace('partitions') is null then
+        create schema partitions;
+        comment on schema partitions is 'The rows of each recipe, as partitions of the stages'' tables: read those tables instead.';
+    end if;
+end
+$$;
+
 create table documents (
     document_id        uuid primary key,
     text               text not null check (text <> ''),
@@ -14,24 +25,26 @@ create table documents (
 create index on documents (variant_of) where variant_of is not null;
 comment on table documents is 'One row for each text, in however many corpora it occurs. Never updated: url, date and title are those of the first record with this text.';
 comment on column documents.document_id is 'Hash of the text: first 128 bits of a sha256 (records.document_id_of).';
-comment on column documents.text is 'The text as it is annotated: the record''s text with control characters replaced by their visible pictures. All character offsets of other tables count its Unicode code points from 0.';
+comment on column documents.text is 'The text as it is annotated: the record''s text, with U+2400 for U+0000, which Postgres cannot store. All character offsets of other tables count its Unicode code points from 0.';
 comment on column documents.url is 'The record''s "url", if it had one.';
 comment on column documents.document_date is 'The record''s "date", if it had one that reads as a day. Dates inside the url are the Calendar tool''s business.';
 comment on column documents.title is 'The record''s "title", if it had one.';
-comment on column documents.escaped_characters is 'Number of control characters of the record''s text that were replaced (U+0001 by U+2401 and so on).';
+comment on column documents.escaped_characters is 'How many times the record''s text holds U+0000, each replaced by U+2400. Before 2026-11-26 all control characters but tab and line ends were replaced (U+0001 by U+2401 and so on).';
 comment on column documents.created_at is 'When the row was written.';
 comment on column documents.variant_of is 'The document with the same text, where another record of this text has another url or date; null for the first record of a text.';
 comment on column documents.record_hash is 'variant_id_of(document_id, url, document_date) as the row was written; null for a variant, whose id that is.';
 
 create table corpora (
-    corpus_id  text primary key check (corpus_id ~ '^[0-9a-f]{16}$'),
-    uri        text not null unique,
-    created_at timestamptz not null default now()
+    corpus_id              text primary key check (corpus_id ~ '^[0-9a-f]{16}$'),
+    uri                    text not null unique,
+    created_at             timestamptz not null default now(),
+    memberships_deleted_at timestamptz
 );
 comment on table corpora is 'One row a corpus: a file or a folder of JSONL files that was ingested.';
 comment on column corpora.corpus_id is 'First 16 hex digits of the sha256 of uri.';
-comment on column corpora.uri is 'Address of the corpus: file:///... or s3://bucket/prefix, without a slash at the end.';
+comment on column corpora.uri is 'Address of the corpus: file:///... or s3://bucket/prefix, without a slash at the end, and behind it the names of its fields where these are not the usual ones: s3://bucket/ccnet --field text=raw_content.';
 comment on column corpora.created_at is 'When its first version was made.';
+comment on column corpora.memberships_deleted_at is 'When the corpus was last forgotten as a whole, with all of its memberships; null if it never was. Numbers of runs that were stored before are nothing that those of a later run follow from.';
 
 create table corpus_versions (
     corpus_id  text references corpora,
@@ -164,13 +177,17 @@ create table corpus_spare_records (
     url           text,
     document_date date,
     title         text,
-    why           text not null check (why in ('duplicate', 'same_id_later')),
+    why           text not null check (why in ('duplicate', 'same_id_later', 'near_duplicate')),
     line_hash     bigint,
-    primary key (corpus_id, file_uri, line)
+    resembles     uuid references documents on delete set null,
+    primary key (corpus_id, file_uri, line),
+    -- The lesser id stays, so that which text stays depends on the texts alone.
+    constraint a_near_duplicate_resembles_a_lesser_id check (resembles is null or why = 'near_duplicate' and resembles < document_id)
 );
 create index on corpus_spare_records (corpus_id, record_id) where record_id is not null;
 create index on corpus_spare_records (document_id, corpus_id);
-comment on table corpus_spare_records is 'Usable records of the newest version that are no documents of it: another record with the same text or the same id counts. One of them counts again where that record disappears.';
+create index on corpus_spare_records (resembles) where resembles is not null;
+comment on table corpus_spare_records is 'Usable records of the newest version that are no documents of it: another record with the same text, nearly the same text or the same id counts. One of them counts again where that record disappears.';
 comment on column corpus_spare_records.corpus_id is 'The corpus.';
 comment on column corpus_spare_records.file_uri is 'The file.';
 comment on column corpus_spare_records.line is 'The line, from 1.';
@@ -179,8 +196,9 @@ comment on column corpus_spare_records.record_id is 'The record''s "id", if it h
 comment on column corpus_spare_records.url is 'The record''s "url", if it has one.';
 comment on column corpus_spare_records.document_date is 'The record''s "date", if it has one.';
 comment on column corpus_spare_records.title is 'The record''s "title", if it has one.';
-comment on column corpus_spare_records.why is 'duplicate: an earlier record that counts has the same text. same_id_later: a later record has the same id, which is in record_id (also a row of rejected_documents).';
+comment on column corpus_spare_records.why is 'duplicate: an earlier record that counts, or that is a near_duplicate, has the same text. near_duplicate: the text resembles one with a lesser id. same_id_later: a later record has the same id, which is in record_id (also a row of rejected_documents).';
 comment on column corpus_spare_records.line_hash is 'First 64 bits of the sha256 of the line, as in corpus_documents.';
+comment on column corpus_spare_records.resembles is 'Of a near_duplicate the text that it resembles, of those with the least ids; null once that was forgotten, until the next ingestion.';
 
 create table rejected_documents (
     corpus_id text references corpora,
@@ -194,7 +212,7 @@ comment on table rejected_documents is 'Refused records of the newest version: o
 comment on column rejected_documents.corpus_id is 'The corpus.';
 comment on column rejected_documents.file_uri is 'The file.';
 comment on column rejected_documents.line is 'The line, or the row of a Parquet file, from 1; 0 where the file as a whole is refused.';
-comment on column rejected_documents.reason is 'corrupt_json, not_an_object, no_text, text_not_a_string, empty_text, invalid_utf8, lone_surrogate, line_too_long, same_id_later, forgotten, empty_file, unreadable_file, expands_too_far, not_a_file or outside_corpus (a link that leads out of the corpus folder, or to where this deployment lets nobody read).';
+comment on column rejected_documents.reason is 'corrupt_json, not_an_object, no_text, no_field (of Parquet: a column that the address of the corpus names), text_not_a_string, empty_text, invalid_utf8, lone_surrogate, line_too_long, same_id_later, forgotten, empty_file, json_array, pretty_printed_json, delimited_text (a table, CSV), unreadable_file, expands_too_far, not_a_file or outside_corpus (a link that leads out of the corpus folder, or to where this deployment lets nobody read).';
 comment on column rejected_documents.detail is 'What was found, in at most 300 characters: place and length, not the text, unless TOOLFORMER_QUOTE_REJECTED was set. Null if it quoted a text that was forgotten.';
 
 create table forgotten_documents (
@@ -205,7 +223,7 @@ create table forgotten_documents (
     check (removed_at >= forgotten_at)
 );
 create index on forgotten_documents (forgotten_at) where removed_at is null;
-comment on table forgotten_documents is 'Texts that were forgotten. An ingestion refuses a record with such a text (rejected_documents.reason forgotten). Holds no text. Writer: storage/forgetting.py.';
+comment on table forgotten_documents is 'Texts that were forgotten. An ingestion refuses a record with such a text (rejected_documents.reason forgotten). Holds no text. Writer: storage/history/forgetting.py.';
 comment on column forgotten_documents.document_id is 'Hash of the text, as in documents.';
 comment on column forgotten_documents.reason is 'Why, as it was said to `toolformer-ops forget --reason`; empty where nothing was said.';
 comment on column forgotten_documents.forgotten_at is 'When it was asked for. From then on no ingestion takes the text.';
@@ -216,6 +234,24 @@ create table forgotten_inputs (
     input_key uuid,
     primary key (tool, input_key)
 );
-comment on table forgotten_inputs is 'Inputs that calls in forgotten texts asked for, until their rows of call_results are deleted or another document is found to ask for them too. Empty but while something is forgotten. Writer: storage/forgetting.py.';
+comment on table forgotten_inputs is 'Inputs that calls in forgotten texts asked for, until their rows of call_results are deleted or another document is found to ask for them too. Empty but while something is forgotten. Writer: storage/history/forgetting.py.';
 comment on column forgotten_inputs.tool is 'The tool''s name.';
 comment on column forgotten_inputs.input_key is 'Key of call_results, in each version of the tool.';
+
+create table text_sketches (
+    document_id uuid primary key references documents on delete cascade,
+    numbers     integer[] not null check (cardinality(numbers) = 112)
+);
+comment on table text_sketches is 'Sketches of texts (MinHash), by which texts that nearly repeat one another are recognised; of corpora with near_duplicates in their address. Writer: stages/ingestion.py.';
+comment on column text_sketches.document_id is 'The text.';
+comment on column text_sketches.numbers is 'The least of each of 112 hashes over its runs of five words: the part that is equal in two texts estimates what they share (storage/corpora/text_sketches.py).';
+
+create table text_bands (
+    band        bigint,
+    document_id uuid references text_sketches on delete cascade,
+    primary key (band, document_id)
+);
+create index on text_bands (document_id);
+comment on table text_bands is 'The 14 bands of each sketch: texts with an equal band are compared. Writer: stages/ingestion.py.';
+comment on column text_bands.band is 'Hash of eight numbers of the sketch, with their place.';
+comment on column text_bands.document_id is 'The text.';

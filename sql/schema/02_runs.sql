@@ -42,13 +42,17 @@ create table annotation_runs (
     chained_release_id text,
     registered_hash    uuid,
     problem            text,
-    check (finished_at >= started_at)
+    dag_id             text,
+    dag_run_after      timestamptz,
+    ended_hash         uuid,
+    check (finished_at >= started_at),
+    constraint a_dag_run_has_both_parts_of_its_key check ((coalesce(dag_id, '') = '') = (dag_run_after is null))
 );
 create index on annotation_runs (corpus_id, started_at);
 comment on table annotation_runs is 'One row a run of annotate_corpus. Ties the run to its recipes (run_tools), image, code and parameters.';
 comment on column annotation_runs.run_id is 'Airflow''s run id, or the name given on the command line.';
 comment on column annotation_runs.corpus_id is 'The corpus it annotates. No foreign key: a run may be registered before its corpus is read.';
-comment on column annotation_runs.corpus_uri is 'The corpus as the user named it.';
+comment on column annotation_runs.corpus_uri is 'Address of the corpus with the names of its fields, as in corpora.uri.';
 comment on column annotation_runs.tools is 'The tools of the run, in the order in which they were chosen.';
 comment on column annotation_runs.document_limit is 'Number of documents annotated: the first of the corpus at its version; null for all.';
 comment on column annotation_runs.parameters is 'Every choice of the run by its name (runs/choices.py: RunChoices).';
@@ -69,6 +73,9 @@ comment on column annotation_runs.numbers_batch_id is 'The newest micro-batch wh
 comment on column annotation_runs.chained_release_id is 'The release whose texts the run goes over, with chains; null without. Its calls are the parents of the run''s.';
 comment on column annotation_runs.registered_hash is 'registration_hash of the row as the run was registered.';
 comment on column annotation_runs.problem is 'Which tasks failed, or how the run was ended. Null for a success, and before the end.';
+comment on column annotation_runs.dag_id is 'The DAG whose run opened this one; empty for the command line. Null for a run from before this was stored.';
+comment on column annotation_runs.dag_run_after is 'When Airflow was to start that DAG run (run_after, UTC): with the DAG and the run''s id it names one DAG run, also where an earlier one of the id was deleted. Null for the command line.';
+comment on column annotation_runs.ended_hash is 'ending_hash of the row as the run ended. Null before that, and for a run that ended before this was stored.';
 
 create table runs_not_started (
     run_id   text primary key,
@@ -93,6 +100,7 @@ create table run_tools (
     reads_record        boolean not null default false,
     placebo_recipe_id   text,
     tau_information     double precision check (tau_information >= 0 and tau_information < 'Infinity'),
+    registered_hash     uuid,
     primary key (run_id, tool),
     constraint what_a_run_keeps_was_not_pruned check (keep_threshold >= prune_below)
 );
@@ -104,25 +112,25 @@ comment on column run_tools.sampling_recipe_id is 'Key of candidate_calls.';
 comment on column run_tools.execution_recipe_id is 'Key of the execution''s rows in stage_ledger.';
 comment on column run_tools.scoring_recipe_id is 'Key of call_losses.';
 comment on column run_tools.tool_version is 'Key of call_results, with the tool''s name.';
-comment on column run_tools.keep_threshold is 'Nats: calls are kept where loss_reduction >= this. tau_f of the tool in this run (Toolformer, section 2), or call_costs.cost_threshold where that is more.';
+comment on column run_tools.keep_threshold is 'Nats: calls are kept where loss_reduction >= this. tau_f of the tool in this run (Toolformer, section 2).';
 comment on column run_tools.prune_below is 'Loss reduction in nats below which calls may be missing: counts at thresholds from here on are exact. 0: nothing was pruned.';
 comment on column run_tools.reads_record is 'Whether the tool reads the url and date of a record besides its text: its rows are then those of the variant (run_tool_documents.variant_id).';
 comment on column run_tools.placebo_recipe_id is 'Key of placebo_losses. Null where the run asks for no placebos, and before its pool is drawn.';
 comment on column run_tools.tau_information is 'A kept call carries at least so much information, nats; null: the paper''s keep rule alone.';
+comment on column run_tools.registered_hash is 'tool_registration_hash of the row as the tool was registered; null for a tool of an earlier version''s run.';
 
 create table stage_ledger (
-    stage        text check (stage in ('filter', 'sample', 'execute', 'score', 'placebo')),
-    recipe_id    text,
-    document_id  uuid,
+    stage        text not null check (stage in ('filter', 'sample', 'execute', 'score', 'placebo')),
+    recipe_id    text not null,
+    document_id  uuid not null,
     rows_written integer not null check (rows_written >= 0),
     counts       jsonb not null default '{}' check (jsonb_typeof(counts) = 'object'),
     seconds      real not null default 0 check (seconds >= 0),
     committed_at timestamptz not null default now(),
     batch_id     bigint,
-    rows_hash    uuid,
-    primary key (recipe_id, document_id, stage)
-);
-comment on table stage_ledger is 'What is done: one row for each document that a stage has finished under a recipe, written in the same transaction as the stage''s own rows.';
+    rows_hash    uuid
+) partition by list (recipe_id);
+comment on table stage_ledger is 'What is done: one row for each document that a stage has finished under a recipe, written in the same transaction as the stage''s own rows. One partition for each recipe, in which document_id and stage are the key.';
 comment on column stage_ledger.stage is 'filter, sample, execute, score or placebo.';
 comment on column stage_ledger.recipe_id is 'The stage''s recipe.';
 comment on column stage_ledger.document_id is 'The document.';
@@ -134,18 +142,23 @@ comment on column stage_ledger.batch_id is 'The micro-batch in which the documen
 comment on column stage_ledger.rows_hash is 'First 128 bits of the sha256 of the rows that the stage has for this document (functions rows_hash and *_row_text; of execute: the results of all inputs that the document asks).';
 
 create table micro_batches (
-    batch_id         bigint generated always as identity primary key,
-    run_id           text not null references annotation_runs,
-    tool             text not null,
-    stage            text not null check (stage in ('filter', 'sample', 'execute', 'score', 'placebo')),
-    recipe_id        text not null,
-    documents        integer not null check (documents >= 0),
-    rows_written     integer not null check (rows_written >= 0),
-    counts           jsonb not null default '{}' check (jsonb_typeof(counts) = 'object'),
-    seconds          double precision not null default 0 check (seconds >= 0),
-    committed_at     timestamptz not null default now(),
-    start_up_seconds double precision check (start_up_seconds >= 0),
-    tokens           bigint check (tokens >= 0)
+    batch_id           bigint generated always as identity primary key,
+    run_id             text not null references annotation_runs,
+    tool               text not null,
+    stage              text not null check (stage in ('filter', 'sample', 'execute', 'score', 'placebo')),
+    recipe_id          text not null,
+    documents          integer not null check (documents >= 0),
+    rows_written       integer not null check (rows_written >= 0),
+    counts             jsonb not null default '{}' check (jsonb_typeof(counts) = 'object'),
+    seconds            double precision not null default 0 check (seconds >= 0),
+    committed_at       timestamptz not null default now(),
+    start_up_seconds   double precision check (start_up_seconds >= 0),
+    tokens             bigint check (tokens >= 0),
+    network_tokens     bigint check (network_tokens >= 0),
+    network_seconds    double precision check (network_seconds >= 0),
+    network_operations double precision check (network_operations >= 0),
+    peak_operations    double precision check (peak_operations >= 0),
+    cards              text
 );
 create index on micro_batches (recipe_id, committed_at);
 create index on micro_batches (run_id, batch_id);
@@ -164,6 +177,11 @@ comment on column micro_batches.seconds is 'Sum of the ledger rows'' seconds.';
 comment on column micro_batches.committed_at is 'When it was committed.';
 comment on column micro_batches.start_up_seconds is 'Seconds from the start of the process until it could work, with loading its model, on the first micro-batch that it committed after that. Null on its others, and where no model was loaded but for filter, which needs none.';
 comment on column micro_batches.tokens is 'About how many tokens the filter kept of these documents (about_tokens).';
+comment on column micro_batches.network_tokens is 'Tokens that language models read for it, each as often as it was read. Null if none did, and on rows of before this was counted.';
+comment on column micro_batches.network_seconds is 'Seconds in which they did, with what else was computed for it. Null with network_tokens.';
+comment on column micro_batches.network_operations is 'Operations of their matrix products, without attention. Null with network_tokens, and of mixtures of experts.';
+comment on column micro_batches.peak_operations is 'Operations in bfloat16 that the cards could have done in network_seconds, by their maker. Null with network_tokens, on a CPU and on cards whose peak is not known.';
+comment on column micro_batches.cards is 'On what they computed, such as NVIDIA H200 or cpu. Null with network_tokens.';
 
 create table micro_batch_tries (
     try_id       bigint generated always as identity primary key,
@@ -207,7 +225,7 @@ comment on column failed_documents.failed_at is 'When.';
 create table rounding_margins (
     model_identity     text,
     device             text,
-    number_format      text check (number_format in ('bfloat16', 'float16')),
+    number_format      text check (number_format in ('tf32', 'bfloat16', 'float16')),
     calls              integer not null check (calls > 0),
     mean_difference    double precision not null check (mean_difference >= 0),
     largest_difference double precision not null,
@@ -220,25 +238,25 @@ create table rounding_margins (
 comment on table rounding_margins is 'Loss reductions of a few hundred calls computed in a model''s number format and in float32, once for each model, device and format; later runs use what is stored. Writer: runs/rounding.py.';
 comment on column rounding_margins.model_identity is 'Weights and tokenizer.';
 comment on column rounding_margins.device is 'Name of the GPU, or cpu.';
-comment on column rounding_margins.number_format is 'bfloat16 or float16.';
+comment on column rounding_margins.number_format is 'tf32, bfloat16 or float16.';
 comment on column rounding_margins.calls is 'Calls that were computed in both.';
 comment on column rounding_margins.mean_difference is 'Mean difference of the two loss reductions of a call, nats.';
 comment on column rounding_margins.largest_difference is 'Largest difference, nats.';
 comment on column rounding_margins.margin is 'What is allowed for, nats: float32 computes calls again whose loss reduction is so near to a threshold, and nothing is pruned that is so near to prune_below.';
 comment on column rounding_margins.measured_at is 'When it was measured.';
 
-create table schedule_versions (
+create table bundle_versions (
     version text,
     name    text,
     content bytea not null,
     seen_at timestamptz not null default now(),
     primary key (version, name)
 );
-comment on table schedule_versions is 'Every content that the folder of schedule files had. Airflow shows the version of a run as its bundle version. Writer: orchestration/schedule_bundle.py.';
-comment on column schedule_versions.version is 'Hash of the names and contents of all files of the folder.';
-comment on column schedule_versions.name is 'Name of a schedule: that of its file, without .toml.';
-comment on column schedule_versions.content is 'The bytes of the file.';
-comment on column schedule_versions.seen_at is 'When the folder was last found to have become this version.';
+comment on table bundle_versions is 'Every content of a DAG bundle: the schedule files, or the DAG files of this package, each with the tools that had tasks then. Airflow shows the version of a run as its bundle version. Writer: airflow_tasks/bundles/versioned_bundle.py.';
+comment on column bundle_versions.version is 'Hash of the names and contents of all files of the bundle.';
+comment on column bundle_versions.name is 'Name of a schedule, without .toml; else the name of the file: a DAG file, or tools.json.';
+comment on column bundle_versions.content is 'The bytes of the file.';
+comment on column bundle_versions.seen_at is 'When the bundle was last found to have become this version.';
 
 create table notifications (
     run_id        text,
@@ -247,50 +265,59 @@ create table notifications (
     told_at       timestamptz not null default now(),
     primary key (run_id, ended_at, connection_id)
 );
-comment on table notifications is 'Who was told of the end of a run of a schedule. Writer: orchestration/notifying.py.';
+comment on table notifications is 'Who was told of the end of a run of a schedule. Writer: airflow_tasks/nights/notifying.py.';
 comment on column notifications.run_id is 'As in annotation_runs or runs_not_started.';
 comment on column notifications.ended_at is 'Which end, where the run was cleared and ended again: finished_at, or ended_at.';
 comment on column notifications.connection_id is 'The Airflow Connection that took the message; empty once nobody is left to be told.';
 comment on column notifications.told_at is 'When it took the message.';
 
-create table measured_call_seconds (
-    tool             text,
-    tool_version     text,
-    seconds          double precision not null check (seconds >= 0 and seconds < 'Infinity'),
-    calls            bigint not null check (calls > 0),
-    measured_version text not null,
-    measured_at      timestamptz not null default now(),
-    primary key (tool, tool_version)
+create table approvals (
+    run_id      text references annotation_runs,
+    step        text check (step in ('before_finetuning', 'before_publishing')),
+    is_approved boolean not null,
+    answered_by text,
+    answered_at timestamptz not null,
+    max_tries   integer not null,
+    primary key (run_id, step)
 );
-comment on table measured_call_seconds is 'What a call of a tool takes, fixed once for each tool version by the first run that asks for it: later runs use what is stored, so that equal input gives equal rows. Delete a row to have it measured anew. Writer: runs/costs.py.';
-comment on column measured_call_seconds.tool is 'The tool''s name.';
-comment on column measured_call_seconds.tool_version is 'The tool''s version with its index, checkpoint or settings.';
-comment on column measured_call_seconds.seconds is 'Median of call_results.seconds over the calls with a result, to two significant digits.';
-comment on column measured_call_seconds.calls is 'Number of executions that it is the median of.';
-comment on column measured_call_seconds.measured_version is 'The version whose executions were measured: an earlier one, where this one had executed nothing yet.';
-comment on column measured_call_seconds.measured_at is 'When it was fixed.';
+comment on table approvals is 'What was asked of a person before a run went on (approve), and the answer. Of a task that was cleared the newest. Writer: airflow_tasks/approval.py.';
+comment on column approvals.run_id is 'The run.';
+comment on column approvals.step is 'What waited for the answer.';
+comment on column approvals.is_approved is 'The answer. A no skips what follows.';
+comment on column approvals.answered_by is 'Name of the person, as Airflow knows it; null if nobody answered in time, which counts as a no.';
+comment on column approvals.answered_at is 'When Airflow took the answer.';
+comment on column approvals.max_tries is 'Most tries that the task had when it was answered. Airflow raises it if somebody clears the task, and not for a retry: so a retry takes the answer, and a cleared task asks anew.';
 
-create table call_costs (
-    run_id          text,
-    tool            text,
-    seconds         double precision check (seconds >= 0),
-    nats_per_second double precision check (nats_per_second > 0),
-    price           double precision check (price >= 0),
-    price_unit      text,
-    nats_per_price  double precision check (nats_per_price > 0),
-    cost_threshold  double precision not null check (cost_threshold >= 0),
-    primary key (run_id, tool),
-    foreign key (run_id, tool) references run_tools,
-    check ((seconds is null) = (nats_per_second is null)),
-    check (seconds is not null or price is not null),
-    check ((price is null) = (nats_per_price is null) and (price is null) = (price_unit is null))
+create unlogged table claimers (
+    claimer_id   uuid primary key default gen_random_uuid(),
+    run_id       text not null,
+    name         text not null,
+    claims_until timestamptz not null
 );
-comment on table call_costs is 'What a call of each tool costs in a run that asks for nats_per_second or nats_per_price; other runs have no rows. Fixed when the run starts. Writer: stages/run_setup.py.';
-comment on column call_costs.run_id is 'The run.';
-comment on column call_costs.tool is 'The tool''s name.';
-comment on column call_costs.seconds is 'Seconds of a call: the run''s call_seconds, or measured_call_seconds. Null where the run asks for no nats for a second.';
-comment on column call_costs.nats_per_second is 'Nats that the run asks for, for each second.';
-comment on column call_costs.price is 'Price of a call, by the tool. Null where the tool has none, or the run asks for no nats for it.';
-comment on column call_costs.price_unit is 'What the price is counted in.';
-comment on column call_costs.nats_per_price is 'Nats that the run asks for, for each unit of price.';
-comment on column call_costs.cost_threshold is 'nats_per_second * seconds + nats_per_price * price: run_tools.keep_threshold is at least this, nats.';
+comment on table claimers is 'The processes that claim documents. A process puts off the end of its claims as long as it lives, and deletes its row when it has done. Unlogged: after a crash of Postgres it is empty. Writer: runs/claims.py.';
+comment on column claimers.claimer_id is 'Its id, which is random: numbers would begin again after a crash of Postgres.';
+comment on column claimers.run_id is 'The run that it works for. Another process of the run, such as the next try, may take its claims at once.';
+comment on column claimers.name is 'The name of its sessions in Postgres: stage, tool, shard, process, machine, run.';
+comment on column claimers.claims_until is 'When processes of other runs may take its claims.';
+
+create unlogged table document_claims (
+    stage       text check (stage in ('filter', 'sample', 'execute', 'score', 'placebo')),
+    recipe_id   text,
+    document_id uuid,
+    claimer_id  uuid not null,
+    primary key (recipe_id, document_id, stage)
+);
+create index on document_claims (claimer_id);
+comment on table document_claims is 'The documents that a process has claimed, and has not finished. A claim decides who computes and no row: a document that two processes compute all the same is in the ledger once. Unlogged. Writer: runs/claims.py.';
+comment on column document_claims.stage is 'filter, sample, execute, score or placebo.';
+comment on column document_claims.recipe_id is 'The recipe of the stage.';
+comment on column document_claims.document_id is 'The document, or the variant of it that the tool reads.';
+comment on column document_claims.claimer_id is 'Who has claimed it; a claimer that is in `claimers` no more claims nothing.';
+
+create table done_with (
+    name    text primary key check (name <> ''),
+    said_at timestamptz not null default now()
+);
+comment on table done_with is 'Models and recipes that no next night needs, as a person said: runs that were started before are not kept for the next night by retention. Writer: storage/history/retention.py.';
+comment on column done_with.name is 'As annotation_runs.model_identity, or as recipes.recipe_id.';
+comment on column done_with.said_at is 'When it was said last; a run that starts later counts again.';

@@ -72,3 +72,21 @@ comment on column placebo_losses.reduction_bound is 'L- - L(e(c, r'')), nats, or
 comment on column placebo_losses.reduction is 'The placebo reduction L- - L(e(c, r'')), nats; null where reason says why.';
 comment on column placebo_losses.information is 'L(e(c, r'')) - L(e(c, r)), nats: what the call''s own result saves beyond this placebo. Null where one of the two losses was not computed, and for a placebo beyond the first K.';
 comment on column placebo_losses.placebo_information is 'Of a sampled placebo that reaches prune_below: the mean over the call''s next placebos of L(e(c, r'''')) - L(e(c, r'')), nats: the information that the placebo would have as a result. Else null.';
+
+create table call_information (
+    placebo_recipe_id text,
+    document_id       uuid,
+    call_id           uuid,
+    placebo_reduction double precision,
+    information       double precision not null,
+    placebos          bigint not null check (placebos >= 1),
+    primary key (document_id, call_id, placebo_recipe_id)
+) partition by list (placebo_recipe_id);
+alter table call_information alter column call_id set (n_distinct = 4, n_distinct_inherited = 4);
+comment on table call_information is 'What a call''s result says beyond those of other calls: the means over its placebos. One row for each call with such a placebo, in one partition for each placebo recipe. Writer: stages/placebo.py, with placebo_losses.';
+comment on column call_information.placebo_recipe_id is 'The recipe of the placebos.';
+comment on column call_information.document_id is 'The document, as in call_losses.';
+comment on column call_information.call_id is 'The call.';
+comment on column call_information.placebo_reduction is 'The mean placebo reduction, nats: what results of other calls save in its place (docs/placebo.md). Null if no placebo''s is known.';
+comment on column call_information.information is 'The mean over its placebos of L(e(c, r'')) - L(e(c, r)), nats: what this result saves beyond any other of its kind.';
+comment on column call_information.placebos is 'Number of placebos that the two means are of.';

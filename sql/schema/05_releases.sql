@@ -10,7 +10,7 @@ create table published_artifacts (
     published_at    timestamptz not null default now()
 );
 create index on published_artifacts (kind, published_at);
-comment on table published_artifacts is 'Models and search indices on S3. The newest index is the one that pods search. Writer: artifacts/published.py.';
+comment on table published_artifacts is 'Models and search indices on S3. The newest index is the one that pods search. Writer: storage/objects/artifacts.py.';
 comment on column published_artifacts.uri is 'Where it is: s3://bucket/prefix.';
 comment on column published_artifacts.kind is 'model or index.';
 comment on column published_artifacts.identity is 'What recipes call it: name@content hash or hub id@revision of a model, the fingerprint of an index.';
@@ -56,7 +56,7 @@ comment on table run_releases is 'The release of each run, and what it leaves ou
 comment on column run_releases.run_id is 'The run.';
 comment on column run_releases.release_id is 'Its release: the newest, where a run was released again after a failed tool was repaired.';
 comment on column run_releases.released_at is 'When the run was released last.';
-comment on column run_releases.left_out is 'Number of kept calls that the release leaves out, by tool and reason: {"Calculator": {"better_call_at_position": 2, "above_max_examples": 1}}.';
+comment on column run_releases.left_out is 'Number of kept calls that the release leaves out, by tool and reason: {"Calculator": {"better_call_at_position": 2, "above_max_examples": 1, "holds_evaluation_data": 3}}.';
 
 create table release_calls (
     release_id        text references dataset_releases,
@@ -116,3 +116,39 @@ comment on column judgements.source_call_id is 'Of a placebo: the call whose res
 comment on column judgements.reviewer is 'The name by which the reviewer is signed in to Airflow.';
 comment on column judgements.verdict is 'useful, useless (it adds nothing to the text), wrong (the result or the call is false), or skip.';
 comment on column judgements.judged_at is 'When.';
+
+create table run_overlaps (
+    run_id        text references annotation_runs,
+    document_id   uuid,
+    suite         text,
+    data_set      text,
+    question      integer check (question >= 1),
+    words         text not null,
+    shared_ngrams integer not null check (shared_ngrams >= 1),
+    is_left_out   boolean not null,
+    primary key (run_id, document_id, suite, data_set, question)
+);
+create index on run_overlaps (document_id);
+comment on table run_overlaps is 'The texts of a run that share word n-grams with evaluation data (decontaminate), each with the questions that it shares them with. A paragraph or n-gram of several questions is the first one''s. Writer: stages/release.py.';
+comment on column run_overlaps.run_id is 'The run.';
+comment on column run_overlaps.document_id is 'The text.';
+comment on column run_overlaps.suite is 'The suite of the evaluation, such as math.';
+comment on column run_overlaps.data_set is 'The data set, such as gsm8k.';
+comment on column run_overlaps.question is 'The question''s place in the data set, from 1.';
+comment on column run_overlaps.words is 'The shared n-gram that comes first in the text: its words in lower case, without punctuation.';
+comment on column run_overlaps.shared_ngrams is 'How many different n-grams of the question the text holds.';
+comment on column run_overlaps.is_left_out is 'Whether the run''s release does without the text for it.';
+comment on column run_releases.left_out is 'Number of kept calls that the release leaves out, by tool and reason: {"Calculator": {"better_call_at_position": 2, "above_max_examples": 1, "holds_evaluation_data": 3}}.';
+
+create table release_choices (
+    release_id  text,
+    document_id uuid not null,
+    call_id     uuid,
+    left_out    text,
+    primary key (release_id, call_id)
+);
+comment on table release_choices is 'Why a release takes or leaves each kept call that it may hold, of the texts among which it chose. A text beyond the most examples of its tools has none. Writer: stages/release.py, before the release is published.';
+comment on column release_choices.release_id is 'The release.';
+comment on column release_choices.document_id is 'The text.';
+comment on column release_choices.call_id is 'The call, as in candidate_calls.';
+comment on column release_choices.left_out is 'Why the release does not hold it: result_does_not_follow, better_call_at_position, above_max_examples or holds_evaluation_data, as in candidates.release_outcome. Null for a call that it holds.';

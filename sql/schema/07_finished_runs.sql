@@ -9,7 +9,7 @@ create table finished_work (
     finished_at   timestamptz not null default now(),
     primary key (recipe_id, corpus_id, version, ordinal_limit)
 );
-comment on table finished_work is 'What a recipe has finished: every document that the corpus holds at this version below the ordinal limit has its ledger row, and its rows passed the checks. Later runs look at what joined the corpus since. Writer: stages/checking.py.';
+comment on table finished_work is 'What a recipe has finished: every document that the corpus holds at this version below the ordinal limit has its ledger row, and its rows passed the checks. Later runs look at what joined the corpus since. Writer: audit/checking.py.';
 comment on column finished_work.recipe_id is 'The recipe of a stage: filter, sample, execute, score or placebo.';
 comment on column finished_work.corpus_id is 'The corpus.';
 comment on column finished_work.version is 'Its version.';
@@ -128,7 +128,7 @@ create table checked_yields (
     check (kept_calls >= kept_texts),
     check (releasable_calls >= 0 and releasable_calls <= kept_calls)
 );
-comment on table checked_yields is 'What each run''s passed check of a tool counted. The check of a later version of the corpus adds what joined and subtracts what left. Writer: stages/checking.py.';
+comment on table checked_yields is 'What each run''s passed check of a tool counted. The check of a later version of the corpus adds what joined and subtracts what left. Writer: audit/checking.py.';
 comment on column checked_yields.run_id is 'The run.';
 comment on column checked_yields.tool is 'The tool''s name.';
 comment on column checked_yields.judged_calls is 'Calls whose losses were computed or provably are below prune_below (reason null or pruned_below).';
@@ -186,3 +186,82 @@ comment on column placebo_rates.false_discovery_rate is 'Placebos expected among
 comment on column placebo_rates.rate_low is 'Lower end of the 95 % interval, by resampling documents.';
 comment on column placebo_rates.rate_high is 'Upper end.';
 comment on column placebo_rates.counted_at is 'When.';
+
+create table history_files (
+    file_key   text primary key check (file_key like 'history/%'),
+    table_name text not null,
+    owner_id   text not null,
+    state      text not null check (state in ('writing', 'whole', 'stale', 'leaving')),
+    sha256     text not null check (sha256 ~ '^[0-9a-f]{64}$'),
+    size_bytes bigint not null check (size_bytes >= 0),
+    rows       bigint not null check (rows >= 0),
+    version    integer check (version >= 1),
+    written_at timestamptz not null default now()
+);
+create index on history_files (table_name, owner_id);
+comment on table history_files is 'The files of the history, which history/manifest.json lists for readers. A row is committed before its file is sent and deleted after its file: what a killed process leaves is known. Writer: storage/history/history.py.';
+comment on column history_files.file_key is 'Key of the file in the bucket: its table, its owner and its content.';
+comment on column history_files.table_name is 'The table whose rows it holds.';
+comment on column history_files.owner_id is 'Whose rows these are: a recipe, a corpus or a release; catalog for small tables, which each write holds whole.';
+comment on column history_files.state is 'writing: it is being sent. whole: the manifest names it. stale: likewise, and rows in it are to be taken out, as history_documents lacks their texts. leaving: the manifest no longer names it, and it is to be deleted.';
+comment on column history_files.sha256 is 'sha256 of its bytes.';
+comment on column history_files.size_bytes is 'Number of its bytes.';
+comment on column history_files.rows is 'Number of its rows.';
+comment on column history_files.version is 'Of a corpus: the last version whose changes it holds. Else null.';
+comment on column history_files.written_at is 'When it was made.';
+
+create table history_documents (
+    recipe_id   text,
+    document_id uuid,
+    file_key    text not null references history_files on update cascade,
+    primary key (recipe_id, document_id)
+);
+create index on history_documents (file_key);
+create index on history_documents (document_id);
+comment on table history_documents is 'Which file of the history holds the rows of a document under a recipe. Documents without rows have none. Writer: storage/history/history.py.';
+comment on column history_documents.recipe_id is 'The recipe of the sampling, scoring or placebos.';
+comment on column history_documents.document_id is 'The document, or the variant of it that the tool reads.';
+comment on column history_documents.file_key is 'The file.';
+
+create table history_work (
+    recipe_id     text,
+    corpus_id     text references corpora,
+    version       integer,
+    ordinal_limit integer check (ordinal_limit >= 0),
+    primary key (recipe_id, corpus_id, version, ordinal_limit)
+);
+comment on table history_work is 'What of a recipe is in the history: every document that the corpus holds at this version below the ordinal limit, if it has rows. Later runs look at what joined since. Writer: storage/history/history.py.';
+comment on column history_work.recipe_id is 'The recipe.';
+comment on column history_work.corpus_id is 'The corpus.';
+comment on column history_work.version is 'Its version.';
+comment on column history_work.ordinal_limit is 'Documents with an ordinal below it; 2147483647 for all.';
+
+create table history_runs (
+    run_id            text primary key references annotation_runs,
+    numbers_stored_at timestamptz not null,
+    written_at        timestamptz not null default now()
+);
+comment on table history_runs is 'The runs whose rows are all in the history. Writer: storage/history/history.py.';
+comment on column history_runs.run_id is 'The run.';
+comment on column history_runs.numbers_stored_at is 'As in annotation_runs: a run that ended again since is written again.';
+comment on column history_runs.written_at is 'When it was written.';
+
+create table forgotten_numbers (
+    number       bigint generated always as identity primary key,
+    run_id       text not null,
+    tool         text not null,
+    kind         text not null check (kind in ('finished_run', 'placebo_counts')),
+    document_ids uuid[] not null,
+    numbers      jsonb not null,
+    forgotten_at timestamptz not null default now(),
+    foreign key (run_id, tool) references run_tools
+);
+create index on forgotten_numbers (run_id, tool);
+comment on table forgotten_numbers is 'What texts that were forgotten had of the stored numbers of a run, for later runs whose numbers follow from these: of each recipe, keep rule and document limit for the newest run. The numbers of the run itself, which people see, do not change. Writer: storage/history/forgetting.py.';
+comment on column forgotten_numbers.number is 'In the order in which they were forgotten.';
+comment on column forgotten_numbers.run_id is 'The run.';
+comment on column forgotten_numbers.tool is 'The tool''s name.';
+comment on column forgotten_numbers.kind is 'finished_run: of its rows in finished_run_thresholds, _reductions, _progress and _yield. placebo_counts: of the sampled calls in placebo_rates.';
+comment on column forgotten_numbers.document_ids is 'The texts that were forgotten together, also those that the run did not hold.';
+comment on column forgotten_numbers.numbers is 'Their sums, each below 0 or 0: thresholds, reductions, progress and yield, each a list of rows; or sampled and scored.';
+comment on column forgotten_numbers.forgotten_at is 'When.';

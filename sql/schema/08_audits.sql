@@ -84,3 +84,18 @@ comment on column audit_findings.remedy is 'What to do.';
 comment on column audit_findings.repair is 'What `toolformer-ops audit --repair` does about it; null where it can do nothing.';
 comment on column audit_findings.found_at is 'When it was found.';
 comment on column audit_findings.repaired_at is 'When it was repaired; null where it was not.';
+
+create table lost_views (
+    name       text,
+    lost_at    timestamptz default now(),
+    owner      text not null,
+    statements text not null,
+    problem    text not null,
+    primary key (name, lost_at)
+);
+comment on table lost_views is 'Views and functions of people on ours that a migration dropped and could not make again. Nothing of them is lost: correct the statements and run them. Writer: storage/postgres/dependent_views.py.';
+comment on column lost_views.name is 'The view with its schema, or the function with its arguments.';
+comment on column lost_views.lost_at is 'When the migration dropped it.';
+comment on column lost_views.owner is 'Whose it was.';
+comment on column lost_views.statements is 'What makes it again, with its comments and grants.';
+comment on column lost_views.problem is 'What Postgres said.';

@@ -23,7 +23,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.run_sql import run_sql
-from tests.servers import copied_database, settings_of
+from tests.servers import settings_of
 from toolformer_ops.cli import stages
 from toolformer_ops.cli.command_line import app
 from toolformer_ops.config import REPOSITORY, Settings
@@ -163,7 +163,9 @@ def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is
         engine, "update schema_files set name = 'migrations/0001_corpora.sql' where name like 'schema/01%'"
     )
     run_sql(engine, "delete from schema_files where name not like 'migrations/0001%'")
-    with pytest.raises(ConfigurationError, match=r"found those of a development version.*`make clean`"):
+    with pytest.raises(
+        ConfigurationError, match=r"found those of an older development version.*`make clean`"
+    ):
         schema.migrate(engine)
 
 
@@ -172,7 +174,9 @@ def test_neither_a_changed_file_of_tables_nor_a_database_without_the_baseline_is
 
 @pytest.fixture
 def sql_folder(tmp_path):
-    return shutil.copytree(database.SQL_DIR, tmp_path / "sql")
+    folder = shutil.copytree(database.SQL_DIR, tmp_path / "sql")
+    (folder / "migrations").mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture
@@ -215,126 +219,32 @@ def test_a_command_that_writes_refuses_the_database_of_newer_code(newer_database
         assert "found migrations/9999_more.sql of a newer version" in str(found.exception)
 
 
-ROWS_WITHOUT_PARTITIONS = re.sub(
-    r"create table (filter_decisions|stage_ledger)_1 .*\n",
-    "",
-    (Path(__file__).parent / "data" / "small_annotation.sql").read_text(),
-)
-"""The small run as it stands in a database of before its ledger had partitions."""
-
-
 @pytest.fixture
-def without_partitions(postgres_server, sql_folder):
-    """A filled database in which the ledger and the filter decisions are tables without partitions."""
-    for path in sql_folder.glob("migrations/*"):
-        if path.name >= "0046":
-            path.unlink()
-    with copied_database(postgres_server, "template1", postgres.OWNER) as name:
-        engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
-        _migrate_tables(engine, sql_folder)
-        with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-            cursor.execute(ROWS_WITHOUT_PARTITIONS)
-        yield engine
-        engine.dispose()
+def development(engine):
+    """A database as the last development version left it: the same tables, made by its schema and migrations."""
+    run_sql(engine, "update schema_files set sha256 = repeat('0', 64) where name like 'schema/%'")
+    for name in ("migrations/0001_rooms_of_writers.sql", database.BASELINE):
+        insert = "insert into schema_files (name, sha256) values (:name, repeat('0', 64))"
+        run_sql(engine, insert, name=name)
+    return engine
 
 
-def _migrate_tables(engine: Engine, sql_folder: Path) -> None:
-    """Tables alone: today's functions and views may need later migrations."""
-    for folder in ("functions", "views", "examples"):
-        for path in sql_folder.glob(f"{folder}/*"):
-            path.unlink()
-    schema.migrate(engine, sql_folder)
+def test_a_database_of_the_last_development_version_is_taken_as_the_baseline(development):
+    schema.migrate(development)
+    files = "select name from schema_files where name like 'schema/%' or name like 'migrations/%' order by 1"
+    schema_files = sorted(f"schema/{path.name}" for path in (database.SQL_DIR / "schema").glob("*.sql"))
+    assert [name for (name,) in run_sql(development, files)] == schema_files
 
 
-def _ledger(engine: Engine) -> list[tuple[object, ...]]:
-    """Every row of the ledger and of the filter decisions, whole."""
-    return [
-        tuple(row)
-        for table in ("stage_ledger", "filter_decisions")
-        for row in run_sql(engine, f"select cast({table} as text) from {table} order by 1")
-    ]
+def test_a_database_that_was_taken_as_the_baseline_is_migrated_no_more(development):
+    schema.migrate(development)
+    assert schema.migrate(development) == []
 
 
-def test_the_ledger_is_moved_into_partitions_with_all_rows(without_partitions):
-    before = _ledger(without_partitions)
-    schema.migrate(without_partitions)
-    assert len(before) == 29
-    assert _ledger(without_partitions) == before
-
-
-def test_a_recipe_of_a_started_run_without_rows_has_a_partition(without_partitions):
-    insert = (
-        "insert into run_tools (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, "
-        "scoring_recipe_id, tool_version, keep_threshold) values ('r1', 'QA', 'f9', '59', 'e9', 'a9', '1', 1.0)"
-    )
-    run_sql(without_partitions, insert)
-    schema.migrate(without_partitions)
-    new = "select relid::text from pg_partition_tree('{}') where relid::text like '%9'"
-    ledgers = run_sql(without_partitions, new.format("stage_ledger"))
-    assert sorted(name for (name,) in ledgers) == [
-        f"stage_ledger_{recipe}" for recipe in ("59", "a9", "e9", "f9")
-    ]
-    assert run_sql(without_partitions, new.format("filter_decisions")) == [("filter_decisions_f9",)]
-
-
-def test_a_view_of_people_on_the_ledger_reads_its_partitions(without_partitions):
-    run_sql(without_partitions, "create schema own")
-    run_sql(
-        without_partitions, "create view own.done as select stage, count(*) from stage_ledger group by stage"
-    )
-    before = sorted(run_sql(without_partitions, "select * from own.done"))
-    schema.migrate(without_partitions)
-    assert sorted(run_sql(without_partitions, "select * from own.done")) == before
-    assert len(before) == 4
-
-
-KILLED_IN_THE_MIDDLE = """
-create function kill_own_session() returns boolean language sql as 'select pg_terminate_backend(pg_backend_pid())';
-alter table filter_decisions add constraint kill check (filter_recipe_id <> 'f2' or kill_own_session()) not valid
-"""
-"""The rows that are there stay; a session that writes one of recipe f2 again is killed."""
-
-
-def test_a_move_into_partitions_that_is_killed_changes_nothing(without_partitions):
-    before = _ledger(without_partitions)
-    run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
-    with pytest.raises(DatabaseError):
-        schema.migrate(without_partitions)
-    assert _ledger(without_partitions) == before
-    assert _value(without_partitions, "select to_regclass('stage_ledger_f1')") is None
-
-
-def test_a_move_into_partitions_that_was_killed_is_made_by_the_next_migration(without_partitions):
-    before = _ledger(without_partitions)
-    run_sql(without_partitions, KILLED_IN_THE_MIDDLE)
-    with pytest.raises(DatabaseError):
-        schema.migrate(without_partitions)
-    run_sql(without_partitions, "alter table filter_decisions drop constraint kill")
-    schema.migrate(without_partitions)
-    assert _ledger(without_partitions) == before
-    assert _value(without_partitions, "select count(*) from stage_ledger_f1") == 4
-
-
-def test_a_database_of_the_baseline_is_migrated_without_losing_a_row(postgres_server, sql_folder):
-    tables = "documents annotation_runs candidate_calls call_losses stage_ledger run_releases release_calls evaluation_scores"
-    rows = [f"select count(*) from {table}" for table in tables.split()]
-    rows.append("select array_agg(loss_reduction order by call_id) from call_losses")
-    with copied_database(postgres_server, "template1", postgres.OWNER) as name:
-        engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
-        # 1. The baseline with rows in each table. Today's functions and views may need later migrations.
-        for path in sql_folder.glob("migrations/*"):
-            path.unlink()
-        _migrate_tables(engine, sql_folder)
-        with database.transaction(engine) as connection, database.raw_cursor(connection) as cursor:
-            cursor.execute(ROWS_WITHOUT_PARTITIONS)
-        before = [_value(engine, statement) for statement in rows]
-        assert all(before)
-        # 2. Today's code.
-        schema.migrate(engine)
-        assert [_value(engine, statement) for statement in rows] == before
-        assert _value(engine, "select count(*) from kept_calls") == 6
-        assert schema.migrate(engine) == []
-        engine.dispose()
+def test_a_database_of_an_older_development_version_is_sent_by_the_commit_that_migrates_it(development):
+    run_sql(development, "delete from schema_files where name = :name", name=database.BASELINE)
+    with pytest.raises(ConfigurationError, match=f"check out {database.BASELINE_COMMIT}, run"):
+        schema.migrate(development)
 
 
 def test_functions_with_their_views_are_made_anew_when_one_changes(engine, sql_folder):

@@ -1,16 +1,15 @@
-"""Partitions are in a schema of their own: who sees them, and how those of an older database get there."""
+"""Partitions are in a schema of their own: who sees them, and whose it is."""
 
 import pytest
 from sqlalchemy import text
 
 from tests.run_sql import run_sql
+from tests.servers import copied_database, settings_of
+from toolformer_ops.local import postgres
 from toolformer_ops.storage.history import history_queries
 from toolformer_ops.storage.postgres import database, partitions, schema
 
 RECIPE = "0123456789abcdef"
-TABLES = sorted({*partitions.PARTITIONED_TABLES} - {"call_information"})
-"""Those that were there when the schema was made."""
-PARTITIONS = [f"{table}_{RECIPE}" for table in TABLES]
 ROW = (
     "insert into stage_ledger (recipe_id, document_id, stage, rows_written, batch_id) "
     f"values ('{RECIPE}', gen_random_uuid(), 'sample', 1, 1)"
@@ -25,22 +24,10 @@ WHERE_PARTITIONS_ARE = (
 def filled(engine):
     """A database with a partition of each table, and a row in that of the ledger."""
     with database.transaction(engine) as connection:
-        for table in TABLES:
+        for table in partitions.PARTITIONED_TABLES:
             partitions.ensure_partition(connection, table, RECIPE)
         connection.execute(text(ROW))
     return engine
-
-
-@pytest.fixture
-def old(filled):
-    """The same database as it was before the partitions had a schema; one is detached."""
-    for partition in PARTITIONS:
-        run_sql(filled, f"alter table partitions.{partition} set schema public")
-    run_sql(filled, "drop schema partitions")
-    run_sql(filled, f"alter table candidate_calls detach partition candidate_calls_{RECIPE}")
-    run_sql(filled, "create table call_losses_of_mine (n int)")
-    run_sql(filled, "delete from schema_files where name = 'migrations/0089_partitions_have_a_schema.sql'")
-    return filled
 
 
 def test_the_list_of_tables_shows_a_reader_no_partition(filled, reader_dsn):
@@ -67,34 +54,17 @@ def test_a_reader_is_told_which_rows_the_history_alone_has(filled, reader_dsn):
     assert partition
 
 
-def test_a_migration_moves_the_partitions_of_an_older_database(old):
-    schema.migrate(old)
-    moved = run_sql(old, WHERE_PARTITIONS_ARE)
-    assert [tuple(row) for row in moved] == [("partitions", partition) for partition in PARTITIONS]
-
-
-def test_a_migration_keeps_the_rows_of_the_partitions(old):
-    schema.migrate(old)
-    assert run_sql(old, "select recipe_id, rows_written from stage_ledger") == [(RECIPE, 1)]
-
-
-def test_a_migration_leaves_a_table_of_another_name_where_it_is(old):
-    schema.migrate(old)
-    assert run_sql(old, "select n from public.call_losses_of_mine") == []
-
-
-def test_a_partition_that_was_detached_in_an_older_database_is_attached_again(old):
-    schema.migrate(old)
-    with database.transaction(old) as connection:
-        partitions.attach_detached(connection, "candidate_calls", RECIPE)
-        assert partitions.has_partition(connection, "candidate_calls", RECIPE)
-
-
-def test_a_schema_that_a_superuser_made_is_used(old):
+def test_a_schema_that_a_superuser_made_is_used(postgres_server):
     """An owner may not create schemas in each database."""
-    run_sql(old, "create schema partitions")
-    schema.migrate(old)
-    assert {row.schema for row in run_sql(old, WHERE_PARTITIONS_ARE)} == {"partitions"}
+    with copied_database(postgres_server, "template1", postgres.OWNER) as name:
+        run_sql(settings_of(postgres_server.dsn(name)), "create schema partitions authorization toolformer")
+        engine = database.connect_dsn(postgres_server.dsn(name, postgres.OWNER), database.DSN_SETTING)
+        schema.migrate(engine)
+        with database.transaction(engine) as connection:
+            partitions.ensure_partition(connection, "stage_ledger", RECIPE)
+        made = run_sql(engine, WHERE_PARTITIONS_ARE)
+        engine.dispose()
+    assert {row.schema for row in made} == {"partitions"}
 
 
 def test_a_dropped_partition_is_gone_with_its_rows(filled):

@@ -153,6 +153,7 @@ def test_a_view_on_a_table_that_a_migration_changes_is_made_again(engine, as_ana
     # The views of this version stand on the column, too.
     for file in [*changed_views.glob("views/*.sql"), *changed_views.glob("examples/*.sql")]:
         file.unlink()
+    (changed_views / "migrations").mkdir(exist_ok=True)
     (changed_views / "migrations" / "9999_titles.sql").write_text(migration)
     views = run_sql(engine, "select name from schema_files where name like 'views/%' order by 1 desc")
     for view in views:

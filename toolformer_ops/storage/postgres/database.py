@@ -47,6 +47,12 @@ SQL_DIR = SHIPPED / "sql"
 APPLIED_ONCE = ("schema/", "migrations/")
 """Folders of the files that make and change the tables, as `schema_files` names them."""
 DSN_SETTING = "TOOLFORMER_DATABASE_DSN"
+BASELINE = "migrations/0090_means_and_choices_are_stored.sql"
+"""The last migration of the development versions: their database has the tables of `sql/schema` from it on."""
+BASELINE_COMMIT = "0961d962"
+"""The last commit that has the migrations up to the baseline."""
+_DEVELOPMENT = "migrations/0001_rooms_of_writers.sql"
+"""The first migration of the development versions."""
 
 ROWS_PER_COPY = 10_000
 """Rows formatted and sent at once: bounds memory, and larger pieces are no faster."""
@@ -150,11 +156,13 @@ def require_known_tables(applied: Collection[str], folder: Path = SQL_DIR) -> No
 
     What it would write may be wrong there.
     """
-    if applied and not any(name.startswith("schema/") for name in applied):
+    if BASELINE in applied:
+        return
+    if applied and (_DEVELOPMENT in applied or not any(name.startswith("schema/") for name in applied)):
         raise ConfigurationError(
-            "expected tables made from sql/schema, found those of a development version, which nothing "
-            "migrates: `make clean` deletes the embedded database with all that is in it, or set "
-            f"{DSN_SETTING} to another one, or use that version."
+            f"expected tables of version 0.1.0 or of commit {BASELINE_COMMIT}, found those of an older development "
+            f"version: check out {BASELINE_COMMIT}, run `toolformer-ops migrate` there, and then here. "
+            "`make clean` instead deletes the embedded database with all that is in it."
         )
     unknown = [name for name in applied if not (folder / name).is_file()]
     if unknown:

@@ -90,6 +90,8 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         database.execute(connection, queries.schema.create_files)
         # 1. The files that the database has, and those that it gets.
         hashes = {row.name: row.sha256 for row in database.fetch_all(connection, queries.schema.files)}
+        if database.BASELINE in hashes:
+            hashes = _take_as_baseline(connection, hashes, folder)
         database.require_known_tables(
             [name for name in hashes if name.startswith(database.APPLIED_ONCE)], folder
         )
@@ -123,6 +125,19 @@ def _migrate(engine: Engine, folder: Path, lock_seconds: float, statement_second
         f"the last {applied[-1]}" if applied else "nothing new",
     )
     return applied
+
+
+def _take_as_baseline(connection: Connection, hashes: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Record a database of the last development version as one that `sql/schema` made: the tables are the same.
+
+    Returns the files that the database has then, with their hashes.
+    """
+    made_once = {name: _sha256(path) for name, path in _files(folder, "schema/").items()}
+    database.execute(connection, queries.schema.forget_tables)
+    for name, sha256 in made_once.items():
+        database.execute(connection, queries.schema.insert_file, name=name, sha256=sha256)
+    others = {name: sha256 for name, sha256 in hashes.items() if not name.startswith(database.APPLIED_ONCE)}
+    return others | made_once
 
 
 def _set_aside(

@@ -1,2 +1,0 @@
--- counted_outcomes has taken its place.
-drop function if exists counted_kept(run_tools, annotation_runs, annotation_runs)
