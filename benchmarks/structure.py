@@ -28,7 +28,7 @@ from pathlib import Path
 
 import typer
 
-from benchmarks.plain_lines import OF_PACKAGE, OF_TESTS, Source, measured, table
+from benchmarks.plain_lines import OF_PACKAGE, OF_SQL, OF_TESTS, Source, measured, table
 
 PACKAGE = Path(__file__).resolve().parent.parent / "toolformer_ops"
 TESTS = PACKAGE.parent / "tests"
@@ -102,7 +102,11 @@ def main(
     lint: bool = typer.Option(False, "--lint", help="Print figures above their limit; 1 if there are any."),
 ) -> None:
     """Print the figures of the package, room by room, and how plain its lines are."""
-    plain = [*measured(Source.of_folder(PACKAGE), OF_PACKAGE), *measured(Source.of_folder(TESTS), OF_TESTS)]
+    plain = [
+        *measured(Source.of_folder(PACKAGE), OF_PACKAGE),
+        *measured(Source.of_sql(SQL), OF_SQL),
+        *measured(Source.of_folder(TESTS), OF_TESTS),
+    ]
     if lint:
         above = [each for each in plain if each.value > each.figure.limit]
         if above:
