@@ -1,7 +1,7 @@
 """What a stage reads and writes, as OpenLineage datasets: for the events that Airflow's OpenLineage provider sends.
 
 The provider asks an operator for them when its task has ended
-(`StageTask.get_openlineage_facets_on_complete`), and sends them if its settings say (docs/lineage.md).
+(`StageTask.get_openlineage_facets_on_complete`), and sends them if its settings say (docs/operations.md#lineage).
 Without a transport it is off: it asks nothing, and imports nothing, neither when a DAG file is parsed nor
 when a task runs.
 
