@@ -123,7 +123,13 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> MappedOperator:
                 "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
                 "score": GPU_POOL,
             }
-        priority = _priority(dag_tool)
+        # What takes longest starts first, else it works alone at the end. Tools that search have no filter, so
+        # the most texts; a tool with a model of its own loads that, too.
+        priority = 1
+        if dag_tool.needs_index:
+            priority = 3
+        elif dag_tool.needs_device:
+            priority = 2
         shards = [
             mapped_stage(name, tool=tool, shards=plan.output, pool=pool, priority_weight=priority)
             for name, pool in pools.items()
@@ -133,16 +139,6 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> MappedOperator:
         placebos = mapped_stage("placebo", tool=tool, shards=plan.output, pool=GPU_POOL)
         chain(filtered, plan, *shards, placebos)
     return placebos
-
-
-def _priority(dag_tool: DagTool) -> int:
-    """The weight of a tool's tasks: what takes longest starts first, else it works alone at the end.
-
-    Tools that search have no filter, so the most texts; a tool with a model of its own loads that, too.
-    """
-    if dag_tool.needs_index:
-        return 3
-    return 2 if dag_tool.needs_device else 1
 
 
 # Before a task: whether it is needed

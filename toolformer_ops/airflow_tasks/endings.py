@@ -239,14 +239,14 @@ def describe_pod_ending(pod: "V1Pod", events: Sequence["CoreV1Event"] = ()) -> P
             said.append(_Said("terminated", ended.reason, ended.message, container.name))
             said.append(_Said("exit", str(ended.exit_code), lines[-1], container.name))
         if waiting := _of(container, "state.waiting"):
-            said.append(
-                _Said(
-                    "waiting",
-                    waiting.reason,
-                    _why_waiting(_of(waiting, "message", ""), events),
-                    container.name,
-                )
-            )
+            message = _of(waiting, "message", "")
+            # While an image's pull is backed off, the reason is in the events, the newest last.
+            if not message or message.startswith("Back-off pulling image"):
+                pulls = [
+                    event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")
+                ]
+                message = next((text for text in reversed(pulls) if "Failed to pull" in text), message)
+            said.append(_Said("waiting", waiting.reason, message, container.name))
     phase = _of(pod, "status.phase", "Unknown")
     if phase == "Pending":
         said += [_Said("event", event.reason, event.message) for event in reversed(events)]
@@ -360,17 +360,6 @@ def _said_of_pod(pod: "V1Pod") -> Iterator[_Said]:
     for condition in _of(pod, "status.conditions", ()):
         if condition.type == "DisruptionTarget" and condition.status == "True":
             yield _Said("condition", condition.reason, condition.message)
-
-
-def _why_waiting(message: str, events: Sequence["CoreV1Event"]) -> str:
-    """Why a container waits.
-
-    While an image's pull is backed off, the reason is in the events, the newest last.
-    """
-    if message and not message.startswith("Back-off pulling image"):
-        return message
-    pulls = [event.message or "" for event in events if event.reason in ("Failed", "InspectFailed")]
-    return next((text for text in reversed(pulls) if "Failed to pull" in text), message)
 
 
 def _main_name(pod: "V1Pod") -> str:

@@ -207,20 +207,16 @@ def description_of(name: str) -> str:
     A field that no preset names shows its usual value itself, unless that is nothing.
     """
     description, usual = PROPERTIES[name]["description"], PROPERTIES[name].get("usual", usual_of(name))
-    values = [
-        f"{shown(values[name])} {WITH_PRESET[preset]}"
-        for preset, values in PRESETS.items()
-        if name in values and not _is_another_presets(preset, name)
-    ]
+    values: list[str] = []
+    earlier_values: list[Any] = []  # a field says once what several presets have
+    for preset, choices in PRESETS.items():
+        value = choices.get(name)
+        if name in choices and value not in earlier_values:
+            values.append(f"{shown(value)} {WITH_PRESET[preset]}")
+        earlier_values.append(value)
     if not values and "usual" not in PROPERTIES[name]:
         return str(description)
     return f"{description.removesuffix('.')} ({'; '.join((shown(usual), *values))})."
-
-
-def _is_another_presets(preset: str, name: str) -> bool:
-    """Whether an earlier preset has the same value, which a field says once."""
-    earlier = list(PRESETS)[: list(PRESETS).index(preset)]
-    return any(PRESETS[other].get(name) == PRESETS[preset][name] for other in earlier)
 
 
 def usual_of(name: str) -> Any:

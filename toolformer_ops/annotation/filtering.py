@@ -141,19 +141,15 @@ def cut(text: str, span: Span, most: float, unbroken: Sequence[Span] = ()) -> li
             if allowed:
                 at = min(allowed, key=lambda place: abs(before[place] - before[start] - even))
                 break
-        at = min(end, _end_of_span(at, unbroken))
+        for first, last in unbroken:
+            if first < at < last:
+                at = last
+                break
+        at = min(end, at)
         pieces.append((start, start + (len(text[start:at].rstrip()) or at - start)))
         match = _SPACE.match(text, at, end)
         start = match.end() if match else at
     return [*pieces, (start, end)] if start < end else pieces
-
-
-def _end_of_span(place: int, spans: Sequence[Span]) -> int:
-    """The end of the span that a place lies inside of; the place itself if it is in none."""
-    for first, last in spans:
-        if first < place < last:
-            return last
-    return place
 
 
 def _is_within(place: int, spans: Sequence[Span]) -> bool:

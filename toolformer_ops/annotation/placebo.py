@@ -344,18 +344,15 @@ class _Scorer:
 
     def rows(self, wanted: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """The placebos of these keys."""
-        # 1. L(e(c, r')), if no term of L- proves enough.
-        undecided = [key for key in wanted if self._needs_loss(key)]
+        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first a placebo is compared by it, whatever
+        #    its bound.
+        undecided = [key for key in wanted if key[1] > 1 or not self._is_pruned(self._bound(key))]
         with_result = self._losses(undecided, lambda key: self._result(key).result)
         # 2. L(e(c, "")), if it decides.
         open_keys = [key for key in with_result if self._needs_loss_without(key, with_result[key])]
         without_result = self._losses(open_keys, lambda _: "")
         # 3. The rows.
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
-
-    def _needs_loss(self, key: Key) -> bool:
-        """Whether L(e(c, r')) is needed: beyond the first a placebo is compared by it, whatever its bound."""
-        return key[1] > 1 or not self._is_pruned(self._bound(key))
 
     def _needs_loss_without(self, key: Key, loss: float) -> bool:
         """Whether L(e(c, "")) decides; a call whose own result saves too little was computed without it."""
@@ -396,7 +393,11 @@ class _Scorer:
             return {}
         placed_calls = []
         for text, text_keys in zip(self.texts, keys_by_text, strict=True):
-            placed_calls.append((text, [self._placed(key, result_of(key)) for key in text_keys]))
+            text_calls = []
+            for key in text_keys:
+                call = self._call(key)
+                text_calls.append(PlacedCall(call.token, call.call, result_of(key)))
+            placed_calls.append((text, text_calls))
         computed = self.model.losses_with_result(
             placed_calls, context_tokens=self.choices.scoring_context_tokens, number_format=self.number_format
         )
@@ -404,11 +405,6 @@ class _Scorer:
         for text_keys, text_losses in zip(keys_by_text, computed, strict=True):
             losses.update(zip(text_keys, text_losses, strict=True))
         return losses
-
-    def _placed(self, key: Key, result: str) -> PlacedCall:
-        """The call of a key with this result."""
-        call = self._call(key)
-        return PlacedCall(call.token, call.call, result)
 
     def _row(self, key: Key, loss: float | None, without: float | None) -> PlaceboLoss:
         """A placebo with L(e(c, r')), unless it was pruned, and with L(e(c, "")) if it was computed."""

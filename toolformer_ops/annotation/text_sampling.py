@@ -271,13 +271,14 @@ class _Pruning:
                 losses = [losses_at[each.position.token] for each in text_positions]
             else:
                 losses = next(computed)
-            marked.append([self._mark(each, loss) for each, loss in zip(text_positions, losses, strict=True)])
+            marked_positions = []
+            for each, loss in zip(text_positions, losses, strict=True):
+                position = each.position
+                if self._model.surely_below(loss, self._prune_below):
+                    position = dataclasses.replace(position, pruned_by_loss=loss)
+                marked_positions.append(TextPosition(each.token, position))
+            marked.append(marked_positions)
         return marked
-
-    def _mark(self, each: TextPosition, loss: float) -> TextPosition:
-        if not self._model.surely_below(loss, self._prune_below):
-            return each
-        return TextPosition(each.token, dataclasses.replace(each.position, pruned_by_loss=loss))
 
     def _is_in_parts(self, text: TextToSample) -> bool:
         return len(self._parts.get(text.whole_text, ())) > 1
@@ -289,15 +290,14 @@ class _Pruning:
             assert text.document is not None  # noqa: S101 - or it has no parts
             parts = self._parts[whole]
             starts = text.document.starts
-            tokens = [token for token in text.document.word_starts if _is_in_a_part(starts[token], parts)]
+            tokens = []
+            for token in text.document.word_starts:
+                char = starts[token]
+                if any(part.start_char <= char < part.start_char + len(part.text) for part in parts):
+                    tokens.append(token)
             [losses] = self._model.losses_without_call([(whole, tokens)])
             self._losses[whole] = dict(zip(tokens, losses, strict=True))
         return self._losses[whole]
-
-
-def _is_in_a_part(char: int, parts: Sequence[TextToSample]) -> bool:
-    """Whether an offset of a document lies in one of its parts."""
-    return any(part.start_char <= char < part.start_char + len(part.text) for part in parts)
 
 
 def _groups(texts: Sequence[TextToSample], most_tokens: int) -> Iterator[list[TextToSample]]:

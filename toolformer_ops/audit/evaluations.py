@@ -39,20 +39,17 @@ def scores(auditing: Auditing, run_id: str, _: str) -> Page:
             page.unprovable += 1
             continue
         if row.inputs_uri is not None and row.inputs_uri not in files:
-            content = _content(auditing, row.inputs_uri)
+            content: bytes | None
+            try:
+                content = auditing.store.get(auditing.store.key_of(row.inputs_uri))
+            except ObjectNotFoundError:
+                content = None
             files[row.inputs_uri] = None if content is None else _inputs(content)
             hashes[row.inputs_uri] = hashlib.sha256(content or b"").hexdigest()
         _compare(
             page, row, files.get(row.inputs_uri), is_same_file=hashes.get(row.inputs_uri) == row.inputs_sha256
         )
     return page
-
-
-def _content(auditing: Auditing, uri: str) -> bytes | None:
-    try:
-        return auditing.store.get(auditing.store.key_of(uri))
-    except ObjectNotFoundError:
-        return None
 
 
 def _inputs(content: bytes) -> list[EvaluatedInput] | None:
@@ -80,7 +77,15 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
     key = operator.attrgetter("suite", "subset", "model", "variant", "call_start_rank")
     own = [item for item in file if key(item) == key(row)]
     numbers: Mapping[str, Any] = vars(ShareCorrect.of(own)) if own else {"inputs": 0}
-    differing = [name for name, value in numbers.items() if not _equal(getattr(row, name), value)]
+    differing = []
+    for name, value in numbers.items():
+        stored = getattr(row, name)
+        is_equal = stored == value
+        # The ends of an interval may differ in their last digits on another machine.
+        if isinstance(stored, float) and isinstance(value, float):
+            is_equal = math.isclose(stored, value, rel_tol=1e-9, abs_tol=1e-12)
+        if not is_equal:
+            differing.append(name)
     if not differing:
         return
     if not is_same_file and row.is_replaced:
@@ -100,16 +105,6 @@ def _differing(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[s
         if name not in OF_CODE and name in stored and stored[name] != value:
             differing.append(f"{name} {value!r}, found {stored[name]!r}")
     return differing
-
-
-def _equal(stored: object, computed: object) -> bool:
-    """Whether two numbers are equal.
-
-    The ends of an interval may differ in their last digits on another machine.
-    """
-    if isinstance(stored, float) and isinstance(computed, float):
-        return math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-12)
-    return stored == computed
 
 
 def models_of_runs(auditing: Auditing, run_id: str, _: str) -> Page:

@@ -64,9 +64,8 @@ def compare_calls(
             recipes = _recipes(definition, call)
             named = {name: getattr(call, name) for name in RECIPES}
             if recipes != named:
-                what = (
-                    f"expected {_recipes_in_words(recipes)}, as the release's definition says, found {named}"
-                )
+                expected = "no call of the tool" if recipes is None else f"the recipes {recipes}"
+                what = f"expected {expected}, as the release's definition says, found {named}"
                 yield ComparedCall(text.document_id, call.call_id, has_rows=False, difference=what)
                 continue
             row = rows.get((text.document_id, call.call_id))
@@ -84,10 +83,6 @@ def _recipes(definition: Mapping[str, Any] | None, call: ReleasedCall) -> dict[s
         if tool["tool"] == call.tool:
             return {name: tool[name] for name in RECIPES}
     return None
-
-
-def _recipes_in_words(recipes: Mapping[str, str] | None) -> str:
-    return "no call of the tool" if recipes is None else f"the recipes {recipes}"
 
 
 def _rows_of(

@@ -113,11 +113,13 @@ def new_tool(
         chosen = name or camel_case(database.name)
         written = [first_version.write_database_tool(settings, database, chosen, examples, replaces=replace)]
     elif python:
-        file, function = _file_and_function(python)
+        file, _, function = python.rpartition(":")
+        if not file or not function.isidentifier():
+            raise UsageError(f"--python: expected FILE.py:FUNCTION, found {python!r:.80}.")
         chosen = name or camel_case(function)
         written = [
             first_version.write_function_tool(
-                settings, file, function, chosen, examples, secret or (), replaces=replace
+                settings, Path(file), function, chosen, examples, secret or (), replaces=replace
             )
         ]
     else:
@@ -132,13 +134,6 @@ def new_tool(
         _show_new_tool(new)
     tools = ",".join(new.tool.spec.name for new in written)
     typer.echo(f"to try it: toolformer-ops preview TEXTS --tools {tools}", err=True)
-
-
-def _file_and_function(python: str) -> tuple[Path, str]:
-    file, _, function = python.rpartition(":")
-    if not file or not function.isidentifier():
-        raise UsageError(f"--python: expected FILE.py:FUNCTION, found {python!r:.80}.")
-    return Path(file), function
 
 
 def _names_of_server_tools(tools: Sequence[str], name: str) -> dict[str, str]:

@@ -172,7 +172,9 @@ class ProgressLines(TrainerCallback):
         now, tokens = time.monotonic(), self._tokens_until(step)
         then, tokens_then = self._last
         self._last = (now, tokens)
-        throughput = self._throughput(tokens - tokens_then, now - then)
+        new_tokens = tokens - tokens_then
+        operations = None if self._operations_a_token is None else new_tokens * self._operations_a_token
+        throughput = Throughput(new_tokens, now - then, operations, self._cards)
         elapsed = now - self._started
         left = elapsed / max(step - self._first_step, 1) * (steps - step)
         line = {
@@ -199,10 +201,6 @@ class ProgressLines(TrainerCallback):
         else:
             verdict = f"the best was {before.perplexity:.3f} at step {before.step}"
         logger.info("step %d of %d: development perplexity %.3f, %s", step, steps, perplexity, verdict)
-
-    def _throughput(self, tokens: int, seconds: float) -> Throughput:
-        operations = None if self._operations_a_token is None else tokens * self._operations_a_token
-        return Throughput(tokens, seconds, operations, self._cards)
 
 
 def write_curves(directory: Path, title: str, loss_counts: str) -> None:

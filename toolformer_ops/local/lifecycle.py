@@ -139,7 +139,9 @@ class _Startup:
         # 1. what a crash left, ports, configuration, the supervisor
         self._supervise()
         if AIRFLOW in wanted:
-            self._name_what_is_dropped()
+            path = self.paths.airflow_additions
+            for name, remedy in dropped(os.environ, read_additions(path), path).items():
+                logger.warning("%s is not taken from the environment: %s", name, remedy)
         # 2. Postgres with its roles and databases
         if POSTGRES in wanted:
             self._start_postgres()
@@ -281,12 +283,6 @@ class _Startup:
                 "`toolformer-ops up`, if they are to see the new %s",
                 ", ".join(other),
             )
-
-    def _name_what_is_dropped(self) -> None:
-        """Say which variables of the shell the embedded Airflow does not see, and what to do instead."""
-        path = self.paths.airflow_additions
-        for name, remedy in dropped(os.environ, read_additions(path), path).items():
-            logger.warning("%s is not taken from the environment: %s", name, remedy)
 
     def _living(self) -> set[str]:
         return {report.service for report in self.supervisor.reports() if report.is_living}

@@ -50,7 +50,12 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
     schedule = load_schedule(Path(path), content, [tool.name for tool in tools])
     # What starts a run. The clock makes one run for each local time that `cron` names, also on the days on
     # which clocks change.
-    assets = [_asset(name) for name in schedule.after]
+    assets: list[Any] = []
+    for name in schedule.after:  # the name or the URI of what another DAG declares
+        if "://" in name:
+            assets.append(Asset.ref(uri=Asset(uri=name).uri))
+        else:
+            assets.append(Asset.ref(name=name))
     starts: Any = reduce(or_, assets) if assets else None
     if schedule.cron:
         timetable = CronTriggerTimetable(schedule.cron, timezone=schedule.time_zone)
@@ -82,8 +87,3 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
     ) as dag:
         annotation_tasks(tools, schedule)
     return dag
-
-
-def _asset(name: str) -> Any:
-    """What another DAG declares as an asset by this name or URI."""
-    return Asset.ref(uri=Asset(uri=name).uri) if "://" in name else Asset.ref(name=name)

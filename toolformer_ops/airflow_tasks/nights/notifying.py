@@ -133,7 +133,10 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
                     logger.info("told %s of %s", connection_id, run.run_id)
         except Exception as error:  # said in the note, and raised by the task once the others were told
             text = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
-            problems.append(f"{connection_id}: {text}{_mail_remedy(error)}")
+            remedies = [remedy for kind, remedy in MAIL_REMEDIES if isinstance(error, kind)]
+            if remedies:
+                text += f". Put into the extra of the Connection: {remedies[0]}"
+            problems.append(f"{connection_id}: {text}")
     # The run's note: who could not be told, and the message if its last task set none.
     dag_run_id = dag_run_of(run.run_id, dag_id)
     not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
@@ -147,14 +150,6 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
     if not problems:
         database.execute(engine, queries.notifications.told, **end, connection_id=EVERYBODY)
     return problems
-
-
-def _mail_remedy(error: Exception) -> str:
-    """What to change in a mail server's Connection, to follow the error; empty if the error does not say."""
-    for kind, remedy in MAIL_REMEDIES:
-        if isinstance(error, kind):
-            return f". Put into the extra of the Connection: {remedy}"
-    return ""
 
 
 def notification_of(connection: Connection, name: str) -> Notification:

@@ -118,12 +118,6 @@ def _push_reason(context: Context) -> str:
     return reason
 
 
-def _reason_of(context: Context, task: str) -> str | None:
-    """Why a task of `failed_tasks` failed; of shards the first that says so."""
-    pushed = context["ti"].xcom_pull(task_ids=task.partition(" ")[0], key=REASON)
-    return next((reason for reason in pushed if reason), None) if isinstance(pushed, list) else pushed
-
-
 def require_opened(opened_by: str, context: Context) -> None:
     """Skip a task unless the task that opens the run has.
 
@@ -192,7 +186,9 @@ class FinishRun(StageProcess):
             from toolformer_ops.airflow_tasks.kubernetes.pods import end_pods_of_run
 
             end_pods_of_run(settings, dag_id=context["ti"].dag_id, run_id=context["ti"].run_id)
-        refused = self._refused_tools(context)
+        refused: dict[str, str] = {}
+        if self.checked_by is not None:
+            refused = context["ti"].xcom_pull(task_ids=self.checked_by, key=REFUSED) or {}
         failed = failed_tasks(
             states, [task_id for task_id in context["dag"].task_ids if task_id != self.task_id]
         )
@@ -206,11 +202,18 @@ class FinishRun(StageProcess):
             else f"There is no {'new ' if is_cleared(context) else ''}{self.product}"
         )
         has_started = states.get(self.opened_by) == SUCCESS
-        reason = _reason_of(context, failed[0]) if failed else None
+        reason = None
+        if failed:
+            reason = context["ti"].xcom_pull(task_ids=failed[0].partition(" ")[0], key=REASON)
+            if isinstance(reason, list):  # of shards the first that says so
+                reason = next(filter(None, reason), None)
         reason = reason or next(iter(refused.values()), None)
-        if has_started and (without_tasks := self._tools_without_tasks(context)):
-            failed += without_tasks
-            reason = reason or GONE.format(folder=settings.tools_folder)
+        if has_started and self.tools is not None:
+            # The run was cleared with a version of the DAG that came after these tools were gone.
+            without_tasks = [tool for tool in choices_of(context).tools if tool not in self.tools]
+            if without_tasks:
+                failed += without_tasks
+                reason = reason or GONE.format(folder=settings.tools_folder)
         problem = (
             f"failed: {', '.join(failed)}{f': {reason}' if reason else '.'} {outcome}." if failed else ""
         )
@@ -226,19 +229,7 @@ class FinishRun(StageProcess):
             remedy = "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
             raise AirflowFailException(f"{problem} {remedy if has_started else KEEPS_PARAMETERS}")
 
-    def _refused_tools(self, context: Context) -> dict[str, str]:
-        """By tool that its check refused, why."""
-        if self.checked_by is None:
-            return {}
-        return context["ti"].xcom_pull(task_ids=self.checked_by, key=REFUSED) or {}
-
     def _is_there(self, context: Context) -> bool:
         """Whether the task that makes the product made one: a run that keeps no call has no release."""
         result = context["ti"].xcom_pull(task_ids=self.made_by, key=XCOM_RETURN_KEY)
         return not (isinstance(result, dict) and result.get(f"{self.product}_id", "") is None)
-
-    def _tools_without_tasks(self, context: Context) -> list[str]:
-        """The tools of the run that the DAG has no tasks for: it was cleared with a version that came after they were gone."""
-        if self.tools is None:
-            return []
-        return [tool for tool in choices_of(context).tools if tool not in self.tools]

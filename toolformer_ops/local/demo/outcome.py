@@ -34,20 +34,14 @@ def outcome_line(settings: Settings, run_id: str, exit_status: int, reason: str 
         with database.transaction(database.connect(settings)) as connection:
             outcome |= _stored(connection, run_id)
         if outcome["release"]:
-            outcome["release"]["data"] = _data_folder(settings, outcome["release"]["uri"])
+            store = ObjectStore(settings)
+            manifest = store.read_manifest(store.key_of(outcome["release"]["uri"]))
+            # With the slash that some readers of the folder need.
+            data_folder = store.uri(f"{manifest.folder}/{DATA}/") if manifest else None
+            outcome["release"]["data"] = data_folder
     except ToolformerError as error:
         outcome["reason"] = outcome["reason"] or str(error)
     return json.dumps(outcome)
-
-
-def _data_folder(settings: Settings, release_uri: str) -> str | None:
-    """The folder of a release's Parquet files, with the slash that some readers need.
-
-    It is None if its manifest is gone.
-    """
-    store = ObjectStore(settings)
-    manifest = store.read_manifest(store.key_of(release_uri))
-    return store.uri(f"{manifest.folder}/{DATA}/") if manifest else None
 
 
 def _stored(connection: Connection, run_id: str) -> dict[str, Any]:

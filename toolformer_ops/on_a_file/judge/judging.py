@@ -97,7 +97,8 @@ class Judging:
         else:
             rows = list(scored)
             self._judge_by_placebos(rows, partial)
-            yield from (_without_text(row) for row in rows)
+            for row in rows:
+                yield {name: value for name, value in row.items() if name != "text"}
         self.counts.ended()
 
     def _scored(self, partial: PartialFile) -> Iterator[Row]:
@@ -262,7 +263,3 @@ class Judging:
                 )
                 counts.rate = str(rate)
             self.counts.judge_again(name, own)
-
-
-def _without_text(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "text"}

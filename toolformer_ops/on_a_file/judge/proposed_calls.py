@@ -170,7 +170,10 @@ def proposals_of(
             raise RejectedInputError("lone_surrogate")  # noqa: TRY301
         yield from _proposals_of(record, record_id, names)
     except RejectedInputError as error:
-        likely_text = _field_with_calls(record) if error.reason == NO_TEXT else None
+        likely_text = None
+        if error.reason == NO_TEXT:
+            texts = {name: value for name, value in record.items() if isinstance(value, str)}
+            likely_text = next((name for name, value in texts.items() if calls_in(value)[1]), None)
         yield RefusedProposal(record_id, error.reason, likely_text)
 
 
@@ -179,14 +182,6 @@ def _holds_half(value: Any) -> bool:
     return (
         isinstance(value, str) and not value.isascii() and any("\ud800" <= one <= "\udfff" for one in value)
     )
-
-
-def _field_with_calls(record: Mapping[str, Any]) -> str | None:
-    """The first field of a record whose text holds a call; None if there is none."""
-    for name, value in record.items():
-        if isinstance(value, str) and calls_in(value)[1]:
-            return name
-    return None
 
 
 def _proposals_of(

@@ -5,6 +5,7 @@ with behind the call. Each answer proposes fields of its JSON, characters of a f
 of what is around the place; the proposal that most of the calls agree with wins.
 """
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -29,7 +30,10 @@ def proposed_result(calls: Sequence[ExampleCall], answers: Sequence[str]) -> tup
     """
     best: tuple[str, int] | None = None
     for proposal in dict.fromkeys(_proposals(calls, answers)):
-        agreeing = sum(_agrees(call, answer, proposal) for call, answer in zip(calls, answers, strict=True))
+        agreeing = 0
+        for call, answer in zip(calls, answers, strict=True):
+            with contextlib.suppress(RejectedInputError):  # a proposal that does not fit the answer
+                agreeing += call.agrees(picked_text(answer, proposal))
         # A regular expression of one answer fits that answer, whatever it is.
         is_shown = agreeing > 1 or pattern_of(proposal) is None
         if is_shown and (best is None or agreeing > best[1]):
@@ -103,10 +107,3 @@ def _patterns(call: ExampleCall, answer: str) -> Iterator[str]:
 def _literal(text: str) -> str:
     """The regular expression of a text, with strokes before no more signs than it needs."""
     return re.sub(r"[\\.^$*+?{}\[\]|()]", r"\\\g<0>", text)
-
-
-def _agrees(call: ExampleCall, answer: str, proposal: str) -> bool:
-    try:
-        return call.agrees(picked_text(answer, proposal))
-    except RejectedInputError:
-        return False
