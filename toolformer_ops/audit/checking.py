@@ -97,18 +97,21 @@ def check_tools(settings: Settings, run_id: str) -> CheckedTools:
         for tool in require_run(connection, run_id).tools:
             if not has_work_left(connection, load_run_tool(connection, run_id, tool)):
                 complete.append(tool)
-    checked = CheckedTools(passed=[], refused={})
+    passed: list[str] = []
+    refused: dict[str, str] = {}
     for tool in complete:
-        if tool not in passed_before:
-            try:
-                check_tool(settings, run_id, tool)
-            except NoResultError as error:
-                logger.warning("%s: %s", tool, error)
-                checked.refused[tool] = str(error)
-                continue
-        checked.passed.append(tool)
-    logger.info("%d tools are done: %s", len(checked.passed), ", ".join(checked.passed) or "none")
-    return checked
+        if tool in passed_before:
+            passed.append(tool)
+            continue
+        try:
+            check_tool(settings, run_id, tool)
+        except NoResultError as error:
+            logger.warning("%s: %s", tool, error)
+            refused[tool] = str(error)
+        else:
+            passed.append(tool)
+    logger.info("%d tools are done: %s", len(passed), ", ".join(passed) or "none")
+    return CheckedTools(passed, refused)
 
 
 def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
