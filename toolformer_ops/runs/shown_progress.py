@@ -58,15 +58,16 @@ def shown(
     write, seconds = _line_writer(console)
     ended = threading.Event()
 
-    def write_line() -> None:
-        write(f"{_clock(time.monotonic() - began)} {look().line}")
+    def write_line(line: str) -> None:
+        write(f"{_clock(time.monotonic() - began)} {line}")
 
     def write_lines() -> None:
         last = ""
         while not ended.wait(seconds_between or seconds):
-            if (line := look().line) != last:
+            line = look().line
+            if line != last:
                 last = line
-                write_line()
+                write_line(line)
 
     writer = threading.Thread(target=write_lines, daemon=True, name="progress")
     writer.start()
@@ -76,7 +77,7 @@ def shown(
         ended.set()
         writer.join()
     if console.is_jupyter:
-        write_line()
+        write_line(look().line)
 
 
 def _line_writer(console: Console) -> tuple[Callable[[str], None], float]:
