@@ -1,7 +1,8 @@
 """What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
 A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows
-a whole one. It writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first.
+a whole one. It writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first. A tool
+that can say which calls a text should hold overrides `proposals`, or `open_proposer`, too.
 Importing a tool's module is cheap, since DAG files do it: torch, Java and models are loaded by `open`, in the
 process that runs the tool.
 """
@@ -12,10 +13,11 @@ import logging
 import sys
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -33,6 +35,8 @@ FilterRule = Literal["paper", "sharp"]
 TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
 MOST_MESSAGE_CHARACTERS = 300
+MOST_PROPOSED_CALLS = 200
+"""Most calls that are taken of those that a tool proposes for a text: as many as k 20 and m 10 sample."""
 TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
 ARGUMENT = "input"
@@ -57,6 +61,9 @@ class ToolSpec:
     """Where the numbers below come from."""
     code_version: str = "1"
     """Raised when an input would get another answer; part of the execution recipe."""
+    proposal_version: str = "1"
+    """Raised when the tool would propose other calls for a text; part of the sampling recipe of runs whose
+    proposer it is."""
     sampling_threshold: float = 0.05
     """tau_s: a position is taken where p(" [") is above it."""
     max_positions: int = 5
@@ -141,6 +148,43 @@ class ToolOutput:
         return cls((), reason, " ".join(message.split())[:MOST_MESSAGE_CHARACTERS])
 
 
+@dataclass(frozen=True)
+class ProposedCall:
+    """A call that a tool proposes for a text by itself: no model is asked for it."""
+
+    char: int
+    """Offset in the document's text before which the call is inserted: that of a word, or of the white space
+    before it. The token that starts there is looked for as for a sampled call (`TokenizedText.place_of`); a
+    call inside a word, or outside the text, is refused and counted."""
+    input: str
+    """As a model would write it between the brackets."""
+
+
+@dataclass(frozen=True)
+class ProposedCalls:
+    """What a tool proposes for a document."""
+
+    calls: Sequence[ProposedCall] = ()
+    """The best first: those beyond `MOST_PROPOSED_CALLS` are cut off and counted."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What the tool itself left out, by reason, such as `proposal_of_ambiguous_key`; each begins with
+    `proposal_` and is counted in `yield_by_stage`."""
+
+
+class Proposer(Protocol):
+    """What proposes a tool's calls; it may hold an index or a process."""
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """The calls that belong into a document, as its text says.
+
+        Pure: the same document has the same calls in the same order. The time is linear in the text.
+
+        Raises:
+            InfrastructureError: what knows the calls is not there now.
+        """
+        ...
+
+
 class ToolRunner(Protocol):
     """An open tool; it may hold an index or a model."""
 
@@ -203,6 +247,36 @@ class Tool:
         Such a call cannot be taught. Here: never.
         """
         return False
+
+    @property
+    def can_propose(self) -> bool:
+        """Whether the tool proposes calls by itself, said without opening it; here: if it has `proposals`."""
+        return type(self).proposals is not Tool.proposals
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """The calls that belong into a document, if nothing has to be open for them (`Proposer`); here: none."""
+        return ProposedCalls()
+
+    def proposer_version(self, settings: Settings) -> str:
+        """Names everything that decides which calls are proposed, for the sampling recipe; here: the code's version.
+
+        Asked of a tool that `can_propose`, when a run starts.
+
+        Raises:
+            ToolError: what the proposals are made from is not there.
+        """
+        return f"{self.spec.name.lower()}-{self.spec.proposal_version}"
+
+    def open_proposer(self, settings: Settings) -> Proposer:
+        """Load what the proposals are made from, once a process; here: nothing.
+
+        A tool that overrides it overrides `can_propose` and `proposer_version`, too.
+
+        Raises:
+            ToolError: it is not there, or too large.
+            InfrastructureError: what knows it is not there now.
+        """
+        return self
 
     @property
     def parameters(self) -> dict[str, Any]:
