@@ -71,13 +71,10 @@ class PlainReference:
         log_probs = self.logits(self.annotation_prefix(template, text, last)).log_softmax(
             -1
         )  # (tokens, vocabulary)
-        found = [
-            CallPosition(token, starts[token], float(log_probs[token - last - 1, marker].exp()))
-            for token in tokens
-        ]
-        above = [position for position in found if position.probability > threshold]
-        best = sorted(above, key=lambda position: (-position.probability, position.token))[:at_most]
-        return sorted(best, key=lambda position: position.token)
+        probabilities = {token: float(log_probs[token - last - 1, marker].exp()) for token in tokens}
+        above = [token for token in tokens if probabilities[token] > threshold]
+        best = sorted(above, key=lambda token: (-probabilities[token], token))[:at_most]
+        return [CallPosition(token, starts[token], probabilities[token]) for token in sorted(best)]
 
     @torch.no_grad()
     def sample_position(

@@ -193,6 +193,7 @@ def loaded_by_stages(monkeypatch: pytest.MonkeyPatch) -> UseModel:
             "toolformer_ops.language_model.models.model_identity", lambda *_, **__: model.identity
         )
         monkeypatch.setattr("toolformer_ops.runs.models.load_run_model", model.load)
+        monkeypatch.setattr("toolformer_ops.runs.models.load_tokenization", lambda *_: model)
         return model
 
     return use

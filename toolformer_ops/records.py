@@ -98,17 +98,22 @@ class Paragraph:
         return self.document.text[self.start_char : self.end_char]
 
 
+ProposedBy = Literal["model", "tool", "both"]
+"""Who proposed a call: a model that samples (the run's own, or one behind an endpoint), the tool itself, or
+both."""
+
+
 @dataclass(frozen=True)
 class CallPosition:
-    """A place in a text where the model might start a call."""
+    """A place in a text where a call may start."""
 
     token: int
     """Index, in the text's token ids, of the token that would follow the call; at least 1."""
     char: int
     """Offset in the text where the call would be inserted: the start of that token, its leading space
     included."""
-    probability: float
-    """p(" [" | P(x), x[:token]), in [0, 1]."""
+    probability: float | None
+    """p(" [" | P(x), x[:token]), in [0, 1]; None at a place that a tool proposed: no model was asked."""
     pruned_by_loss: float | None = None
     """L(nothing) in nats, if it proves that no call here can be kept, so that none is sampled; else None."""
 

@@ -204,7 +204,7 @@ def _engine(architecture: str, tokenizer: Any, number_format: str, device: torch
 def _outcome(engine: LanguageModel, texts: Sequence[str], exact: Outcome | None) -> Outcome:
     """What an engine gives; with `exact` it samples at that one's positions."""
     found = engine.find_positions(PROMPT, texts, at_most=POSITIONS, threshold=0.0)
-    positions = [{position.token: position.probability for position in of_text} for of_text in found]
+    positions = [{position.token: position.probability or 0.0 for position in of_text} for of_text in found]
     tokens = [list(of_text) for of_text in (positions if exact is None else exact.positions)]
     sampler = engine.start_sampling(
         PROMPT, samples=SAMPLES, max_new_tokens=NEW_TOKENS, call_start=" [", temperature=1.0, top_p=1.0

@@ -51,9 +51,9 @@ from {batch}
 where is_found <> is_stored or is_left_out_and_in_it
 
 -- name: probabilities_are_probabilities
--- fail: position probabilities in [0, 1]
+-- fail: position probabilities in [0, 1], or none where a tool proposed the call
 -- files: checked_calls
-select call_id, position_probability from {batch} where (position_probability between 0 and 1) is not true
+select call_id, position_probability from {batch} where (position_probability between 0 and 1) is false
 
 -- name: reduction_equals_its_definition
 -- fail: loss_reduction = min(loss_without_call, loss_without_result, loss_without_call_full_context) - loss_with_result

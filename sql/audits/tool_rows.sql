@@ -26,7 +26,7 @@ select stage_of_document, ledger_rows from {batch} where ledger_rows <> 1
 select stage_of_document, pruned_in_ledger, pruned_found from {batch} where pruned_in_ledger <> pruned_found
 
 -- name: every_sample_is_accounted_for
--- fail: samples = candidates + duplicates + rejected samples
+-- fail: samples and calls that the tool proposed = candidates + duplicates + rejected ones
 -- tool: samples
 select stage_of_document, items_in, items_out from {batch} where items_in <> items_out
 

@@ -30,7 +30,8 @@ create or replace function call_row_text(call candidate_calls)
     return cast(row(
         call.call_id, call.paragraph, call.position_token, call.position_char, call.position_probability, call.call_input, call.call_text,
         call.input_key, call.effective_input, call.sample_count, call.input_only_after) as text)
-        || coalesce(' parent ' || call.parent_call, '');
+        || coalesce(' parent ' || call.parent_call, '')
+        || case when call.proposed_by <> 'model' then ' proposed by ' || call.proposed_by else '' end;
 comment on function call_row_text is 'A candidate call as stage_ledger.rows_hash hashes it.';
 
 create or replace function pruned_row_text(pruned pruned_positions)

@@ -42,7 +42,7 @@ comment on function reduction_bucket is 'The interval of 0.05 nats that a loss r
 create or replace function counts_a_loss(reason text)
     returns boolean
     language sql immutable parallel safe
-    return reason not in ('paragraphs', 'positions', 'samples', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
+    return reason not in ('paragraphs', 'positions', 'samples', 'proposals', 'candidates', 'calls', 'inputs', 'executed', 'from_cache',
                           'with_result', 'scored', 'within_rounding', 'verified_in_tf32', 'verified_in_float32', 'with_placebos',
                           'without_placebos', 'placebos');
 comment on function counts_a_loss is 'Whether a count of stage_ledger or micro_batches says that something was lost, and why; else it counts what is there.';

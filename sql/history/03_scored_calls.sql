@@ -5,7 +5,7 @@ select rt.run_id, rt.tool, member.document_id, scored.call_id, candidate.text_be
        placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos,
        candidate.position_char, candidate.position_token, candidate.position_probability,
        candidate.paragraph, candidate.call_input,
-       candidate.effective_input, candidate.sample_count, candidate.input_only_after, scored.result_rank,
+       candidate.effective_input, candidate.sample_count, coalesce(candidate.proposed_by, 'model') as proposed_by, candidate.input_only_after, scored.result_rank,
        scored.loss_without_call_full_context, scored.number_format, candidate.url, candidate.document_date,
        scored.document_id as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id,
        rt.scoring_recipe_id, scored.result_follows,

@@ -28,7 +28,7 @@ select rt.run_id, rt.tool, member.document_id, sampled.call_id, sampled.text_bef
        rt.keep_threshold, rt.tau_information,
        sampled.position_char, sampled.position_token, sampled.position_probability, sampled.paragraph,
        sampled.call_input,
-       sampled.effective_input, sampled.input_key, sampled.sample_count, sampled.input_only_after,
+       sampled.effective_input, sampled.input_key, sampled.sample_count, coalesce(sampled.proposed_by, 'model') as proposed_by, sampled.input_only_after,
        loss.result_rank, loss.loss_without_call_full_context, loss.number_format, sampled.url,
        sampled.document_date,
        sampled.document_id as variant_id, member.ordinal, rt.sampling_recipe_id, rt.execution_recipe_id,

@@ -125,13 +125,14 @@ select
     coalesce(placebo.placebos, 0) as placebos,
     coalesce(cast(sampled.counts ->> 'positions_pruned_below' as bigint), 0) as pruned_in_ledger,
     coalesce(cast(sampled.counts ->> 'samples' as bigint), 0) as samples,
+    coalesce(cast(sampled.counts ->> 'proposals' as bigint), 0) as proposals,
     coalesce(cast(sampled.counts ->> 'sample_without_end' as bigint), 0) as without_end,
     coalesce(cast(sampled.counts ->> 'candidates' as bigint), 0)
         + coalesce(cast(sampled.counts ->> 'duplicates_merged' as bigint), 0)
         + coalesce(
             (select sum(cast(count.value as bigint))
              from jsonb_each_text(sampled.counts) count
-             where starts_with(count.key, 'sample_')), 0) as samples_accounted_for
+             where starts_with(count.key, 'sample_') or starts_with(count.key, 'proposal_')), 0) as samples_accounted_for
 from checked_members member
 left join decided on decided.document_id = member.variant_id
 left join worked on worked.document_id = member.variant_id
@@ -193,12 +194,13 @@ where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_
 
 -- name: samples
 -- Rows to check: the documents that were sampled.
---   items_in, items_out              samples drawn, and samples that became candidates, duplicates or were rejected with a reason
+--   items_in, items_out              samples drawn and calls that the tool proposed, and those that became candidates, duplicates or
+--                                    were rejected with a reason
 --   without_end                      of the samples drawn, those that the call length cut off
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
 select
     'sample of ' || cast(document_id as text) as stage_of_document,
-    samples as items_in,
+    samples + proposals as items_in,
     samples_accounted_for as items_out,
     without_end,
     pruned_in_ledger,

@@ -46,7 +46,8 @@ order by document_id
 -- name: candidate_calls
 select call.sampling_recipe_id, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id, call.paragraph,
        call.position_token, call.position_char, call.position_probability, call.call_input, call.call_text,
-       cast(call.input_key as text) as input_key, call.effective_input, call.sample_count, call.input_only_after, call.parent_call,
+       cast(call.input_key as text) as input_key, call.effective_input, call.sample_count, call.proposed_by,
+       call.input_only_after, call.parent_call,
        substr(document.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
        substr(document.text, call.position_char + 1, 120) as text_after, document.url, document.document_date
 from candidate_calls call

@@ -5,7 +5,7 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
        call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos,
        call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
-       call.effective_input, call.sample_count, call.input_only_after, call.result_rank,
+       call.effective_input, call.sample_count, call.proposed_by, call.input_only_after, call.result_rank,
        call.loss_without_call_full_context, call.number_format, call.url, call.document_date,
        cast(call.document_id as text) as variant_id, rt.sampling_recipe_id, rt.execution_recipe_id,
        rt.scoring_recipe_id,

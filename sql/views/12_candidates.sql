@@ -26,7 +26,7 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
        call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos,
        rt.keep_threshold, rt.tau_information,
        call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
-       call.effective_input, cast(call.input_key as text) as input_key, call.sample_count,
+       call.effective_input, cast(call.input_key as text) as input_key, call.sample_count, call.proposed_by,
        call.input_only_after,
        call.result_rank, call.loss_without_call_full_context, call.number_format, call.url,
        call.document_date,

@@ -229,16 +229,24 @@ def development(engine):
     return engine
 
 
-def test_a_database_of_the_last_development_version_is_taken_as_the_baseline(development):
-    schema.migrate(development)
+@pytest.fixture
+def baseline_folder(sql_folder):
+    """The files without migrations: those of `development` are made, as everywhere in these tests."""
+    for path in (sql_folder / "migrations").glob("*.sql"):
+        path.unlink()
+    return sql_folder
+
+
+def test_a_database_of_the_last_development_version_is_taken_as_the_baseline(development, baseline_folder):
+    schema.migrate(development, baseline_folder)
     files = "select name from schema_files where name like 'schema/%' or name like 'migrations/%' order by 1"
     schema_files = sorted(f"schema/{path.name}" for path in (database.SQL_DIR / "schema").glob("*.sql"))
     assert [name for (name,) in run_sql(development, files)] == schema_files
 
 
-def test_a_database_that_was_taken_as_the_baseline_is_migrated_no_more(development):
-    schema.migrate(development)
-    assert schema.migrate(development) == []
+def test_a_database_that_was_taken_as_the_baseline_is_migrated_no_more(development, baseline_folder):
+    schema.migrate(development, baseline_folder)
+    assert schema.migrate(development, baseline_folder) == []
 
 
 def test_a_database_of_an_older_development_version_is_sent_by_the_commit_that_migrates_it(development):

@@ -8,7 +8,10 @@ Pure functions on records.
 3. Equal calls at one position are one candidate with a count; every other sample is counted under its reason:
    `candidates_at`.
 
-`sample_paragraphs` does steps 2 and 3. Only what the model reads when it proposes calls is a paragraph, since
+`sample_paragraphs` does steps 2 and 3. A tool may propose calls itself (`tool_proposals.py`): without step 2,
+`propose_paragraphs`, or beside it. A call that both propose is one candidate.
+
+Only what the model reads when it proposes calls is a paragraph, since
 the prompt holds it twice. Whatever judges a call sees the whole document: its position is a token of the
 document's one encoding, it is pruned and scored with the document's text before it, and its input is looked
 for in all of it. So a document in pieces keeps a call exactly if the whole document would.
@@ -26,19 +29,23 @@ from typing import TYPE_CHECKING
 
 from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
-from toolformer_ops.call_syntax import CALL_START, NOT_IN_A_CALL, Call, parse_call
+from toolformer_ops.annotation.tool_proposals import OpenProposer, PlacedProposals, placed_proposals
+from toolformer_ops.call_syntax import ARROW, CALL_START, NOT_IN_A_CALL, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.tokenization import TokenizedText
-from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
-from toolformer_ops.runs.choices import ToolSamplingChoices
-from toolformer_ops.tools.base import Tool
+from toolformer_ops.records import CallPosition, Document, Paragraph, ProposedBy, SampledContinuation
+from toolformer_ops.runs.choices import RunChoices, ToolSamplingChoices
+from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool
 from toolformer_ops.tools.paragraphs import on_one_line
 from toolformer_ops.tools.registry import tool_names
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
+
+SHOWN_CHARACTERS = 200
+"""So many characters of what a tool proposed that is no call are stored."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +57,17 @@ class Candidate:
     effective_input: str
     """What the tool is asked, which for some tools depends on the document."""
     sample_count: int
-    """How many samples of the position are this call."""
+    """How many samples of the position are this call; 0 for a call that the tool alone proposed."""
     input_only_after: bool
     """Whether the input could be known only from the text behind the call: such a call cannot be taught."""
     parent: int | None = None
     """In a chain: the number, from 0, of the call of the text whose result the input holds."""
+    proposed_by: ProposedBy = "model"
 
 
 @dataclass(frozen=True)
 class LostSample:
-    """What the model wrote at a position of a document that is no call."""
+    """What the model wrote, or a tool proposed, at a position of a document that is no candidate."""
 
     position: CallPosition
     reason: str
@@ -107,11 +115,12 @@ def sample_paragraphs(
     choices: ToolSamplingChoices,
     paragraphs: Sequence[Paragraph],
     endpoint: EndpointProposer | None = None,
+    proposing: OpenProposer | None = None,
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
     A paragraph's samples do not depend on what is sampled with it. With an `endpoint` the server behind it
-    samples.
+    samples; with `proposing` the calls that the tool proposes are candidates, too.
     """
     samplings = [_ParagraphSampling.of(paragraph, tool, choices, model.tokenize) for paragraph in paragraphs]
     sampled_texts = sample_texts(
@@ -122,9 +131,50 @@ def sample_paragraphs(
         [sampling.text for sampling in samplings],
         endpoint=endpoint,
     )
+    if proposing is None:
+        return [
+            sampling.result(tool, sampled) for sampling, sampled in zip(samplings, sampled_texts, strict=True)
+        ]
+    placed = placed_proposals(tool, proposing, paragraphs)
     return [
-        sampling.result(tool, sampled) for sampling, sampled in zip(samplings, sampled_texts, strict=True)
+        sampling.result(tool, sampled, proposals)
+        for sampling, sampled, proposals in zip(samplings, sampled_texts, placed, strict=True)
     ]
+
+
+def propose_paragraphs(
+    tool: Tool, choices: ToolSamplingChoices, paragraphs: Sequence[Paragraph], proposing: OpenProposer
+) -> list[SampledParagraph]:
+    """The candidate calls that the tool itself proposes for each paragraph, in order; no model is asked."""
+    nothing_sampled = SampledText(positions=[], samples=[], position_seconds=0.0, sampling_seconds=0.0)
+    placed = placed_proposals(tool, proposing, paragraphs)
+    return [
+        _ParagraphSampling.of(paragraph, tool, choices, proposing.tokenize).result(
+            tool, nothing_sampled, proposals
+        )
+        for paragraph, proposals in zip(paragraphs, placed, strict=True)
+    ]
+
+
+def candidate_paragraphs(
+    load_model: "Callable[[], LanguageModel]",
+    tool: Tool,
+    choices: RunChoices,
+    paragraphs: Sequence[Paragraph],
+    endpoint: EndpointProposer | None = None,
+    load_proposer: Callable[[], OpenProposer] | None = None,
+) -> list[SampledParagraph]:
+    """The candidate calls of each paragraph by whom the choices name as proposer.
+
+    The model is loaded only if it is one. `load_proposer` opens the tool, if that is one.
+    """
+    own = choices.for_tool(tool.spec, tool.prompt)
+    proposing = load_proposer() if load_proposer else None
+    if choices.model_proposes:
+        return sample_paragraphs(load_model(), tool, own, paragraphs, endpoint, proposing)
+    if proposing is None:
+        raise ValueError(f"expected a proposer of {tool.spec.name}, found none")
+    return propose_paragraphs(tool, own, paragraphs, proposing)
 
 
 @dataclass(frozen=True)
@@ -155,20 +205,37 @@ class _ParagraphSampling:
         )
         return cls(paragraph, text)
 
-    def result(self, tool: Tool, sampled: SampledText) -> SampledParagraph:
-        """The candidates among what was sampled for the paragraph, and the counts."""
+    def result(
+        self, tool: Tool, sampled: SampledText, proposals: PlacedProposals | None = None
+    ) -> SampledParagraph:
+        """The candidates among what was sampled and proposed for the paragraph, and the counts."""
+        proposals = proposals or PlacedProposals()
         pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
         open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
-        counts = Counter(paragraphs=1, positions=len(sampled.positions), positions_pruned_below=len(pruned))
+        # 1. What the tool proposes, at the positions that the model found, or at others.
+        samples_at = dict(zip(open_positions, sampled.samples, strict=True))
+        position_of = {position.token: position for position in sampled.positions}
+        inputs_at: dict[CallPosition, list[str]] = {}
+        counts = Counter(paragraphs=1, positions_pruned_below=len(pruned))
         counts.update(sampled.refused)
+        counts.update(proposals.counts)
+        for place, inputs in proposals.inputs.items():
+            position = position_of.setdefault(place.token, place)
+            if position.pruned_by_loss is None:
+                samples_at.setdefault(position, [])
+                inputs_at[position] = inputs
+            else:
+                counts["proposal_at_pruned_position"] += len(inputs)
+        counts["positions"] = len(position_of)
+        # 2. The candidates of each position.
         candidates: list[Candidate] = []
         lost: list[LostSample] = []
-        for position, samples in zip(open_positions, sampled.samples, strict=True):
+        for position, samples in sorted(samples_at.items(), key=lambda item: item[0].token):
             parent_of = None
             if self.text.earlier_calls is not None:
                 parent_of = functools.partial(self.text.earlier_calls.parent_of, char=position.char)
             distinct, lost_here, counted = candidates_at(
-                tool, self.paragraph.document, position, samples, parent_of
+                tool, self.paragraph.document, position, samples, parent_of, inputs_at.get(position, ())
             )
             candidates += distinct
             lost += lost_here
@@ -179,7 +246,7 @@ class _ParagraphSampling:
             pruned=pruned,
             counts=counts,
             lost=lost,
-            seconds=sampled.position_seconds + sampled.sampling_seconds,
+            seconds=sampled.position_seconds + sampled.sampling_seconds + proposals.seconds,
         )
 
 
@@ -189,12 +256,13 @@ def candidates_at(
     position: CallPosition,
     samples: Sequence[SampledContinuation],
     parent_of: Callable[[str], int | None] | None = None,
+    proposed_inputs: Sequence[str] = (),
 ) -> tuple[list[Candidate], list[LostSample], Counter[str]]:
-    """The distinct calls at a position of a document, and what else was sampled there.
+    """The distinct calls at a position of a document, and what else was sampled or proposed there.
 
     Returns the calls in the order of their first appearance, the samples that are no call, and how many there
     are of each kind. In a chain `parent_of` says which earlier call's result an input holds; a call that uses
-    none is no candidate.
+    none is no candidate. `proposed_inputs` are those of the calls that the tool proposes here.
     """
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()
@@ -205,9 +273,17 @@ def candidates_at(
             lost[read, sample.text] += times
         else:
             calls[read] += times
+    proposals: Counter[Call] = Counter()
+    for call_input in proposed_inputs:
+        proposal = read_proposal(tool, call_input)
+        if proposal is None:
+            lost["proposal_that_is_no_call", call_input[:SHOWN_CHARACTERS]] += 1
+        else:
+            proposals[proposal] += 1
     before, after = document.text[: position.char], document.text[position.char :]
     candidates: list[Candidate] = []
-    for call, sample_count in calls.items():
+    for call in calls | proposals:
+        sample_count, proposal_count = calls[call], proposals[call]
         parent = parent_of(call.input) if parent_of else None
         if parent_of and parent is None:
             lost["sample_without_earlier_result", str(call)] += sample_count
@@ -215,7 +291,11 @@ def candidates_at(
         effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
         if effective_input is None:
             lost["sample_that_the_document_cannot_answer", str(call)] += sample_count
+            lost["proposal_that_the_document_cannot_answer", str(call)] += proposal_count
             continue
+        proposed_by: ProposedBy = "model"
+        if proposal_count:
+            proposed_by = "both" if sample_count else "tool"
         only_after = tool.input_only_after(call.input, before, after)
         candidates.append(
             Candidate(
@@ -225,12 +305,13 @@ def candidates_at(
                 sample_count=sample_count,
                 input_only_after=only_after,
                 parent=parent,
+                proposed_by=proposed_by,
             )
         )
         counts["candidates"] += 1
-        counts["duplicates_merged"] += sample_count - 1
+        counts["duplicates_merged"] += sample_count + proposal_count - 1
     lost_samples = []
-    for (reason, written), sample_count in lost.items():
+    for (reason, written), sample_count in (+lost).items():
         counts[reason] += sample_count
         lost_samples.append(
             LostSample(position=position, reason=reason, text=written, sample_count=sample_count)
@@ -267,6 +348,17 @@ def read_call(tool: Tool, sample: SampledContinuation, text: str) -> Call | str:
     if call.input and not tool.spec.takes_input:
         return "sample_with_unexpected_input"
     return call
+
+
+def read_proposal(tool: Tool, call_input: str) -> Call | None:
+    """The call with an input that a tool proposes; None if a text could not hold it, or gave back another."""
+    if ARROW in call_input or len(call_input) > MAX_INPUT_CHARACTERS:
+        return None
+    try:
+        call = parse_call(str(Call(tool.spec.name, call_input)))
+    except CallSyntaxError:
+        return None
+    return call if bool(call.input) == tool.spec.takes_input else None
 
 
 def _copied_call(written: str, text: str) -> Call | None:

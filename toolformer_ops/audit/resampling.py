@@ -18,6 +18,7 @@ from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.runs.run_tools import RunTool, Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
@@ -97,13 +98,7 @@ def _compute_again(auditing: Auditing, run_row: Row[Any], calls: int, seed: str)
     opened = functools.cache(lambda: tool.open(auditing.settings, lambda: model.of(run)))
     limit = auditing.settings.tool_time_limit_seconds
     filtering = FilterWork(run=run, shard=shard, tool=tool)
-    sampling = SampleWork(
-        run=run,
-        shard=shard,
-        tool=tool,
-        load_model=lambda: model.of(run),
-        endpoint=model.endpoint_of(run),
-    )
+    sampling = SampleWork.of_run(model, run, shard)
     execution = ExecuteWork(run=run, shard=shard, runner=opened, time_limit_seconds=limit)
     scoring = ScoreWork(run=run, shard=shard, tool=tool, load_model=lambda: model.of(run))
     with database.transaction(auditing.engine) as connection:
@@ -165,7 +160,12 @@ def _require_recipes_of_this_code(auditing: Auditing, run: RunTool, tool: Tool) 
         dtype=auditing.settings.dtype,
         choices=run.choices,
         chained_release=run.chained_release_id,
-        proposer_identity=run.proposer_identity,
+        # A tool that would propose other calls by now cannot compute these again; a server is asked nothing.
+        proposer_identity=(
+            proposer_identity(auditing.settings, run.choices, tool)
+            if tool_proposes(run.choices, tool)
+            else run.proposer_identity
+        ),
     )
     others = [recipe.stage for recipe in recipes if recipe.recipe_id != run.recipe_of(recipe.stage)]
     if others:

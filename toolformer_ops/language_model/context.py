@@ -255,8 +255,12 @@ def best_positions(positions: Sequence[CallPosition], at_most: int, threshold: f
 
     Of equal ones the earlier is taken.
     """
-    above = [position for position in positions if position.probability > threshold]
-    best = sorted(above, key=lambda position: (-position.probability, position.token))[:at_most]
+
+    def probability(position: CallPosition) -> float:
+        return 0.0 if position.probability is None else position.probability
+
+    above = [position for position in positions if probability(position) > threshold]
+    best = sorted(above, key=lambda position: (-probability(position), position.token))[:at_most]
     return sorted(best, key=lambda position: position.token)
 
 

@@ -42,7 +42,8 @@ COLUMN_MEANINGS = {
     "plain_text": "the text without `calls`; taking them out of `text` gives it, byte for byte. In a release of chains it holds "
     "the calls of the release that was gone over",
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
-    "which the call stands, from 0), `position_probability`, the losses and the loss reduction in nats "
+    "which the call stands, from 0), `position_probability` (null where the tool proposed the call), the "
+    "losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
     "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` (but "
     "for its sign, or rounded), `no`, or null where the result cannot stand in a text",
@@ -67,8 +68,8 @@ class ReleasedCall:
     """After the arrow."""
     position_char: int
     """Character of the text without calls before which the call is, from 0."""
-    position_probability: float
-    """p(" [") at this position, in [0, 1]."""
+    position_probability: float | None
+    """p(" [") at this position, in [0, 1]; None where the tool alone proposed the call."""
     loss_without_call: float
     loss_without_result: float
     loss_with_result: float

@@ -45,6 +45,11 @@ CHOSEN_ANEW = ("finetune", "approve", "evaluation_")
 LORA = "finetune_lora_"
 """How the names of the choices begin that decide nothing unless adapters are trained."""
 
+TOOL_PROPOSES = "tool"
+"""The proposer of a run whose tools propose their calls themselves."""
+TOOL_AND_MODEL_PROPOSE = "tool+model"
+"""The proposer of a run for which calls are sampled, too."""
+
 NO_MODEL = "none"
 """Instead of a model, for a look at a corpus and its tools alone."""
 
@@ -169,7 +174,8 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """endpoint:NAME, a server that writes the calls (docs/proposers.md). Empty: the language model does."""
+    """Who proposes calls (docs/proposers.md): the language model; tool, the tools themselves, which takes no
+    GPU; tool+model, both; or endpoint:NAME, a server."""
 
     @field_validator("fields", mode="before")
     @classmethod
@@ -183,6 +189,26 @@ class SubjectChoices(Choices):
             return CorpusAddress.of("", items).items
         except UsageError as error:
             raise ValueError(str(error)) from error
+
+    @field_validator("proposer")
+    @classmethod
+    def _the_model_is_the_default(cls, proposer: str | None) -> str | None:
+        return None if proposer == "model" else proposer
+
+    @property
+    def endpoint(self) -> str | None:
+        """The server that proposes calls, as the run names it; None if none does."""
+        return None if self.proposer in (TOOL_PROPOSES, TOOL_AND_MODEL_PROPOSE) else self.proposer
+
+    @property
+    def tool_proposes(self) -> bool:
+        """Whether the tools propose calls themselves."""
+        return self.proposer in (TOOL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
+
+    @property
+    def model_proposes(self) -> bool:
+        """Whether a model is asked for places and calls."""
+        return self.proposer != TOOL_PROPOSES
 
     @property
     def corpus_address(self) -> str:
@@ -533,6 +559,14 @@ class RunChoices(
         return {**preset, **sent, **switches}
 
     @model_validator(mode="after")
+    def _chains_are_sampled(self) -> Self:
+        if self.chains and self.tool_proposes:
+            raise ValueError(
+                "chains needs a model as proposer: tools propose no calls that use the results of others"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _information_has_placebos(self) -> Self:
         if self.keep_rule == "information" and not self.placebos:
             raise ValueError(
@@ -665,7 +699,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "document_limit": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
-        "proposer": "an address; the recipes hold the identity of what is found there, if it is another than the language model",
+        "proposer": "a name; the recipes hold the identity of who proposes, unless it is the language model",
         "keep_thresholds": "asked of the stored losses; if they decide which losses are float32, `deciding_losses` adds them; a "
         "release's id holds the threshold of each of its tools",
         "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",

@@ -23,17 +23,18 @@ from toolformer_ops.language_model.models.identity import S3, local_folder, publ
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
+from toolformer_ops.runs.proposers import proposer_identity
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
-from toolformer_ops.tools.base import ToolRunner
+from toolformer_ops.tools.base import Proposer, ToolRunner
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
-    from toolformer_ops.language_model.tokenization import Tokenization
+    from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def with_sample_end(settings: Settings, choices: RunChoices) -> RunChoices:
         ModelError: the model is not there.
         CorruptObjectError, ObjectStoreError: its file on S3 was changed, or S3 cannot be reached.
     """
-    if choices.sample_until is not None or choices.proposer is not None:
+    if choices.sample_until is not None or choices.endpoint or not choices.model_proposes:
         return choices
     name, _ = split_revision(choices.model)
     record: str | bytes | None = None
@@ -123,11 +124,6 @@ def require_identity(what: str, expected: str, actual: str, address: str) -> Non
         )
 
 
-def proposer_identity(settings: Settings, choices: RunChoices) -> str | None:
-    """The identity of the proposer behind an endpoint; None if the run names none. Raises as `read_endpoint`."""
-    return None if choices.proposer is None else read_endpoint(settings, choices.proposer).identity
-
-
 def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer | None:
     """The proposer behind an endpoint, without a database: it has answered for one token, and its answers are kept in the cache.
 
@@ -137,11 +133,11 @@ def endpoint_beside(settings: Settings, choices: RunChoices) -> EndpointProposer
         ConfigurationError: its file or its key is not there.
         ModelError: its address, model or key is wrong, or it is away.
     """
-    if choices.proposer is None:
+    if choices.endpoint is None:
         return None
-    endpoint = read_endpoint(settings, choices.proposer)
+    endpoint = read_endpoint(settings, choices.endpoint)
     proposer = _proposer_behind(
-        settings, choices.proposer, endpoint, FileAnswers(settings, endpoint.identity)
+        settings, choices.endpoint, endpoint, FileAnswers(settings, endpoint.identity)
     )
     proposer.check()
     return proposer
@@ -152,10 +148,10 @@ def require_endpoint(settings: Settings, choices: RunChoices) -> Endpoint | None
 
     None if the run names none. Raises as `endpoint_beside`.
     """
-    if choices.proposer is None:
+    if choices.endpoint is None:
         return None
-    endpoint = read_endpoint(settings, choices.proposer)
-    _client_of(settings, choices.proposer, endpoint).check()
+    endpoint = read_endpoint(settings, choices.endpoint)
+    _client_of(settings, choices.endpoint, endpoint).check()
     return endpoint
 
 
@@ -176,7 +172,9 @@ class RunModel:
     def __init__(self, settings: Settings, start_up: StartUp | None = None) -> None:
         self._settings = settings
         self._model: LanguageModel | None = None
+        self._tokenization: Tokenization | None = None
         self._tools: dict[str, Callable[[], ToolRunner]] = {}
+        self._proposers: dict[str, Proposer] = {}
         self.start_up = start_up
         """What the process took to start, if that is measured."""
 
@@ -197,7 +195,7 @@ class RunModel:
             ConfigurationError: its file or its key is not there, or it is another one than when the run
             started.
         """
-        address = run.choices.proposer
+        address = run.choices.endpoint
         if address is None:
             return None
         endpoint = read_endpoint(self._settings, address)
@@ -206,6 +204,42 @@ class RunModel:
         )
         answers = DatabaseAnswers(self.engine, endpoint.identity)
         return _proposer_behind(self._settings, address, endpoint, answers)
+
+    def proposer_of(self, run: RunTool) -> Proposer:
+        """The tool as it proposes the run's calls, opened when it is first asked for.
+
+        Raises:
+            ToolError: what it makes its proposals from is not there, or too large.
+            ConfigurationError: it would propose other calls than when the run started.
+        """
+        if run.tool not in self._proposers:
+            tool = get_tool(run.tool)
+            identity = proposer_identity(self._settings, run.choices, tool)
+            if identity != run.proposer_identity:
+                raise ConfigurationError(
+                    f"run {run.run_id} was started with the proposer {run.proposer_identity}, found "
+                    f"{identity}: what its calls are made from changed meanwhile. Start a new run."
+                )
+            self._proposers[run.tool] = tool.open_proposer(self._settings)
+        return self._proposers[run.tool]
+
+    def tokenize_of(self, run: RunTool) -> "Callable[[str], TokenizedText]":
+        """How the run's language model reads a text; its network is not loaded for it.
+
+        Raises:
+            ModelError: the model is not there.
+            ConfigurationError: its weights or tokenizer are others than when the run started.
+        """
+        if self._model is not None:
+            return self._model.tokenize
+        if self._tokenization is None:
+            from toolformer_ops.language_model.models import model_identity
+
+            name, revision = split_revision(run.choices.model)
+            identity = model_identity(name, revision, annotates=True, settings=self._settings)
+            require_identity(f"run {run.run_id} was started", run.model_identity, identity, run.choices.model)
+            self._tokenization = load_tokenization(self._settings, run.choices.model)
+        return self._tokenization.tokenize
 
     def of(self, run: RunTool) -> "LanguageModel":
         """The language model; all calls name the same run. Raises as `load_run_model`."""

@@ -14,6 +14,7 @@ COUNTED: Mapping[str, str] = MappingProxyType(
         "kept_paragraphs": "paragraphs for the model",
         "positions": "positions",
         "samples": "samples",
+        "proposals": "calls that the tool proposed",
         "candidates": "candidate calls",
         "calls": "calls",
         "inputs": "distinct inputs",
@@ -108,6 +109,14 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "sample_with_unexpected_input": "sample has an input that the tool does not take",
         "sample_that_the_document_cannot_answer": "the text has no date to answer with",
         "sample_without_earlier_result": "second call does not use the first one's result",
+        # Calls that the tool itself proposes
+        "proposal_beyond_the_limit": "calls that the tool proposed beyond the first 200 of the text",
+        "proposal_outside_the_text": "proposed place is outside the text",
+        "proposal_inside_a_word": "proposed place is inside a word, or before the first one",
+        "proposal_outside_kept_text": "proposed place is in a paragraph that the filter left out",
+        "proposal_at_pruned_position": "calls proposed at a place where no call can save enough, by proof",
+        "proposal_that_is_no_call": "what the tool proposed is no call: empty, too long, or with brackets",
+        "proposal_that_the_document_cannot_answer": "proposed call, but the text has no date to answer with",
         # Answers of a proposer behind an endpoint
         "answer_changes_text": "answer of the proposer is not the text with calls",
         "answer_without_end": "answer of the proposer does not end",

@@ -30,6 +30,8 @@ other things.
 
 Calls of an earlier version are not used again.
 """
+PROPOSING_VERSION = 1
+"""Raised when the code would place the calls that a tool proposes otherwise."""
 RECORD_VERSION = 1
 """Raised when the code that samples would give other rows for a tool that reads url and date, and no other."""
 EXECUTION_VERSION = 1
@@ -102,10 +104,25 @@ def tool_recipes(
 
     `tool_version` names everything that decides a tool's answer (its code, index, models); `model_identity`
     the language model's weights and tokenizer. `chained_release` is the release over whose texts a run with
-    chains goes. `proposer_identity` names another model that samples; the rows of sampling then name tokens
-    of the language model, so that both decide them.
+    chains goes. `proposer_identity` names another model that samples, or the tool that proposes; the rows of
+    sampling then name tokens of the language model, so that both decide them. Where the tool alone proposes,
+    no number of sampling decides any.
     """
     model = {"model": model_identity, "dtype": dtype}
+    proposer: dict[str, Any] = {} if proposer_identity is None else {"proposer": proposer_identity}
+    if choices.tool_proposes and proposer:
+        proposer["proposing_version"] = PROPOSING_VERSION
+    sampling: dict[str, Any] = {
+        "sampling_version": SAMPLING_VERSION,
+        **({"record_version": RECORD_VERSION} if spec.reads_record else {}),
+        "prompt": prompt_text,
+        "markers": [CALL_START, ARROW, CALL_END],
+        **choices.for_tool(spec, prompt_text).deciding(),
+        **model,
+        **proposer,
+    }
+    if not choices.model_proposes:
+        sampling = {"markers": sampling["markers"], "model": model_identity, **proposer}
     # A text with calls is refused, but for a run with chains over the release that holds it.
     chained = {} if chained_release is None else {"chained_release": chained_release}
     definitions: dict[str, Mapping[str, Any]] = {
@@ -115,15 +132,7 @@ def tool_recipes(
             **chained,
             **choices.part(FilterChoices).filter_for(spec).deciding(),
         },
-        "sample": {
-            "sampling_version": SAMPLING_VERSION,
-            **({"record_version": RECORD_VERSION} if spec.reads_record else {}),
-            "prompt": prompt_text,
-            "markers": [CALL_START, ARROW, CALL_END],
-            **choices.for_tool(spec, prompt_text).deciding(),
-            **model,
-            **({} if proposer_identity is None else {"proposer": proposer_identity}),
-        },
+        "sample": sampling,
         "execute": {"execution_version": EXECUTION_VERSION, "tool_version": tool_version},
         "score": {
             "scoring_version": SCORING_VERSION,

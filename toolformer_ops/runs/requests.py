@@ -13,6 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError, did_you_mean
 from toolformer_ops.language_model.endpoint.endpoint_file import read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
+from toolformer_ops.runs.proposers import require_proposing_tools
 from toolformer_ops.storage.corpora.addresses import normal_uri
 from toolformer_ops.storage.corpora.local_paths import described, local_path
 
@@ -47,8 +48,8 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
 
     Raises:
         UsageError: a field is unknown or out of its bounds, suites or `decontaminate` have no data, a
-        threshold is below
-            `prune_below`, or nothing is at the address of the corpus, the model or the evaluation data.
+        threshold is below `prune_below`, a tool is to propose calls and cannot, or nothing is at the address
+        of the corpus, the model or the evaluation data.
         ConfigurationError: there is no such proposer behind an endpoint, or its file cannot be used.
         ToolError: a tool is not registered.
     """
@@ -61,8 +62,9 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     require_there(settings, choices.corpus, "corpus")
     if choices.model.startswith(FILES):
         require_there(settings, choices.model, "model")
-    if choices.proposer:
-        read_endpoint(settings, choices.proposer)
+    require_proposing_tools(choices)
+    if choices.endpoint:
+        read_endpoint(settings, choices.endpoint)
     if address := choices.compared_with(settings):
         require_there(settings, address, "decontaminate")
     if choices.evaluation_suites and choices.evaluation_data:

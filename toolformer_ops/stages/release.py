@@ -85,7 +85,7 @@ class ToolsOfRun:
     rates: Rates
     """The rates of the present tools in this run."""
     proposer_identity: str | None = None
-    """The model that proposed the calls, if another model scored them."""
+    """The model that proposed the calls, if another scored them; `tool` or `tool+model` if tools did."""
     endpoint: Mapping[str, str] | None = None
     """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it
     answered."""
@@ -353,7 +353,8 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             lacking[row.tool] = "it was never registered"
             continue
         run = load_run_tool(connection, run_id, row.tool)
-        proposer = run.proposer_identity
+        # The recipes of the tools hold what each proposes.
+        proposer = run.choices.proposer if run.choices.tool_proposes else run.proposer_identity
         undone = zip(UNFINISHED, unfinished_documents(connection, run), strict=True)
         reasons = [f"documents {what}: {count}" for what, count in undone if count]
         if row.failed_checks:

@@ -24,11 +24,12 @@ from toolformer_ops.evaluation.overlap import question_sets
 from toolformer_ops.language_model.endpoint.endpoint_file import Endpoint
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.runs.choices import CHOSEN_ANEW, FinetuningChoices, RunChoices, values_in
-from toolformer_ops.runs.models import proposer_identity, require_endpoint, require_identity, with_sample_end
+from toolformer_ops.runs.models import require_endpoint, require_identity, with_sample_end
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
+from toolformer_ops.runs.proposers import proposer_identity, require_proposing_tools
 from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
@@ -84,6 +85,7 @@ class RunDefinition:
 
         # 1. What can be refused by the choices alone, and the data with which the release is compared.
         thresholds = choices.kept_from()
+        require_proposing_tools(choices)
         if address := choices.compared_with(settings):
             question_sets(settings, address)  # read whole: the release, hours later, needs all of it
         # 2. The model and the tools.
@@ -91,7 +93,6 @@ class RunDefinition:
         uri = corpus_uri_of(choices.corpus_address)
         tools = {name: get_tool(name) for name in choices.tools}
         identity = model_identity(*split_revision(choices.model), annotates=True, settings=settings)
-        proposer = proposer_identity(settings, choices)
         endpoint = require_endpoint(settings, choices)
         _require_trainable(settings, choices)
         versions = {name: tool.version(settings, identity) for name, tool in tools.items()}
@@ -106,7 +107,7 @@ class RunDefinition:
                 dtype=settings.dtype,
                 choices=choices,
                 chained_release=chained,
-                proposer_identity=proposer,
+                proposer_identity=proposer_identity(settings, choices, tool),
             )
             for name, tool in tools.items()
         }

@@ -1,9 +1,9 @@
 """Sample tool calls from the language model into `candidate_calls` (Toolformer, section 2, "Sampling API calls").
 
-The room `annotation` samples; this stage says for which documents, and writes the rows. Every sample that
-becomes no candidate is counted under its reason in the ledger; some tens of each reason are stored in
-`lost_samples`. Positions at which provably no call reaches `prune_below` are stored in `pruned_positions`
-with the loss that proves it. Does not run tools.
+The room `annotation` samples, or asks the tool for the calls that it proposes; this stage says for which
+documents, and writes the rows. Every sample that becomes no candidate is counted under its reason in the
+ledger; some tens of each reason are stored in `lost_samples`. Positions at which provably no call reaches
+`prune_below` are stored in `pruned_positions` with the loss that proves it. Does not run tools.
 """
 
 import heapq
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.candidates import Candidate, LostSample, sample_paragraphs
+from toolformer_ops.annotation.candidates import Candidate, LostSample, candidate_paragraphs
+from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
 from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard
+from toolformer_ops.runs.proposers import tool_proposes
+from toolformer_ops.runs.run_tools import RunTool, Shard
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.postgres import queries
 from toolformer_ops.storage.postgres.database import TableRow
@@ -53,6 +55,7 @@ def candidate_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, cand
         sample_count=candidate.sample_count,
         input_only_after=candidate.input_only_after,
         parent_call=candidate.parent,
+        proposed_by=candidate.proposed_by,
     )
 
 
@@ -128,7 +131,30 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
     """The model that finds positions, and samples if no endpoint does."""
     endpoint: EndpointProposer | None = None
     """What proposes calls, if it is behind an endpoint."""
+    load_proposer: Callable[[], OpenProposer] | None = None
+    """Opens the tool, if it proposes calls itself."""
     smallest_keys: SmallestKeys = field(default_factory=SmallestKeys)
+
+    @classmethod
+    def of_run(cls, model: RunModel, run: RunTool, shard: Shard) -> "SampleWork":
+        """The sampling of a run's tool, with whom the run names as proposer.
+
+        Raises:
+            ConfigurationError: an endpoint is not that of the run's start.
+        """
+        tool = get_tool(run.tool)
+        return cls(
+            run=run,
+            shard=shard,
+            tool=tool,
+            load_model=lambda: model.of(run),
+            endpoint=model.endpoint_of(run),
+            load_proposer=(
+                (lambda: OpenProposer(model.proposer_of(run), model.tokenize_of(run)))
+                if tool_proposes(run.choices, tool)
+                else None
+            ),
+        )
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> dict[uuid.UUID, list[Paragraph]]:
         """The kept paragraphs of each document."""
@@ -144,9 +170,11 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         return paragraphs
 
     def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
-        """Load the model if there is something to sample."""
-        if any(loaded.values()):
+        """Load the model if there is something to sample, or the tool that proposes."""
+        if any(loaded.values()) and self.run.choices.model_proposes:
             self.load_model()
+        if any(loaded.values()) and self.load_proposer:
+            self.load_proposer()
 
     def give_up(self, loaded: dict[uuid.UUID, list[Paragraph]], reason: str) -> MicroBatch:
         """No candidate; the reason is counted in the ledger."""
@@ -159,9 +187,8 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
         rows: list[TableRow] = []
         if paragraphs := list(chain.from_iterable(loaded.values())):
-            choices = self.run.choices.for_tool(self.tool.spec, self.tool.prompt)
-            for sampled in sample_paragraphs(
-                self.load_model(), self.tool, choices, paragraphs, self.endpoint
+            for sampled in candidate_paragraphs(
+                self.load_model, self.tool, self.run.choices, paragraphs, self.endpoint, self.load_proposer
             ):
                 paragraph = sampled.paragraph
                 key = self.recipe_id, self.tool.spec.id_of_read(paragraph.document)
@@ -198,11 +225,5 @@ def sample_stage(
     """
     run_model = model or RunModel(settings)
     run = run_model.run_tool(run_id, tool_name)
-    work = SampleWork(
-        run=run,
-        shard=Shard.parse(shard),
-        tool=get_tool(run.tool),
-        load_model=lambda: run_model.of(run),
-        endpoint=run_model.endpoint_of(run),
-    )
+    work = SampleWork.of_run(run_model, run, Shard.parse(shard))
     return work_off(settings, run_model.engine, work, run_model.start_up, after_round=after_round)

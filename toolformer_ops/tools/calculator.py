@@ -26,8 +26,9 @@ from fractions import Fraction
 
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, FilterRule, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.base import FilterDecision, FilterRule, ProposedCalls, Tool, ToolOutput, ToolSpec
 from toolformer_ops.tools.computations import judge_computations
+from toolformer_ops.tools.proposed_sums import proposed_sums
 from toolformer_ops.tools.written_numbers import (
     COMMA,
     POINT,
@@ -98,6 +99,10 @@ class Calculator(Tool):
         It is that of `filter`, unless `computations.py` finds a computation in it.
         """
         return self.filter(document) if rule == "paper" else _decided(document, judge_computations)
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """The computations of the text as expressions, each before its result (`proposed_sums.py`)."""
+        return ProposedCalls(tuple(proposed_sums(document.text)))
 
     def effective_input(self, call_input: str, document: Document) -> str:
         """The expression without white space around it, its numbers read as the document writes numbers."""

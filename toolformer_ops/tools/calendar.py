@@ -17,7 +17,8 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.base import FilterDecision, ProposedCalls, Tool, ToolOutput, ToolSpec
+from toolformer_ops.tools.proposed_days import proposed_days
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (
@@ -52,6 +53,11 @@ class Calendar(Tool):
         """One decision for the whole document: is its day known?"""
         day, reason = document_day(document)
         return [FilterDecision(day is not None, reason, end_char=len(document.text))]
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """A call before each stretch that the day of the text tells (`proposed_days.py`)."""
+        day, _ = document_day(document)
+        return ProposedCalls(tuple(proposed_days(document.text, day)) if day else ())
 
     def effective_input(self, call_input: str, document: Document) -> str | None:
         """The document's day as `2023-01-30`; None if it is not known.

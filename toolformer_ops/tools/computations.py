@@ -1,8 +1,8 @@
 """Computations in a text: a number that follows from two others shortly before it.
 
-What the Calculator's filter looks for by its rule `sharp` (`tools/calculator.py`). The paper's rule takes
-every number for an operand, so that the list numbers 1, 2 and 3, a date or a clock make a sum, and knows no
-percentage. Here, in this order:
+What the Calculator's filter looks for by its rule `sharp`, and what it proposes (`tools/calculator.py`). The
+paper's rule takes every number for an operand, so that the list numbers 1, 2 and 3, a date or a clock make a
+sum, and knows no percentage. Here, in this order:
 
 1. `operands.py` finds the numbers that people compute with, each with its kind: an amount of money, a
    percentage, a year, or a plain number.
@@ -108,8 +108,11 @@ def judge_computations(text: str) -> tuple[bool, str]:
     return False, "fewer_than_three_numbers" if len(numbers) < 3 else "no_computation"
 
 
-def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
-    """For each number that follows from two others shortly before it, hardly by chance, one such pair."""
+def computations(text: str, numbers: list[Operand], at_most: int = 1) -> Iterator[Computation]:
+    """For each number that follows from two others shortly before it, hardly by chance, such pairs.
+
+    At most so many for each, the nearest first.
+    """
     # Windows of equal numbers are looked through once, however often they are repeated.
     names: dict[Value, int] = {}  # integers for the values, which are hashed faster
     values = [names.setdefault(number.value, len(names)) for number in numbers]
@@ -129,15 +132,16 @@ def computations(text: str, numbers: list[Operand]) -> Iterator[Computation]:
             continue
         surroundings = _Surroundings(words, numbers, index)
         possible: Computation | None = None
+        meant = 0
         for first, second, how in pairs:
             computation = Computation(numbers[begin + first], numbers[begin + second], result, how)
             if surroundings.mean(computation):
                 yield computation
-                break
+                meant += 1
+                if meant == at_most:
+                    break
             possible = possible or (computation if surroundings.allow(computation) else None)
-        else:
-            if possible is None:
-                continue
+        if not meant and possible is not None:
             unsure = [other for other in unsure if result.token - other.result.token < WINDOW_TOKENS]
             unsure.append(possible)
             numbers_among = index - bisect_right(places, unsure[0].first.token)

@@ -34,7 +34,8 @@ from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, variant_id_of
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.models import proposer_identity, with_sample_end
+from toolformer_ops.runs.models import with_sample_end
+from toolformer_ops.runs.proposers import proposer_identity
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
@@ -85,7 +86,9 @@ class AnnotatedText:
         failures = Counter[str]()
         for failed, calls in self.without_result.items():
             failures[failed.reason] += calls
-        samples = Counter({reason: n for reason, n in self.counts.items() if reason.startswith("sample_")})
+        samples = Counter(
+            {reason: n for reason, n in self.counts.items() if reason.startswith(("sample_", "proposal_"))}
+        )
         for reasons in (failures, samples):
             if reasons:
                 return reasons.most_common(1)[0][0]
@@ -284,7 +287,7 @@ class Annotation:
             dtype=self.settings.dtype,
             choices=self.choices,
             chained_release=self.choices.corpus if self.choices.chains else None,
-            proposer_identity=proposer_identity(self.settings, self.choices),
+            proposer_identity=proposer_identity(self.settings, self.choices, annotator.tool),
         )
         return recipes[-1].recipe_id
 

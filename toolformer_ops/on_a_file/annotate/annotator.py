@@ -20,11 +20,12 @@ from toolformer_ops.annotation.candidates import (
     Candidate,
     SampledParagraph,
     annotation_prompt,
-    sample_paragraphs,
+    candidate_paragraphs,
 )
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.annotation.placebo import JudgedCall
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
+from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
@@ -38,6 +39,7 @@ from toolformer_ops.runs.models import (
     load_model,
     load_scoring_model,
 )
+from toolformer_ops.runs.proposers import require_proposing_tools, tool_proposes
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
@@ -169,8 +171,9 @@ class Models:
 def models_of(settings: Settings, choices: RunChoices) -> Models:
     """The models that the choices name; a model behind an endpoint has answered a request for one token.
 
-    Raises as `endpoint_beside`.
+    Raises as `endpoint_beside`, and as `require_proposing_tools`.
     """
+    require_proposing_tools(choices)
     load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
     return Models(
         model=functools.cache(load),
@@ -213,9 +216,16 @@ class Annotator:
         """The tool, open."""
         return self.tool.open(self.settings, self.models.model)
 
+    @functools.cached_property
+    def proposer(self) -> OpenProposer:
+        """The tool as it proposes calls, open."""
+        return OpenProposer(self.tool.open_proposer(self.settings), self.models.model().tokenize)
+
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        self.models.model().find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
+        model = self.models.model()
+        if self.choices.model_proposes:
+            model.find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
@@ -226,12 +236,13 @@ class Annotator:
         if not paragraphs:
             return
         # 1. Sampling.
-        sampled = sample_paragraphs(
-            self.models.model(),
+        sampled = candidate_paragraphs(
+            self.models.model,
             self.tool,
-            self.choices.for_tool(self.tool.spec, self.tool.prompt),
+            self.choices,
             paragraphs,
             self.models.endpoint,
+            (lambda: self.proposer) if tool_proposes(self.choices, self.tool) else None,
         )
         # 2. Execution.
         executed = [self._executed(sampled_paragraph) for sampled_paragraph in sampled]
@@ -346,6 +357,7 @@ def call_line(
         "result": scored.result,
         "after": text[position : position + 60],
         "sample_count": candidate.sample_count,
+        "proposed_by": candidate.proposed_by,
         "input_only_after": candidate.input_only_after,
         **scored_fields(scored),
     }

@@ -31,12 +31,14 @@ from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import NO_MODEL, RunChoices
 from toolformer_ops.runs.models import require_endpoint
+from toolformer_ops.runs.proposers import require_proposing_tools, tool_proposes
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpora.addresses import UNMAPPED, CorpusAddress, FieldNames, likely_fields
 from toolformer_ops.storage.corpora.files import OpenedFile, find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import field_names, read_records
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
+from toolformer_ops.tools.base import MOST_PROPOSED_CALLS
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.foreign_passages import COMMON_WORDS
 from toolformer_ops.tools.registry import get_tool
@@ -292,13 +294,17 @@ def of_tool(
         tool.version(settings, "")  # raises if an index or a model is not there
         if isinstance(tool, FileTool):  # raises if its server, database or function is not there
             tool.open(settings, models_of(settings, choices).model).close()
+    if not choices.model_proposes:
+        require_proposing_tools(choices.model_copy(update={"tools": (name,)}))
     look.kept[name] = kept = count_kept(tool, (document for _, document in look.documents), choices)
     why = "; ".join(f"{count:,} {title(reason)}" for reason, count in kept.reasons.most_common(MOST_REASONS))
     numbers = choices.for_tool(tool.spec, tool.prompt)
     places, samples = numbers.max_positions, numbers.samples_per_position
-    cost = (
-        f"at most {places} x {samples} samples a text, kept from {choices.keep_threshold(tool.spec):g} nats"
-    )
+    proposals = [f"{places} x {samples} samples"] if choices.model_proposes else []
+    if tool_proposes(choices, tool):
+        proposals.append(f"{MOST_PROPOSED_CALLS} calls that the tool proposes")
+    threshold = choices.keep_threshold(tool.spec)
+    cost = f"at most {' and '.join(proposals)} a text, kept from {threshold:g} nats"
     share = f"asked in {kept.documents:,} of {len(look.documents):,} texts"
     if not kept.documents:
         return Observation("mind", name, f"{share}, so it does nothing here: {why}")
@@ -404,5 +410,5 @@ def observations(
         )
     elif is_here:
         yield from of_model(settings, choices, look.remedies, looks_at_memory=looks_at_memory)
-        if choices.proposer is not None:
+        if choices.endpoint is not None:
             yield observed("proposer", lambda: of_proposer(settings, choices))

@@ -46,8 +46,8 @@ TABLES: Mapping[str, str] = MappingProxyType(
     {
         "candidate_calls": f"""sampling_recipe_id=text {_ID} paragraph=int position_token=int position_char=int
             position_probability=double call_input=text call_text=text input_key=text effective_input=text
-            sample_count=int input_only_after=bool parent_call=int text_before=text text_after=text url=text
-            document_date=date""",
+            sample_count=int proposed_by=text input_only_after=bool parent_call=int text_before=text
+            text_after=text url=text document_date=date""",
         "call_losses": f"""scoring_recipe_id=text {_ID} result_rank=int result=text reason=text
             loss_without_call=double loss_without_result=double loss_with_result=double
             loss_without_call_full_context=double number_format=text reduction_bound=double loss_reduction=double

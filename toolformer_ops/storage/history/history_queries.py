@@ -188,7 +188,7 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
         for table in TABLES:
             table_paths = [str(path) for file, path in paths.items() if file.table_name == table]
             if table_paths:
-                connection.read_parquet(table_paths).create_view(table)
+                connection.read_parquet(table_paths, union_by_name=True).create_view(table)
             else:
                 connection.execute(empty_table(table))
         connection.execute("set variable run = ?", [run])
