@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from studies.calls import Record
+from studies.following import CURRENCY, DASH, SIGN
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept, token_weights
@@ -47,8 +48,8 @@ FEWEST_TEXTS = 16
 LEAST_SHARE = 1 / 3
 """An arm with fewer texts in a seed, or with less than this share of the first arm's, is left out there: all arms
 have as many texts as the smallest."""
-NEXT_FACT = re.compile(r"\d+(?:[.,]\d+)*|\b[A-Z][a-zA-Z-]+")
-"""A number, or a word with a capital."""
+NEXT_FACT = re.compile(rf"(?P<sign>{SIGN})?{CURRENCY}?(?P<number>\d+(?:[.,]\d+)*)|\b[A-Z][a-zA-Z-]+")
+"""A number with its sign, or a word with a capital."""
 _FACT_BEHIND = re.compile(rf"\s*[$€£(\"'“]?(?:{NEXT_FACT.pattern})")
 
 ScoredCall = dict[str, Any]
@@ -135,14 +136,24 @@ def releasable(record: Record) -> list[ScoredCall]:
     return [call for call in record["calls"] if not call["input_only_after"]]
 
 
+def _fact(written: re.Match[str]) -> str:
+    """A match of `NEXT_FACT`: a word as it is, a number without its currency, its sign as a hyphen."""
+    sign = "-" if written["sign"] else ""
+    return sign + (written["number"] or written.group())
+
+
+def _facts(text: str) -> list[str]:
+    return list(map(_fact, NEXT_FACT.finditer(text)))
+
+
 def foretold_place(call: ScoredCall, text: str) -> int | None:
     """Where the next number or name behind the call is; None unless the call's result holds it and the text before does not."""
     place = call["position_char"]
     upcoming = NEXT_FACT.search(text, place)
     if upcoming is None:
         return None
-    is_new = upcoming.group() not in NEXT_FACT.findall(text[:place])
-    is_told = upcoming.group() in NEXT_FACT.findall(call["result"])
+    is_new = _fact(upcoming) not in _facts(text[:place])
+    is_told = _fact(upcoming) in _facts(call["result"])
     return upcoming.start() if is_new and is_told else None
 
 
@@ -152,13 +163,11 @@ def foretells(call: ScoredCall, text: str) -> bool:
 
 
 def is_right(call: ScoredCall, answer: str, tool: Tool) -> bool:
-    """Whether the result holds the answer of the call's sentence; a tool without an input is always right."""
+    """Whether the result holds the answer of the call's sentence with its sign; a tool without an input is always right."""
     if not tool.spec.takes_input:
         return True
-    return (
-        bool(answer)
-        and re.search(rf"(?<![\d.,]){re.escape(answer)}(?![\d]|[.,]\d)", call["result"]) is not None
-    )
+    as_it_is_written = rf"(?<![\d.,])(?<!{DASH}){re.escape(answer)}(?![\d]|[.,]\d)"
+    return bool(answer) and re.search(as_it_is_written, call["result"]) is not None
 
 
 def _saves_most(rule: Rule, least_information: float | None = None) -> Chooses:

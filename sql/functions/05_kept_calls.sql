@@ -12,8 +12,8 @@ declare
     words_after text;
     is_whole boolean;
 begin
-    -- 1. A number: among the numbers of the five words behind the call; 29 % is 29, and it is 0.29. The hyphen of 10-12, 5%-10% or F-16 is
-    --    no sign.
+    -- 1. A number: among the numbers of the five words after the call; 29 % is 29, and it is 0.29. A minus is written -5, −5, –5, -$5, minus 5
+    --    or negative 5; the hyphen of 10-12, 5%-10% or F-16 and the minus of 10 minus 5 are no sign. (5) is 5, and it is -5.
     is_whole := result ~ '^[1-9][0-9]{0,14}$';
     if is_whole or result ~ '^\s*[-−]?[0-9][0-9,]{0,40}(\.[0-9]{1,40})?\s*%?\s*$' then
         near := substring(left(text_after, 120) from '^\s*(?:\S+\s*){1,5}%?');
@@ -22,7 +22,7 @@ begin
         end if;
         -- Most often it is a whole number, and none of another form is near: then the number is there with its digits, or is not. The rest of
         -- this case gives the same, and takes three times as long.
-        if is_whole and near !~ '[-−%]|[0-9][.,][0-9]' then
+        if is_whole and near !~ '[-−–%(]|[0-9][.,][0-9]|[Mm]inus|[Nn]egative' then
             if strpos(near, result) > 0
                and strpos(regexp_replace(near, '(^|[^0-9]+)0*', ' ', 'g') || ' ', ' ' || result || ' ') > 0 then
                 return 'equal';
@@ -35,18 +35,28 @@ begin
         value := cast(translate(result, '−, %', '-') as numeric) / case when result ~ '%' then 100 else 1 end;
         return (
             select case
-                when coalesce(bool_or(written.number = value), false) then 'equal'
-                when coalesce(bool_or(
-                    abs(written.number) in (abs(value), round(abs(value), scale(written.number)))
-                    or round(abs(written.number), scale(trim_scale(value))) = abs(value)), false) then 'nearly'
+                when bool_or(near_number.number = value) then 'equal'
+                when bool_or(near_number.resembles and sign(near_number.number) * sign(value) >= 0) then 'nearly'
+                when bool_or(near_number.resembles) then 'other_sign'
                 else 'no'
             end
             from (
-                select trim_scale(cast(translate(written_number.parts[1], '−,', '-') as numeric) / divisor) as number
-                from regexp_matches(
-                    near, '((?:(?<![[:alnum:]%)])[-−])?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%)?', 'g') written_number (parts)
-                cross join unnest(case when written_number.parts[2] is null then array[1] else array[1, 100] end) divisor
-            ) written);
+                select written.number,
+                       abs(written.number) in (abs(value), round(abs(value), scale(written.number)))
+                           or round(abs(written.number), scale(trim_scale(value))) = abs(value) as resembles
+                from (
+                    select trim_scale(minus * cast(translate(parts[2], ',', '') as numeric) / divisor) as number
+                    from regexp_matches(
+                        near,
+                        '(\(|(?<![[:alnum:]%)])[-−–]|(?<![0-9]\s)\m(?:[Mm]inus|[Nn]egative)\s+)?[$€£¥]?'
+                            '((?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)(\s*%?\)?%?)', 'g') written_number (parts)
+                    cross join unnest(case when parts[3] ~ '%' then array[1, 100] else array[1] end) divisor
+                    cross join unnest(
+                        case when parts[1] = '(' and parts[3] ~ '\)' then array[1, -1]
+                             when coalesce(parts[1], '(') = '(' then array[1]
+                             else array[-1] end) minus
+                ) written
+            ) near_number);
     end if;
     -- 2. A day, of the Calendar: weekday, month, day, year. What a pattern needs is looked for first: to make a pattern takes longer.
     date := regexp_match(lower(result), '^today is ([a-z]+), ([a-z]+) ([0-9]{1,2}), ([0-9]{4})\.$');
@@ -75,19 +85,36 @@ begin
     return null;
 end
 $$;
-comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number but for its sign, or rounded. no: it does not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month or year. Null for another result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
-
-create or replace function lacks_result(result text, text_after text)
-    returns boolean
-    language sql immutable parallel safe
-    return coalesce(result_follows(result, text_after) <> 'equal', false);
-comment on function lacks_result is 'Whether a text does not go on with a result that could stand there, or does so but for its sign or rounded: what require_following leaves out of a release.';
+comment on function result_follows is 'Whether a text goes on with a result within its next five words. equal: with this number, or this word or name. nearly: with the number rounded. other_sign: with the number of the other sign. no: it does not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month or year. Null for another result of more than five words that is no number, which cannot stand there. A percentage is its number and a hundredth of that.';
 
 create or replace function requires_following(parameters jsonb)
     returns boolean
     language sql immutable parallel safe
     return coalesce(cast(parameters ->> 'require_following' as boolean), false);
-comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose text lacks the result (lacks_result).';
+comment on function requires_following is 'Whether the release of a run with these parameters does without calls whose text does not go on with the result.';
+
+create or replace function release_refusal(result text, requires_following boolean, text_id uuid, position_char integer)
+    returns text
+    language plpgsql stable parallel safe
+as $$
+declare
+    follows text;
+begin
+    -- The text is read only where it can matter: for a result that is a number, or where each result has to follow.
+    if not requires_following and result !~ '^\s*[-−]?[0-9]' then
+        return null;
+    end if;
+    select result_follows(result, substr(held.text, position_char + 1, 120)) into follows from documents held where held.document_id = text_id;
+    return case
+        when follows = 'other_sign' then 'result_has_other_sign'
+        when requires_following and follows <> 'equal' then 'result_does_not_follow'
+    end;
+end
+$$;
+comment on function release_refusal is
+    'Why a release leaves out a kept call with this result at this place of a text. result_has_other_sign: the text continues with the'
+    ' number of the other sign. result_does_not_follow: the run requires that results follow (requires_following), and this one does not.'
+    ' Null for a call that neither excludes.';
 
 create or replace function undecided_at(run text, tool_name text, threshold double precision)
     returns table (calls bigint, positions bigint)

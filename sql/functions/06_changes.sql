@@ -16,9 +16,7 @@ begin
             from kept_calls_of(run) kept
             join annotation_runs asking on asking.run_id = kept.run_id
             where kept.releasable
-              and not (requires_following(asking.parameters) and lacks_result(kept.result, (
-                  -- Not kept.text_after, for which all texts would be read.
-                  select substr(held.text, kept.position_char + 1, 120) from documents held where held.document_id = kept.variant_uuid)))
+              and release_refusal(kept.result, requires_following(asking.parameters), kept.variant_uuid, kept.position_char) is null
             order by kept.document_uuid, kept.position_char, kept.loss_reduction desc, kept.call_uuid;
     end if;
 end
@@ -157,11 +155,7 @@ begin
                        end,
                        -- The other run keeps these, too.
                        case
-                           when compares_kept and requires_following(other.parameters) and lacks_result(
-                               changed.result, (
-                                   select substr(held.text, changed.position_char + 1, 120)
-                                   from documents held
-                                   where held.document_id = changed.document_id)) then 'result_does_not_follow'
+                           when compares_kept and refusal.reason is not null then refusal.reason
                            when compares_kept and changed.call_there is not null then 'better_call_at_position'
                            when made.release_id is null and not compares_kept then 'no_release'
                            when choice.left_out is not null then choice.left_out
@@ -201,6 +195,10 @@ begin
                and placebo.placebo_recipe_id = any (placebo_recipe_ids)
             left join release_choices choice
                 on choice.release_id = made.release_id and choice.document_id = changed.document_id and choice.call_id = changed.call_id
+            left join lateral (
+                select release_refusal(
+                    changed.result, requires_following(other.parameters), changed.document_id, changed.position_char) as reason
+            ) refusal on compares_kept
             where changed.call_text is null or changed.with_same_result = 1  -- rows that were dropped have no facts
         )
         select is_added, tool, document_id, call_id, position_char, call_text, result, loss_reduction, reason,

@@ -22,7 +22,7 @@ drop table if exists first_texts, texts_to_choose_from, releasable_calls;
 create temporary table first_texts (tool text, reads_record boolean, document_id uuid, variant_id uuid) on commit drop;
 create temporary table releasable_calls (
     document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
-    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, follows boolean, left_out text
+    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, left_out text
 ) on commit drop
 
 -- name: first_texts
@@ -68,13 +68,12 @@ alter table texts_to_choose_from add primary key (document_id);
 analyze texts_to_choose_from
 
 -- name: kept_calls
--- The kept calls of one tool in texts_to_choose_from that could be released. The recipes are constants, so that only their partitions are read.
+-- The kept calls of one tool in texts_to_choose_from that could be released, and why some are refused whatever else is there. The recipes are constants, so that only their partitions are read.
 insert into releasable_calls
 select
     chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
     :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction,
-    not (:require_following and lacks_result(
-        loss.result, (select substr(held.text, call.position_char + 1, 120) from documents held where held.document_id = chosen.document_id)))
+    release_refusal(loss.result, :require_following, chosen.document_id, call.position_char)
 from texts_to_choose_from chosen
 join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
 join candidate_calls call on call.document_id = loss.document_id and call.call_id = loss.call_id
@@ -86,25 +85,24 @@ where loss.scoring_recipe_id = :scoring_recipe_id
   and not call.input_only_after
 
 -- name: choose_calls
--- Which of releasable_calls a release holds: their column left_out stays null. The others leave for one of three reasons:
---   result_does_not_follow    the text does not go on with its result, and the release requires that each does
+-- Which of releasable_calls a release holds: their column left_out stays null. Of those that release_refusal did not refuse, calls leave for
+-- one of two reasons:
 --   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
 --   above_max_examples        its tool has max_examples texts already, taken in the order of their ids (null: no limit)
 with placed as (
-    select ctid as row_id, tool, document_id, follows,
-           row_number() over (partition by document_id, position_char, follows order by loss_reduction desc, call_id) = 1 as is_best
+    select ctid as row_id, tool, document_id,
+           row_number() over (partition by document_id, position_char order by loss_reduction desc, call_id) = 1 as is_best
     from releasable_calls
+    where left_out is null
 ),
 numbered as (
-    select *, dense_rank() over (partition by tool, is_best and follows order by document_id) as example
+    select *, dense_rank() over (partition by tool, is_best order by document_id) as example
     from placed
 )
 update releasable_calls call
-set left_out = case when not numbered.follows then 'result_does_not_follow'
-                    when not numbered.is_best then 'better_call_at_position'
-                    else 'above_max_examples' end
+set left_out = case when numbered.is_best then 'above_max_examples' else 'better_call_at_position' end
 from numbered
-where numbered.row_id = call.ctid and (not numbered.follows or not numbered.is_best or numbered.example > cast(:max_examples as integer))
+where numbered.row_id = call.ctid and (not numbered.is_best or numbered.example > cast(:max_examples as integer))
 
 -- name: left_out
 -- For each tool: how many of its calls in first_texts the release holds, and leaves out for each reason; and in how many of the tool's own
@@ -117,6 +115,7 @@ with reached as (
 select
     reached.tool,
     count(*) filter (where call.left_out is null) as released,
+    count(*) filter (where call.left_out = 'result_has_other_sign') as result_has_other_sign,
     count(*) filter (where call.left_out = 'result_does_not_follow') as result_does_not_follow,
     count(*) filter (where call.left_out = 'better_call_at_position') as better_call_at_position,
     count(*) filter (where call.left_out = 'above_max_examples') as above_max_examples,

@@ -36,7 +36,7 @@ comment on view scored_calls is 'Every scored call of every run, kept or not, wi
 comment on column scored_calls.text_before is 'At most 120 characters of the text before the call.';
 comment on column scored_calls.result is 'What the tool answered.';
 comment on column scored_calls.text_after is 'At most 120 characters of the text after the call.';
-comment on column scored_calls.result_follows is 'Whether the text goes on with the result within five words: equal, nearly (but for its sign, or rounded), no; null for a result that cannot stand in a text (the function result_follows).';
+comment on column scored_calls.result_follows is 'Whether the text goes on with the result within five words: equal, nearly (rounded), other_sign, no; null for a result that cannot stand in a text (the function result_follows).';
 comment on column scored_calls.variant_id is 'The document whose rows these are: of a corrected record, for a tool that reads url and date, another than document_id, the text. call_losses and candidate_calls have it as document_id, so a join with them is by this (variant_uuid).';
 comment on column scored_calls.document_uuid is 'The document as tables have it: for questions about one document, which are answered by an index, and for joins. Some clients read bytes.';
 comment on column scored_calls.variant_uuid is 'The variant as tables have it: with call_uuid the key of call_losses and candidate_calls.';

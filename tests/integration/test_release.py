@@ -301,7 +301,24 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
 @pytest.mark.parametrize(
     ("result", "text", "follows"),
     [
-        ("-327", " 327 left.", "nearly"),  # a sign
+        ("-327", " 327 left.", "other_sign"),
+        ("327", " -327 left.", "other_sign"),
+        ("-327.4", " 327 left.", "other_sign"),  # also rounded
+        ("-5", " -$5 a day", "equal"),
+        ("5", " \u2212$5 a day", "other_sign"),
+        ("-5", " at \u20135 degrees", "equal"),  # an en dash
+        ("5", " of 5\u201310 years", "equal"),
+        ("-10", " of 5\u201310 years", "other_sign"),
+        ("10", " of 5\u201310 years", "equal"),
+        ("-5", " at minus 5 degrees", "equal"),
+        ("5", " at negative 5 degrees", "other_sign"),
+        ("5", " 10 minus 5 is", "equal"),
+        ("-5", " minus five degrees", "no"),  # words are not read
+        ("-5", " of (5) million", "equal"),
+        ("5", " of (5) million", "equal"),
+        ("-5", " ($5 a day) or", "other_sign"),
+        ("-0.052", " by (5.2)% or", "equal"),
+        ("5", " 5 and not -5", "equal"),
         ("327", " 327 left.", "equal"),
         ("0.29", " 29 %, that", "equal"),
         ("0.2857", " 29% of them", "nearly"),  # rounded in the text
@@ -315,10 +332,10 @@ def test_every_kept_call_that_is_not_released_is_counted_under_its_reason(settin
         ("5", " 500% more", "equal"),
         ("16", " an A16 road", "equal"),
         ("-3", " \u22123 degrees", "equal"),
-        ("-12", " 10-12 years", "nearly"),  # a hyphen between numbers is no sign
+        ("-12", " 10-12 years", "other_sign"),  # a hyphen between numbers is no sign
         ("12", " 10-12 years", "equal"),
-        ("-10", " 5%-10% of", "nearly"),
-        ("-16", " an F-16 or", "nearly"),
+        ("-10", " 5%-10% of", "other_sign"),
+        ("-16", " an F-16 or", "other_sign"),
         ("-12", " from -12 degrees", "equal"),
         ("New York", " in the city of new-york, where", "equal"),
         ("York", " Yorkshire", "no"),
@@ -360,7 +377,23 @@ PIECES = [
     "1,000",
     "000",
 ]
-PIECES += ["3.5", "50", "500%", " 007", "F-16", "100", "\n", "  ", "9"]
+PIECES += [
+    "3.5",
+    "50",
+    "500%",
+    " 007",
+    "F-16",
+    "100",
+    "\n",
+    "  ",
+    "9",
+    "\u2013",
+    "(",
+    ")",
+    "$",
+    " minus ",
+    "Negative ",
+]
 RESULTS = ["5", "12", "100", "7", "1000", "19", "05", "0", "-5", "5%", "1,000", "3.5", "12 "]
 
 
@@ -376,7 +409,7 @@ def test_numbers_follow_in_the_database_as_in_python(settings):
         )
         in_database = connection.execute(asked, {"results": results, "texts": texts}).scalars().all()
     assert in_database == list(map(result_follows, results, texts))
-    assert {*in_database} == {"equal", "nearly", "no"}
+    assert {*in_database} == {"equal", "nearly", "other_sign", "no"}
 
 
 def test_a_release_of_results_that_follow_has_the_next_best_call(settings, tmp_path):
@@ -392,7 +425,7 @@ def test_a_release_of_results_that_follow_has_the_next_best_call(settings, tmp_p
         run.add_call("Calculator", document, " so", "193 - 520", "-327", saves=2.0)
         run.add_call("Calculator", document, " are", "1 + 1", "2", saves=2.0)
     run.complete("Calculator")
-    assert "4 calls are left out, since require_following is set" in release_of_run(settings, "strict").reason
+    assert "2 calls are left out, since require_following is set" in release_of_run(settings, "strict").reason
     run.add_call("Calculator", document, " so", "520 - 193", "327", saves=1.0)
     release(settings, run.run_id)
     [held] = _released(settings, release(settings, strict.run_id), tmp_path)
@@ -405,10 +438,35 @@ def test_a_release_of_results_that_follow_has_the_next_best_call(settings, tmp_p
     outcomes = (
         "select release_outcome, count(*) from candidates where run_id = 'strict' group by 1 order by 1"
     )
-    expected = [("released", 1), ("result_does_not_follow", 4)]
+    expected = [("released", 1), ("result_does_not_follow", 2), ("result_has_other_sign", 2)]
     assert run.rows(counted) == expected == run.rows(outcomes)
     changes = "select reason, count(*) from release_changes_between('strict', 'run-1') group by 1 order by 1"
-    assert run.rows(changes) == [("better_call_at_position", 1), ("result_does_not_follow", 4)]
+    assert run.rows(changes) == [("result_does_not_follow", 2)]
+
+
+def test_a_release_has_no_call_that_gives_minus_the_number_of_its_text(settings):
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text("Of 520 cards 187 were sold, so 333 are left.")
+    run.add_call("Calculator", document, " so", "187 - 520", "-333", saves=2.0)
+    run.complete("Calculator")
+    reason = release_of_run(settings, run.run_id).reason
+    assert "1 calls are left out, since the text continues with the number of the other sign" in reason
+
+
+def test_a_call_of_the_other_sign_is_counted_under_its_reason(settings):
+    run = AnnotatedRun(settings, {"Calculator": 0.5})
+    document = run.add_text("Of 520 cards 187 were sold, so 333 are left.")
+    run.add_call("Calculator", document, " so", "187 - 520", "-333", saves=2.0)
+    run.add_call("Calculator", document, " so", "520 - 187", "333", saves=1.0)
+    run.complete("Calculator")
+    release(settings, run.run_id)
+    outcomes = run.rows("select call_text, release_outcome from candidates order by loss_reduction")
+    assert outcomes == [
+        ("Calculator(520 - 187)", "released"),
+        ("Calculator(187 - 520)", "result_has_other_sign"),
+    ]
+    counted = "select count from yield_by_stage where reason = 'result_has_other_sign'"
+    assert run.rows(counted) == [(1,)]
 
 
 def test_many_files_hold_every_text_once_with_the_same_bytes_each_time(settings, tmp_path, monkeypatch):

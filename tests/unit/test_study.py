@@ -19,7 +19,7 @@ from benchmarks.reference import PlainReference
 from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
-from studies.arms import ARMS, RULES, Rule, chosen_texts, texts_in_common
+from studies.arms import ARMS, RULES, Rule, chosen_texts, foretells, is_right, texts_in_common
 from studies.evidence import StudyAnswers, counts_table, is_called, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
@@ -221,6 +221,29 @@ def test_an_arm_differs_in_which_kept_call_it_takes(arm, place, result):
     chosen, _ = chosen_texts((arm,), [TWO_PLACES], CALCULATOR, seed=0)
     [(_, call)] = chosen[arm]
     assert (call["position_char"], call["result"]) == (TEXT.index(place), result)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "is_foretold"),
+    [
+        ("Of 520 cards 187 were sold, so 333 are left.", "333", True),
+        ("Of 520 cards 187 were sold, so 333 are left.", "-333", False),
+        ("It was 7 degrees at noon, so \u22125 at night.", "-5", True),
+        ("It was 7 degrees at noon, so minus 5 at night.", "5", False),
+        ("He had 7 and spent 12, so -$5 is left.", "-5", True),
+    ],
+)
+def test_a_result_of_the_other_sign_foretells_nothing(text, result, is_foretold):
+    call = {"position_char": text.index(" so"), "result": result}
+    assert foretells(call, text) is is_foretold
+
+
+@pytest.mark.parametrize(
+    ("result", "answer", "right"),
+    [("333", "333", True), ("-333", "333", False), ("\u2212333", "333", False), ("1914-1918", "1918", True)],
+)
+def test_a_result_of_the_other_sign_is_not_right(result, answer, right):
+    assert is_right({"result": result}, answer, CALCULATOR) is right
 
 
 @pytest.mark.parametrize(("loss", "texts"), [(1.0, 1), (0.9, 0)])

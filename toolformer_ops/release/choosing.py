@@ -88,10 +88,11 @@ def choose_calls(
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool.
 
-    Returns what is left out. `require_following` does without calls whose text does not go on with the result
-    (`lacks_result` in SQL): a call that saves less may have their place. Only the first texts of each tool
-    are read, in the order of their ids, until there are enough. The result is the number of calls by tool and
-    reason, as in `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
+    Returns what is left out. A call whose text goes on with the number of the other sign is refused, and with
+    `require_following` also one whose text does not go on with the result (`release_refusal` in SQL): a call
+    that saves less may have their place. Only the first texts of each tool are read, in the order of their
+    ids, until there are enough. The result is the number of calls by tool and reason, as in
+    `run_releases.left_out`: calls in texts that are not read are above `max_examples`.
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
     tool_arguments = [
@@ -112,8 +113,9 @@ def choose_calls(
     left_out: dict[str, dict[str, int]] = {}
     for tool, row in choice.counts.items():
         reasons = {
-            "better_call_at_position": row.better_call_at_position,
+            "result_has_other_sign": row.result_has_other_sign,
             "result_does_not_follow": row.result_does_not_follow,
+            "better_call_at_position": row.better_call_at_position,
         }
         above = row.above_max_examples
         if tool in choice.unread:

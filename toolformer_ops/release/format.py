@@ -45,8 +45,8 @@ COLUMN_MEANINGS = {
     "which the call stands, from 0), `position_probability` (null where the tool proposed the call), the "
     "losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
-    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` (but "
-    "for its sign, or rounded), `no`, or null where the result cannot stand in a text",
+    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` "
+    "(rounded), `no`, or null where the result cannot stand in a text",
     "call_spans": "where each call of `text` is, in order, also those of the release that was gone over; characters of `text` from "
     "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, "
     "`result_start_char` and `result_end_char` of what the tool wrote, from behind the arrow to before the "

@@ -197,6 +197,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "below_threshold": "saves less than the threshold",
         "below_tau_information": "carries less information than the run asks for",
         "better_call_at_position": "another call at its place saves more",
+        "result_has_other_sign": "the text continues with the number of the other sign",
         "result_does_not_follow": "the text does not go on with the result",
         "holds_evaluation_data": "its text holds evaluation data",
         "above_max_examples": "the tool has enough texts without it",

@@ -184,7 +184,7 @@ class NothingReleased:
     """Candidate calls."""
     scored: int
     is_nothing_kept: bool
-    """False: calls are kept, and each is left out of the release, for its text or for require_following."""
+    """False: calls are kept, and each is left out of the release, for its text, its sign or require_following."""
     nearest: tuple[BestCall, ...]
     """Scored calls that come nearest to their tool's threshold, one a text."""
     thresholds: tuple[LowerThresholds, ...]

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -62,8 +63,8 @@ UNFINISHED = ("not filtered", "not scored", "without placebos")
 RELEASE_VERSION = 3
 """Raised when equal calls would give other texts or columns, or another id; a column that follows from the others may
 be added."""
-FOLLOWING_VERSION = 2
-"""Raised when `lacks_result` in SQL would judge equal calls otherwise; it decides a release with
+FOLLOWING_VERSION = 3
+"""Raised when `result_follows` in SQL would call equal calls `equal` otherwise; it decides a release with
 `require_following`."""
 PREFIX = "releases"
 CARD = "README.md"
@@ -439,8 +440,10 @@ def write_release(
 
     parts = write_texts(folder, texts())
     if not counts.texts:
-        not_following = sum(reasons.get("result_does_not_follow", 0) for reasons in left_out.values())
-        raise _no_kept_call(run_id, tools, counts.overlapping_texts, not_following)
+        totals: Counter[str] = Counter()
+        for reasons in left_out.values():
+            totals.update(reasons)
+        raise _no_kept_call(run_id, tools, counts.overlapping_texts, totals)
     release_id = digest.hexdigest()[:16]
     database.execute(connection, queries.choosing.store, release_id=release_id)
     registered = database.fetch_all(connection, queries.releases.rates, release_id=release_id)
@@ -460,7 +463,7 @@ def write_release(
 
 
 def _no_kept_call(
-    run_id: str, tools: ToolsOfRun, overlapping_texts: int, not_following: int
+    run_id: str, tools: ToolsOfRun, overlapping_texts: int, left_out: Mapping[str, int]
 ) -> NoKeptCallError:
     """The error of a run without a call to release, with what else left calls out."""
     thresholds = ", ".join(f"{tool.tool} {tool.keep_threshold}" for tool in tools.present)
@@ -472,7 +475,11 @@ def _no_kept_call(
     )
     if overlapping_texts:
         message += f" {overlapping_texts} texts are left out for the evaluation data in them."
-    if not_following:
+    if other_sign := left_out.get("result_has_other_sign", 0):
+        message += (
+            f" {other_sign} calls are left out, since the text continues with the number of the other sign."
+        )
+    if not_following := left_out.get("result_does_not_follow", 0):
         message += f" {not_following} calls are left out, since require_following is set."
     return NoKeptCallError(message)
 
