@@ -14,5 +14,9 @@ side_by_side.py  seeds as processes, until a time
 answers.py       the raw answers by seed; those of docs/evidence.md are in answers/
 following.py     whether a text goes on with a result
 statistics.py    means over seeds, paired differences
+labelled_calls.py    calls with labels that follow from how they are made, in texts that nobody wrote for a tool
+labelled_scores.py   their log probabilities, in answers/
+keep_rules.py    statistics by which calls may be kept, compared on labelled and on sampled calls
+page_tables.py   columns and rows in Markdown
 evidence.py      the tables, and docs/evidence.md
 """

@@ -1,6 +1,7 @@
 """`python -m studies`: what a model learns from calls that were chosen in different ways, as `make study` runs it."""
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -13,10 +14,12 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from studies.answers import gather
-from studies.devices import share_device, study_settings
+from studies.devices import load_to_score, share_device, study_settings
 from studies.evidence import tables, write_page
 from studies.hours import MEASURED_ON, model_parameters, study_hours
 from studies.judging import chosen_calls, read_verdicts, write_judged, write_sheets
+from studies.keep_rules import labelled_tables
+from studies.labelled_scores import HALVES, MOST_TEXTS, Half, pack, score_sets
 from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
 from studies.side_by_side import Seed, SideBySide
 from studies.stored_calls import place_stored_calls
@@ -31,6 +34,8 @@ app = typer.Typer(pretty_exceptions_enable=False, add_completion=False, no_args_
 
 ANSWERS = Path(__file__).with_name("answers")
 PAGE = Path("docs/evidence.md")
+WIDE = 250
+"""Columns of a terminal that the tables of labelled calls take."""
 
 
 @app.command()
@@ -192,6 +197,49 @@ def judged(
     file = out / "answers" / f"{study}-judged.jsonl"
     write_judged(file, calls, read_verdicts(out / study, calls))
     logger.info("%s: %d calls", file, len(calls))
+
+
+@app.command()
+def label(
+    out: Annotated[Path, typer.Option(help="Folder of what is scored; what was killed continues there.")],
+    gsm8k: Annotated[Path | None, typer.Option(help="File of GSM8K's problems.")] = None,
+    passages: Annotated[Path | None, typer.Option(help="Wikipedia's articles in KILT's format.")] = None,
+    posts: Annotated[Path | None, typer.Option(help="File of dated posts.")] = None,
+    reports: Annotated[Path | None, typer.Option(help="Passages of TAT-QA.")] = None,
+    model: Annotated[str, typer.Option(help="As for `run`; empty means the demo's model.")] = "",
+    texts: Annotated[
+        int, typer.Option(min=1, help="At most so many right calls a half of a set.")
+    ] = MOST_TEXTS,
+    minutes: Annotated[float, typer.Option(help="No text is begun after so many minutes.")] = math.inf,
+) -> None:
+    """Make labelled calls of the files, score them, and write raw answers into the folder `answers` of --out.
+
+    A right call with its ten wrong ones takes two seconds on two cores.
+    """
+    file_of_set = {
+        "problems": gsm8k,
+        "facts": passages,
+        "posts": posts,
+        "reports": reports,
+    }
+    files = {name: file for name, file in file_of_set.items() if file is not None}
+    settings = study_settings(load_settings())
+    scorer = load_to_score(settings, model or str(prepare_demo_model(settings.state_dir)))
+    out.mkdir(parents=True, exist_ok=True)
+    until = time.time() + 60 * minutes
+    for half in HALVES:
+        score_sets(scorer, files, out, half=half, until=until, at_most=texts)
+    for file in pack(out, out / "answers"):
+        logger.info("wrote %s", file)
+
+
+@app.command()
+def labelled(
+    half: Annotated[Half, typer.Argument(help="`choose`, on which a rule is chosen, or `sealed`.")],
+    answers: Annotated[Path, typer.Option(help="Folder of the raw answers.")] = ANSWERS,
+) -> None:
+    """Print how well statistics find the right ones among labelled calls, and what one threshold for all of them keeps."""
+    Console(width=WIDE).print(Markdown(labelled_tables(answers, half)))
 
 
 @app.command()

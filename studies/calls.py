@@ -8,9 +8,11 @@ Both continue where they were killed. Nothing is pruned, so that every rule can 
 """
 
 import functools
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,7 @@ from toolformer_ops.call_syntax import call_with_result, call_without_result
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.losses import SCORED_TOKENS
-from toolformer_ops.records import Document, PlacedCall
+from toolformer_ops.records import Document, PlacedCall, TokenLogProbabilities
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.base import Tool
 
@@ -136,47 +138,63 @@ def _log_probabilities(
     texts: "Sequence[tuple[str, Sequence[JudgedCall]]]",
     draw: Any,
 ) -> Iterator[dict[str, list[float] | None]]:
-    """Of each call of the texts, in order: `log_p` of `inform`.
+    """Of each call of the texts, in order: `log_p` of `inform`."""
+    # 1. Each call with its own result, and behind it with another's if there is one.
+    results_of: list[list[str]] = []
+    placed: list[tuple[str, list[PlacedCall]]] = []
+    for text, calls in texts:
+        of_text: list[PlacedCall] = []
+        for call in calls:
+            results = [str(call.scored.result), *(other.result for other in draw.of_call(call, 1))]
+            results_of.append(results)
+            of_text += [PlacedCall(call.token, call.call, result) for result in results]
+        placed.append((text, of_text))
+    # 2. All at once.
+    with_calls = [(text, of_text) for text, of_text in placed if of_text]
+    scored = ten_tokens(load(), with_calls) if with_calls else []
+    log_p = itertools.chain.from_iterable(scored)
+    # 3. The other result beside the own.
+    for results in results_of:
+        own = next(log_p)
+        others = [next(log_p)["with_result"] for _ in results[1:]]
+        yield {**own, "with_placebo": others[0] if others else None}
+
+
+def ten_tokens(
+    model: "LanguageModel", texts: Sequence[tuple[str, Sequence[PlacedCall]]]
+) -> list[list[dict[str, list[float]]]]:
+    """By text and call, by prefix of `PREFIXES`: the log probabilities of the up to ten tokens behind the call.
 
     The prefix stands before the whole text, so the tokens from the sixth on are those that a call with the
     same prefix would be scored by, were it five tokens later: two passes of the engine's own scoring give ten
     tokens.
     """
-    # 1. Each call with its own result and with another, at both places.
-    placed: list[list[dict[str, list[PlacedCall]]]] = []
+    # 1. Each call at both places, all at once.
+    placed: list[tuple[str, list[PlacedCall]]] = []
     for text, calls in texts:
-        tokens = len(load().tokenize(text).ids) if calls else 0
-        of_text = []
+        tokens = len(model.tokenize(text).ids)
+        both = [(call, replace(call, token=call.token + SCORED_TOKENS)) for call in calls]
+        placed.append((text, [call for pair in both for call in pair if call.token < tokens]))
+    scored = model.score_texts(placed)
+    # 2. The tokens of the second place behind those of the first.
+    by_text: list[list[dict[str, list[float]]]] = []
+    for (_, calls), (_, at_places), losses in zip(texts, placed, scored, strict=True):
+        by_place = zip(at_places, losses, strict=True)
+        tokens_of = {
+            (item.call, item.result, item.token): of.token_log_probabilities for item, of in by_place
+        }
+        of_text: list[dict[str, list[float]]] = []
         for call in calls:
-            results = {"with_result": str(call.scored.result)}
-            for other in draw.of_call(call, 1):
-                results["with_placebo"] = other.result
-            places = [token for token in (call.token, call.token + SCORED_TOKENS) if token < tokens]
-            of_text.append(
-                {
-                    name: [PlacedCall(token, call.call, result) for token in places]
-                    for name, result in results.items()
-                }
-            )
-        placed.append(of_text)
-    # 2. All at once.
-    asked = [
-        (text, [item for of_call in of_text for items in of_call.values() for item in items])
-        for (text, _), of_text in zip(texts, placed, strict=True)
-        if of_text
-    ]
-    found = iter(load().score_texts(asked) if asked else [])
-    # 3. The tokens of the second place behind those of the first.
-    for of_text in placed:
-        losses = iter(next(found) if of_text else [])
-        for of_call in of_text:
-            log_p: dict[str, list[float] | None] = {**dict.fromkeys(PREFIXES), "with_placebo": None}
-            for name, items in of_call.items():
-                tokens_of = [next(losses).token_log_probabilities for _ in items]
-                for prefix in PREFIXES if name == "with_result" else ("with_result",):
-                    values = [value for part in tokens_of if part for value in getattr(part, prefix)]
-                    log_p[prefix if name == "with_result" else name] = values
-            yield log_p
+            places = (call.token, call.token + SCORED_TOKENS)
+            parts = [tokens_of.get((call.call, call.result, place)) for place in places]
+            of_text.append({prefix: _joined(parts, prefix) for prefix in PREFIXES})
+        by_text.append(of_text)
+    return by_text
+
+
+def _joined(parts: "Sequence[TokenLogProbabilities | None]", prefix: str) -> list[float]:
+    """The log probabilities under one prefix of tokens that follow each other; a part that the text lacks is None."""
+    return [value for part in parts if part is not None for value in getattr(part, prefix)]
 
 
 def _losses_in_place(

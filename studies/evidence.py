@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from studies.answers import Line, read_answers
 from studies.arms import ARMS, RULES
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, READINGS, JudgedCalls
 from studies.measuring import BEFORE
+from studies.page_tables import Column, table_of
 from studies.plan import TOOLS, StudyPlan
 from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
 from toolformer_ops.errors import UsageError
@@ -287,15 +288,6 @@ def _mean(values: Iterable[float]) -> float:
     return math.fsum(numbers) / len(numbers)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table."""
-
-    head: str
-    cell: Callable[[str], str]
-    """By arm or rule, what is written."""
-
-
 def arms_table(study: StudyAnswers) -> str:
     """By arm: right answers with Student's interval, and their difference from the paper's arm with both intervals."""
 
@@ -324,7 +316,7 @@ def arms_table(study: StudyAnswers) -> str:
         Column("tokens read", lambda arm: f"{study.arm_mean(arm, 'tokens_seen'):,.0f}"),
         Column("perplexity of plain text", lambda arm: f"{study.arm_mean(arm, 'perplexity'):.2f}"),
     ]  # fmt: skip
-    return _table(columns, study.arms)
+    return table_of(columns, study.arms)
 
 
 def reading_table(study: StudyAnswers) -> str:
@@ -351,7 +343,7 @@ def reading_table(study: StudyAnswers) -> str:
             lambda arm: "" if arm == BEFORE else _signed(study.loss_less(arm, BEFORE, with_calls=True).student),
         ),
     ]  # fmt: skip
-    return _table(columns, study.arms)
+    return table_of(columns, study.arms)
 
 
 DIFFERENCES: Mapping[str, str] = {
@@ -404,7 +396,7 @@ def rules_table(study: StudyAnswers) -> str:
         Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
         Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
     ]
-    return _table(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
+    return table_of(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
 
 
 def counts_table(study: StudyAnswers) -> str:
@@ -425,7 +417,7 @@ def counts_table(study: StudyAnswers) -> str:
         Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
         Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
     ]
-    return _table(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
+    return table_of(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
 
 
 def _rate(judged: JudgedCalls, arm: str, reading: int) -> Rate:
@@ -457,7 +449,7 @@ def judged_table(judged: JudgedCalls) -> str:
         Column("useless", lambda arm: f"{rate(arm, 1).useless}, {rate(arm, 2).useless}"),
         Column("wrong", lambda arm: f"{rate(arm, 1).wrong}, {rate(arm, 2).wrong}"),
     ]
-    return _table(columns, judged.arms)
+    return table_of(columns, judged.arms)
 
 
 TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
@@ -523,9 +515,3 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
 
 def _signed(interval: Interval) -> str:
     return f"{interval.mean:+.3f} ({interval.low:+.3f} to {interval.high:+.3f})"
-
-
-def _table(columns: Sequence[Column], names: Iterable[Any]) -> str:
-    rows = [[column.head for column in columns], ["---"] * len(columns)]
-    rows += [[column.cell(name) for column in columns] for name in names]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)

@@ -114,6 +114,14 @@ class Posts:
         half = distinct(iter(stating), count - count // 2, set())
         return half + distinct(iter(others), count // 2, {item.fact for item in half})
 
+    def paragraphs(self) -> list[Sentence]:
+        """All that are dated, each once."""
+        return list(
+            {
+                item.fact: item for item in self._paragraphs(of_tests=False) + self._paragraphs(of_tests=True)
+            }.values()
+        )
+
     def _paragraphs(self, *, of_tests: bool) -> list[Sentence]:
         found = []
         for record in read_lines("posts", self.file):
