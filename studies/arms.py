@@ -9,7 +9,7 @@ calls it allows, where they stand and which texts have one.
     foretold            as `foretold_and_paper`, without the keep rule, so that no model computes losses
     right_call          a call whose result holds the answer of its sentence, at a place by chance
     any_call            any call that has a result, by chance
-    lacy                a call before a number or name that the model does not expect, whatever the call gives
+    surprising_fact     a call before a number or name that the model does not expect, whatever the call gives
     information         as `paper`, of calls whose information is at least `INFORMATION_NATS`
     elsewhere           the calls of `paper`, each at another place of its text, by chance
     paper_masked, paper_nearest_masked, foretold_masked, information_masked    the same calls as the arm of that
@@ -17,8 +17,8 @@ calls it allows, where they stand and which texts have one.
     without_calls       the texts of `paper` without their calls
     tau_0, ten, one_loss, ...    the rules of `RULES`, which differ from the paper's in one thing
 
-`lacy` is after LaCy (arXiv 2602.12005), which lets a small model delegate tokens that it does not expect and that
-its grammar marks as facts: here a number, a date or a name behind the place, and a loss of `LACY_NATS`.
+`surprising_fact` takes a call whose next number, date or name the model does not expect, by a loss of at least
+`SURPRISING_NATS`. It is not LaCy (arXiv 2602.12005), which judges in pre-training which tokens a small model delegates.
 
 An arm has one call a text. No arm has a call whose input is in the text only after it, since the input could
 not be known where the call is written. All arms have equally many texts. Chance is seeded by the study's seed and the text.
@@ -42,7 +42,7 @@ from toolformer_ops.tools.base import Tool
 logger = logging.getLogger(__name__)
 
 INFORMATION_NATS = 0.2
-LACY_NATS = 1.0
+SURPRISING_NATS = 1.0
 """The loss without a call, by the paper's weights, from which on a token is not expected."""
 FEWEST_TEXTS = 16
 LEAST_SHARE = 1 / 3
@@ -237,12 +237,12 @@ def _right_call(record: Record, tool: Tool, draw: random.Random) -> ScoredCall |
     return _moved(draw.choice(calls), record["text"], tool, draw) if calls else None
 
 
-def _lacy(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+def _surprising_fact(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
     """A call, by chance, at the place of the largest loss among those before a number or name."""
     calls = []
     for call in releasable(record):
         is_before_a_fact = _FACT_BEHIND.match(record["text"], call["position_char"]) is not None
-        if is_before_a_fact and call["loss_without_call"] >= LACY_NATS:
+        if is_before_a_fact and call["loss_without_call"] >= SURPRISING_NATS:
             calls.append(call)
     largest = max((call["loss_without_call"] for call in calls), default=None)
     candidates = [call for call in calls if call["loss_without_call"] == largest]
@@ -257,7 +257,7 @@ ARMS: Mapping[str, Arm] = {
     "right_call": Arm(_right_call),
     "without_calls": Arm(_saves_most(RULES["paper"]), without_calls=True),
     "foretold_and_paper": Arm(_nearest(RULES["paper"], foretelling=True)),
-    "lacy": Arm(_lacy),
+    "surprising_fact": Arm(_surprising_fact),
     "information": Arm(_saves_most(RULES["paper"], INFORMATION_NATS)),
     "paper_masked": Arm(_saves_most(RULES["paper"]), masked=True),
     "elsewhere": Arm(_elsewhere),

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from studies.answers import Line, read_answers
-from studies.arms import ARMS, RULES
+from studies.arms import RULES, Rule
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, READINGS, JudgedCalls
 from studies.measuring import BEFORE
 from studies.page_tables import Column, table_of
 from studies.plan import TOOLS, StudyPlan
 from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
+from toolformer_ops.call_syntax import ARROW, CALL_END
 from toolformer_ops.errors import UsageError
 from toolformer_ops.run_page.judgements import VERDICTS, Rate, cohens_kappa
 from toolformer_ops.tools.base import Tool
@@ -95,25 +96,41 @@ class StudyAnswers:
         """The answers of an arm in a seed, of a kind of sentences if it is named."""
         return [line for line in self._answers[arm][seed] if not kind or line["kind"] == kind]
 
-    def rights(self, arm: str, seed: int, *, new_templates: bool = False) -> list[float]:
-        """By sentence that has an answer, whether it is right: 1 or 0."""
-        answers = [line for line in self.answers(arm, seed) if line["right"] is not None]
-        return [float(line["right"]) for line in answers if line["held_out"] or not new_templates]
+    def rights(
+        self, arm: str, seed: int, *, held_out: bool | None = None, reads_sign: bool = False
+    ) -> list[float]:
+        """By sentence that has an answer, whether it is right: 1 or 0.
 
-    def right(self, arm: str, *, new_templates: bool = False) -> Interval:
-        """The share of right answers, over seeds."""
+        `held_out` are the sentences of held-out templates alone, or of the others alone. `reads_sign`: an answer
+        is not right where a call gave minus the answer.
+        """
+        rights = []
+        for line in self.answers(arm, seed):
+            if line["right"] is not None and held_out in (None, line["held_out"]):
+                is_wrong_by_sign = reads_sign and has_minus_the_answer(line)
+                rights.append(float(line["right"] and not is_wrong_by_sign))
+        return rights
+
+    def right(self, arm: str, *, held_out: bool | None = None, reads_sign: bool = False) -> Interval:
+        """The share of right answers, over seeds; as `rights`."""
         shares = []
         for seed in self.seeds(arm):
-            rights = self.rights(arm, seed, new_templates=new_templates)
+            rights = self.rights(arm, seed, held_out=held_out, reads_sign=reads_sign)
             if rights:
                 shares.append(_mean(rights))
         return student(shares or [math.nan]).within(0.0, 1.0)
 
+    def right_by_minus(self, arm: str) -> tuple[int, int]:
+        """In all seeds, how many right answers have a call that gave minus the answer, of how many."""
+        lines = [line for seed in self.seeds(arm) for line in self.answers(arm, seed) if line["right"]]
+        return sum(map(has_minus_the_answer, lines)), len(lines)
+
     def right_less(self, arm: str, other: str) -> Estimate:
-        """The share of right answers of one arm less that of another, over the seeds that have both."""
+        """The share of right answers, their sign read, of one arm less that of another, over the seeds that have both."""
         seeds = sorted({*self.seeds(arm)} & {*self.seeds(other)})
         return paired_difference(
-            [self.rights(arm, seed) for seed in seeds], [self.rights(other, seed) for seed in seeds]
+            [self.rights(arm, seed, reads_sign=True) for seed in seeds],
+            [self.rights(other, seed, reads_sign=True) for seed in seeds],
         )
 
     def loss(self, arm: str, *, with_calls: bool = False, kind: str = "") -> Interval:
@@ -159,15 +176,33 @@ class StudyAnswers:
         return sum(bool(line["right"]) for line in answers), len(answers)
 
     @functools.cache  # noqa: B019 - a page has few studies
-    def rule(self, name: str) -> "RuleFigures":
-        """What a rule of `KEEPS` keeps of the calls, over seeds."""
+    def rule(self, name: str, as_many_as: str = "") -> "RuleFigures":
+        """What a rule of `KEEPS` keeps of the calls, over seeds.
+
+        With `as_many_as`, another rule, it keeps in each seed as many calls as that one: those that save most. A rule
+        without a loss has no order of calls, and keeps what it keeps.
+        """
+        keeps = KEEPS[name]
+        if as_many_as and name != as_many_as and name in RULES:
+            numbers = Counter(call.seed for call in self.rule(as_many_as).calls if call.is_kept)
+            keeps = _keeps_from(
+                RULES[name],
+                {seed: self._threshold_that_keeps(name, seed, numbers[seed]) for seed in self.seed_lines},
+            )
         tool = get_tool(TOOLS[self.plan["study"]])
-        calls = [JudgedCall.of(call, KEEPS[name], tool) for call in self.calls]
+        calls = [JudgedCall.of(call, keeps, tool) for call in self.calls]
         return RuleFigures(calls, sorted(self.seed_lines), self.plan["texts"])
 
-    def rule_less(self, name: str, other: str, figure: str) -> Estimate:
-        """A share of one rule, by its name in `RuleFigures`, less that of another rule."""
-        return share(self.rule(name).share_of(figure), self.rule(other).share_of(figure))
+    def _threshold_that_keeps(self, name: str, seed: int, calls: int) -> float:
+        """The threshold in nats at which a rule keeps so many calls of a seed; more only where several save exactly that."""
+        reductions = (RULES[name].reduction(call) for call in self.calls if call["seed"] == seed)
+        largest = sorted((saved for saved in reductions if saved is not None), reverse=True)[:calls]
+        return largest[-1] if largest else math.inf
+
+    def rule_less(self, name: str, other: str, figure: str, *, as_many_as: str = COMPARED_WITH) -> Estimate:
+        """A share of one rule, by its name in `SHARES`, less that of another, where both keep as many calls as a third."""
+        first, second = (self.rule(rule, as_many_as).share_of(figure) for rule in (name, other))
+        return share(first, second)
 
 
 Keeps = Callable[[Line, Tool, str], bool]
@@ -191,6 +226,8 @@ class JudgedCall:
     """Whether it would be kept with the result of another text's call."""
     follows: bool
     """Whether the text goes on with its result."""
+    has_other_sign: bool
+    """Whether the text goes on with minus its result."""
     is_right: bool
     """Whether its result holds the answer of its sentence."""
     foretells: bool
@@ -205,6 +242,7 @@ class JudgedCall:
             is_kept=keeps(call, tool, "with_result"),
             is_kept_by_chance=keeps(call, tool, "with_placebo"),
             follows=call["follows"] == "equal",
+            has_other_sign=call["follows"] == "other_sign",
             is_right=bool(call["right"]),
             foretells=bool(call["foretells"]),
         )
@@ -214,20 +252,20 @@ SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], 
     "kept": (lambda call: call.is_kept, lambda call: True),
     "precision": (lambda call: call.is_kept and call.follows, lambda call: call.is_kept),
     "recall": (lambda call: call.is_kept and call.follows, lambda call: call.follows),
+    "other_sign": (lambda call: call.is_kept and call.has_other_sign, lambda call: call.is_kept),
     "right": (lambda call: call.is_kept and call.is_right, lambda call: call.is_kept),
     "foretold": (lambda call: call.is_kept and call.foretells, lambda call: call.is_kept),
     "by_chance": (lambda call: call.is_kept and call.is_kept_by_chance, lambda call: call.is_kept),
-    "of_all_by_chance": (lambda call: call.is_kept_by_chance, lambda call: True),
 }
 """By name, which calls have something, of which:
 
     kept                of all calls those that are kept
     precision           of the kept calls those with whose result the text goes on
     recall              of the calls with whose result the text goes on those that are kept
+    other_sign          of the kept calls those whose result is minus the number that the text goes on with
     right               of the kept calls those whose result holds the answer of their sentence
     foretold            of the kept calls those whose result holds the next number or name of the text
     by_chance           of the kept calls those that the rule would keep with another text's result, too
-    of_all_by_chance    of all calls those that the rule would keep with another text's result
 """
 
 
@@ -235,7 +273,7 @@ class RuleFigures:
     """What a keep rule keeps, over seeds."""
 
     def __init__(self, calls: Sequence[JudgedCall], seeds: Sequence[int], texts: int) -> None:
-        self._calls = calls
+        self.calls = calls
         self._seeds = seeds
         self._texts = texts
 
@@ -247,7 +285,7 @@ class RuleFigures:
     def total(self, name: str) -> int:
         """In all seeds together, how many calls the share of this name counts."""
         has, _ = SHARES[name]
-        return sum(has(call) for call in self._calls)
+        return sum(has(call) for call in self.calls)
 
     def share(self, name: str) -> Estimate:
         """A share of `SHARES`."""
@@ -263,9 +301,24 @@ class RuleFigures:
         import numpy as np
 
         by_seed = {seed: np.zeros(self._texts, np.float32) for seed in self._seeds}
-        for call in self._calls:
+        for call in self.calls:
             by_seed[call.seed][call.text] += has(call)
         return tuple(by_seed.values())
+
+
+def _keeps_from(rule: Rule, thresholds: Mapping[int, float]) -> Keeps:
+    """A rule with a threshold for each seed."""
+
+    def keeps(call: Line, tool: Tool, prefix: str) -> bool:
+        reduction = rule.reduction(call, prefix)
+        return reduction is not None and reduction >= thresholds[call["seed"]]
+
+    return keeps
+
+
+def has_minus_the_answer(line: Line) -> bool:
+    """Whether a call in what the model wrote gave minus the answer."""
+    return f"{ARROW} -{line['answer']}{CALL_END}" in line["written"]
 
 
 def _nats(line: Line, *, with_calls: bool) -> float:
@@ -289,31 +342,30 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def arms_table(study: StudyAnswers) -> str:
-    """By arm: right answers with Student's interval, and their difference from the paper's arm with both intervals."""
+    """By arm: right answers with Student's interval, and with their sign their difference from the paper's arm."""
 
     def less(arm: str, interval: Callable[[Estimate], Interval]) -> str:
         if arm in (BEFORE, COMPARED_WITH) or COMPARED_WITH not in study.arms:
             return ""
         return _signed(interval(study.right_less(arm, COMPARED_WITH)))
 
-    def in_common(arm: str) -> str:
-        has_calls = arm != BEFORE and not ARMS[arm].without_calls
-        return f"{study.share_in_common(arm):.2f}" if has_calls else ""
-
     columns = [
         Column("trained on", str),
         Column("seeds", lambda arm: str(len(study.seeds(arm)))),
         Column("texts a seed", lambda arm: "" if arm == BEFORE else f"{study.texts(arm) / len(study.seeds(arm)):.0f}"),
-        Column("share with the call of the first arm", in_common),
-        Column("right (95 %)", lambda arm: str(study.right(arm))),
-        Column("less `paper` (Student)", lambda arm: less(arm, lambda found: found.student)),
+        Column("right number", lambda arm: f"{study.right(arm).mean:.3f}"),
+        Column("in templates of the training", lambda arm: f"{study.right(arm, held_out=False).mean:.3f}"),
+        Column("in held-out templates", lambda arm: f"{study.right(arm, held_out=True).mean:.3f}"),
+        Column("right, no call gave minus it (95 %)", lambda arm: str(study.right(arm, reads_sign=True))),
+        Column("in templates of the training", lambda arm: f"{study.right(arm, held_out=False, reads_sign=True).mean:.3f}"),
+        Column("in held-out templates", lambda arm: f"{study.right(arm, held_out=True, reads_sign=True).mean:.3f}"),
+        Column("less `paper`, sign read (Student)", lambda arm: less(arm, lambda found: found.student)),
         Column("(bootstrap)", lambda arm: less(arm, lambda found: found.bootstrap).partition(" ")[2]),
         Column("calls", lambda arm: f"{study.share(arm, is_called):.2f}"),
         *(
             Column(kind, functools.partial(lambda arm, kind: "{} of {}".format(*study.right_of_kind(arm, kind)), kind=kind))
             for kind in (study.kinds() if len(study.kinds()) > 1 else [])
         ),
-        Column("tokens read", lambda arm: f"{study.arm_mean(arm, 'tokens_seen'):,.0f}"),
         Column("perplexity of plain text", lambda arm: f"{study.arm_mean(arm, 'perplexity'):.2f}"),
     ]  # fmt: skip
     return table_of(columns, study.arms)
@@ -367,57 +419,70 @@ DIFFERENCES: Mapping[str, str] = {
 """By rule, in what it differs from the paper's."""
 
 
-def _same_as_paper(threshold: float) -> set[str]:
-    """The rules whose threshold is the tool's own."""
-    return {name for name, rule in RULES.items() if rule.tau == threshold}
+LOWER_THRESHOLDS = ("tau_0", "tau_0.25", "tau_0.5", "tau_1", "tau_2")
+"""Rules that keep other numbers of calls than the paper's by their nature."""
 
 
-def _has_by_chance(rule: str, name: str) -> bool:
-    """Whether it is known what a rule would keep with another text's result.
+def _by_chance(figures: RuleFigures, rule: str) -> str:
+    """The share of the kept calls that another's result would keep, too.
 
     Not of a rule without a loss. A rule with another's result in L- would need a third result to compare that with.
     """
-    return rule not in WITHOUT_A_MODEL and (name, rule) != ("of_all_by_chance", "against_placebo")
+    return "" if rule in WITHOUT_A_MODEL or rule == "against_placebo" else str(figures.share("by_chance"))
+
+
+def _figures_table(rules: Sequence[str], figures_of: Callable[[str], RuleFigures]) -> str:
+    columns = [
+        Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
+        Column("calls a seed", lambda rule: f"{figures_of(rule).kept.mean:.1f}"),
+        Column("the text goes on with the result", lambda rule: str(figures_of(rule).share("precision"))),
+        Column("of all such calls kept", lambda rule: str(figures_of(rule).share("recall"))),
+        Column("the answer is in the result", lambda rule: str(figures_of(rule).share("right"))),
+        Column("kept with another's result, too", lambda rule: _by_chance(figures_of(rule), rule)),
+    ]
+    return table_of(columns, rules)
 
 
 def rules_table(study: StudyAnswers) -> str:
-    """By keep rule: calls a seed, and shares of them with Student's interval and the bootstrap's."""
-    threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
+    """By keep rule that keeps as many calls a seed as the paper's: shares of them with both intervals."""
+    rules = [rule for rule in DIFFERENCES if rule not in LOWER_THRESHOLDS]
+    return _figures_table(rules, lambda rule: study.rule(rule, COMPARED_WITH))
 
-    def by_chance(rule: str, name: str) -> str:
-        return str(study.rule(rule).share(name)) if _has_by_chance(rule, name) else ""
 
-    columns = [
-        Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
-        Column("calls a seed", lambda rule: f"{study.rule(rule).kept.mean:.1f}"),
-        Column("the text goes on with the result", lambda rule: str(study.rule(rule).share("precision"))),
-        Column("of all such calls kept", lambda rule: str(study.rule(rule).share("recall"))),
-        Column("the answer is in the result", lambda rule: str(study.rule(rule).share("right"))),
-        Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
-        Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
-    ]
-    return table_of(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
+def thresholds_table(study: StudyAnswers) -> str:
+    """By threshold of the paper's rule: calls a seed, and shares of them with both intervals."""
+    return _figures_table(LOWER_THRESHOLDS, study.rule)
 
 
 def counts_table(study: StudyAnswers) -> str:
-    """By keep rule: how many calls of all seeds it keeps, and what they are; for studies in which a seed keeps few."""
-    threshold = get_tool(TOOLS[study.plan["study"]]).spec.keep_threshold
+    """By keep rule: how many calls of all seeds it keeps, and what they are; for studies in which a seed keeps few.
 
-    def counts(rule: str, name: str) -> str:
+    At its own threshold, and where it keeps in each seed as many as `foretold`.
+    """
+
+    def total(rule: str, name: str) -> str:
         return str(study.rule(rule).total(name))
 
-    def by_chance(rule: str, name: str) -> str:
-        return counts(rule, name) if _has_by_chance(rule, name) else ""
+    def as_many(rule: str, name: str) -> str:
+        if rule == "any_call":
+            return ""
+        return str(study.rule(rule, "foretold").total(name))
 
     columns = [
         Column("rule", lambda rule: f"`{rule}`: {DIFFERENCES[rule]}"),
-        Column("calls", lambda rule: counts(rule, "kept")),
-        Column("the text goes on with the result", lambda rule: counts(rule, "precision")),
-        Column("the answer is in the result", lambda rule: counts(rule, "right")),
-        Column("kept with another's result, too", lambda rule: by_chance(rule, "by_chance")),
-        Column("of all calls kept with another's", lambda rule: by_chance(rule, "of_all_by_chance")),
+        Column("calls", lambda rule: total(rule, "kept")),
+        Column("the text goes on with the result", lambda rule: total(rule, "precision")),
+        Column("calls, as many as `foretold`", lambda rule: as_many(rule, "kept")),
+        Column("the text goes on with the result", lambda rule: as_many(rule, "precision")),
+        Column("the answer is in the result", lambda rule: as_many(rule, "right")),
+        Column(
+            "kept with another's result, too",
+            lambda rule: (
+                "" if rule in WITHOUT_A_MODEL or rule == "against_placebo" else as_many(rule, "by_chance")
+            ),
+        ),
     ]
-    return table_of(columns, [rule for rule in DIFFERENCES if rule not in _same_as_paper(threshold)])
+    return table_of(columns, [rule for rule in DIFFERENCES if rule not in LOWER_THRESHOLDS])
 
 
 def _rate(judged: JudgedCalls, arm: str, reading: int) -> Rate:
@@ -456,6 +521,7 @@ TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
     "arms": arms_table,
     "reading": reading_table,
     "rules": rules_table,
+    "thresholds": thresholds_table,
     "counts": counts_table,
 }
 """By name, what makes a table of a study's answers."""
@@ -466,7 +532,8 @@ def tables(answers: Path, calls: Path) -> str:
     study = StudyAnswers.read(answers, calls)
     plan = study.plan
     head = f"{plan['study']}: seeds {', '.join(map(str, plan['seeds']))}, model {plan['model']}"
-    kinds = TABLES if study.arms else {"rules": rules_table, "counts": counts_table}
+    of_arms = () if study.arms else ("arms", "reading")
+    kinds = {name: make for name, make in TABLES.items() if name not in of_arms}
     return "\n\n".join([head, *(make(study) for make in kinds.values())])
 
 

@@ -26,7 +26,7 @@ from toolformer_ops.run_page.judgements import VERDICTS
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
 
-JUDGED_ARMS = ("paper", "tau_0.25", "foretold", "lacy", "any_call")
+JUDGED_ARMS = ("paper", "tau_0.25", "foretold", "surprising_fact", "any_call")
 CALLS_AN_ARM = 60
 READINGS = (1, 2)
 SHOWN_CHARACTERS = 200

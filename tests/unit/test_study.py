@@ -20,7 +20,15 @@ from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
 from studies.arms import ARMS, RULES, Rule, chosen_texts, foretells, is_right, texts_in_common
-from studies.evidence import StudyAnswers, counts_table, is_called, page_of, rules_table, tables
+from studies.evidence import (
+    StudyAnswers,
+    counts_table,
+    has_minus_the_answer,
+    is_called,
+    page_of,
+    rules_table,
+    tables,
+)
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
 from studies.plan import ANNOTATIONS, MADE, StudyPlan
@@ -248,12 +256,14 @@ def test_a_result_of_the_other_sign_is_not_right(result, answer, right):
 
 @pytest.mark.parametrize(("loss", "texts"), [(1.0, 1), (0.9, 0)])
 @pytest.mark.usefixtures("one_text_is_enough")
-def test_lacy_takes_a_call_before_a_number_that_the_model_does_not_expect(loss, texts):
+def test_surprising_fact_takes_a_call_before_a_number_that_the_model_does_not_expect(loss, texts):
     before_the_number = annotated(8, ("707", 0.0, None))
     before_the_number["calls"][0]["loss_without_call"] = loss
     before_a_word = annotated(9, ("333", 9.0, None), place=" left")
-    _, eligible = chosen_texts(("any_call", "lacy"), [before_the_number, before_a_word], CALCULATOR, seed=0)
-    assert eligible == {"any_call": 2, "lacy": texts}
+    _, eligible = chosen_texts(
+        ("any_call", "surprising_fact"), [before_the_number, before_a_word], CALCULATOR, seed=0
+    )
+    assert eligible == {"any_call": 2, "surprising_fact": texts}
 
 
 @pytest.mark.usefixtures("one_text_is_enough")
@@ -767,31 +777,54 @@ def test_the_table_of_rules_has_the_numbers_that_a_hand_works_out(made_answers):
         "0.750 (0.000 to 1.000; 0.500 to 1.000)",  # 1 of 2, 2 of 2
         "0.500 (0.500 to 0.500; 0.500 to 0.500)",  # 1 of 2, 1 of 2
         "0.250 (0.000 to 1.000; 0.000 to 0.500)",  # 1 of 2, 0 of 2
-        "0.250 (0.000 to 1.000; 0.000 to 0.500)",  # 2 of 4, 0 of 2
     ]
 
 
 def test_the_loss_without_a_call_alone_keeps_what_a_call_without_a_result_explains(made_answers):
     # By L- of 4 nats every call saves at least 1 nat, and but for one every result of another text does.
-    assert cells(rules_table(made_answers), "one_loss")[0] == "3.0"
-    assert made_answers.rule_less("one_loss", "paper", "precision").student.mean == (2 / 4 - 1 / 2) / 2
-    assert cells(rules_table(made_answers), "one_loss")[4] == "0.750 (0.000 to 1.000; 0.500 to 1.000)"
+    assert made_answers.rule("one_loss").kept.mean == 3.0
+    assert made_answers.rule("one_loss").share("by_chance").student.mean == 0.75
+
+
+def test_rules_are_compared_where_they_keep_equally_many_calls(made_answers):
+    # L- is 4 nats for each call, so that the order of the calls is the paper's: the same two of each seed.
+    assert cells(rules_table(made_answers), "one_loss")[:2] == cells(rules_table(made_answers), "paper")[:2]
+
+
+def test_a_difference_at_equal_numbers_is_not_that_at_equal_thresholds(made_answers):
+    assert made_answers.rule_less("one_loss", "paper", "precision").student.mean == 0.0
+    # Of four calls of the first seed two follow, of two one; in the second seed all calls are kept by both.
+    at_one_threshold = made_answers.rule_less("one_loss", "paper", "recall", as_many_as="")
+    assert at_one_threshold.student.mean == (2 / 2 - 1 / 2) / 2
+
+
+@pytest.mark.parametrize(
+    ("written", "is_minus"),
+    [(" [Calculator(1 - 6) -> -5] 5", True), (" [Calculator(6 - 1) -> 5] 5", False), (" -5", False)],
+)
+def test_a_call_that_gave_minus_the_answer_is_seen(written, is_minus):
+    assert has_minus_the_answer({"answer": "5", "written": written}) is is_minus
 
 
 @pytest.mark.usefixtures("made_answers")
 def test_a_study_without_a_trained_arm_has_tables_of_rules_alone(tmp_path):
     printed = tables(tmp_path / "made.jsonl.bz2", tmp_path / "calls.jsonl.bz2")
-    assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"] * 2
+    assert [part.partition(" |")[0] for part in printed.split("\n\n")[1:]] == ["| rule"] * 3
 
 
 def test_the_table_of_counts_adds_up_the_calls_of_all_seeds(made_answers):
     # Kept: two of the first seed's four calls, both of the second's; the text goes on with three of their results.
-    assert cells(counts_table(made_answers), "paper") == ["4", "3", "2", "1", "2"]
+    assert cells(counts_table(made_answers), "paper")[:2] == ["4", "3"]
+
+
+def test_the_table_of_counts_compares_rules_with_as_many_calls_as_foretold(made_answers):
+    # Three calls foretell: two of the first seed, one of the second. Of the two of the first that save most one is right.
+    assert cells(counts_table(made_answers), "paper")[2:] == ["3", "2", "2", "1"]
 
 
 def test_a_difference_of_two_rules_is_paired_by_seed(made_answers):
     # At 1 nat each seed keeps one call, whose result follows: 1 of 1 less 1 of 2, and 1 of 1 less 2 of 2.
-    less = made_answers.rule_less("tau_1", "paper", "precision")
+    less = made_answers.rule_less("tau_1", "paper", "precision", as_many_as="")
     assert (less.student.mean, less.bootstrap.low, less.bootstrap.high) == (0.25, 0.0, 0.5)
 
 
