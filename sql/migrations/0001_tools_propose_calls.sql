@@ -1,9 +1,12 @@
 -- A tool may propose calls itself: then no model gave the place a probability, and no sample is the call.
 
 alter table candidate_calls alter column position_probability drop not null;
-alter table candidate_calls drop constraint candidate_calls_sample_count_check;
-alter table candidate_calls add constraint candidate_calls_sample_count_check check (sample_count >= 0);
 alter table candidate_calls add column proposed_by text not null default 'model' check (proposed_by in ('model', 'tool', 'both'));
+alter table candidate_calls add constraint candidate_calls_sampled_position_check
+    check (position_probability is not null or proposed_by = 'tool');
+alter table candidate_calls drop constraint candidate_calls_sample_count_check;
+alter table candidate_calls add constraint candidate_calls_sample_count_check
+    check (sample_count >= 0 and (sample_count = 0) = (proposed_by = 'tool'));
 comment on table candidate_calls is
     'Calls that the language model or the tool itself proposed, one row for equal calls at one position. One partition for each '
     'sampling recipe, in which document_id and call_id are the key. Writer: stages/sampling.py.';

@@ -109,7 +109,7 @@ BAD: list[dict[str, Any]] = [
     {"keep_threshold_Calculator": -0.1},
     {"keep_rule": "none"},
     {"fields": 7},
-    {"temperature": 2.01},
+    {"seed": -1},
     {"max_positions": 201},
 ]
 

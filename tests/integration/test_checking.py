@@ -189,7 +189,11 @@ CONSTRAINTS = (
     ("call_id", "update candidate_calls set call_id = null"),
     ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 1.01"),
     ("candidate_calls_position_probability_check", "update candidate_calls set position_probability = 'NaN'"),
-    ("position_probability", "update candidate_calls set position_probability = null"),
+    (
+        "candidate_calls_sampled_position_check",
+        "update candidate_calls set position_probability = null",
+    ),
+    ("candidate_calls_sample_count_check", "update candidate_calls set sample_count = 0"),
     *(
         (
             "a_scored_call_has_a_result_and_three_finite_losses",
@@ -312,8 +316,8 @@ HOLDS_AND_BREAKS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "probabilities_are_probabilities": (
         "call_id, position_probability",
-        ["'a', 0.0::float", "'b', 0.5", "'c', 1.0"],
-        ["'d', 1.1", "'e', -0.1", "'f', 'NaN'", "'g', null", "'h', 'Infinity'"],
+        ["'a', 0.0::float", "'b', 0.5", "'c', 1.0", "'g', null"],
+        ["'d', 1.1", "'e', -0.1", "'f', 'NaN'", "'h', 'Infinity'"],
     ),
     "losses_are_finite": (
         "call_id, loss_without_call, loss_without_result, loss_with_result",

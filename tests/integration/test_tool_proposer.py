@@ -177,6 +177,8 @@ BAD_PROPOSALS = [
     (ProposedCall(3, "1 + 1 -> 2"), "proposal_that_is_no_call"),
     (ProposedCall(3, "1 +\n1"), "proposal_that_is_no_call"),
     (ProposedCall(3, " "), "proposal_that_is_no_call"),
+    (ProposedCall(3, "1 + \ud800"), "proposal_that_is_no_call"),
+    (ProposedCall(3, "1 +\x00 1"), "proposal_that_is_no_call"),
     (ProposedCall(3, "1 + " * 2000), "proposal_that_is_no_call"),
 ]
 

@@ -23,11 +23,11 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Corpus": ("fields",),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
         "Sampling": (
+            "proposer",
             "filter_rule",
             "max_positions",
             "samples_per_position",
             "sampling_threshold",
-            "temperature",
             "seed",
         ),
         "Finetuning": (

@@ -277,7 +277,8 @@ def candidates_at(
     for call_input in proposed_inputs:
         proposal = read_proposal(tool, call_input)
         if proposal is None:
-            lost["proposal_that_is_no_call", call_input[:SHOWN_CHARACTERS]] += 1
+            shown = call_input[:SHOWN_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
+            lost["proposal_that_is_no_call", shown] += 1
         else:
             proposals[proposal] += 1
     before, after = document.text[: position.char], document.text[position.char :]
@@ -355,8 +356,9 @@ def read_proposal(tool: Tool, call_input: str) -> Call | None:
     if ARROW in call_input or len(call_input) > MAX_INPUT_CHARACTERS:
         return None
     try:
+        call_input.encode("utf-8")  # Postgres stores no half of a surrogate pair
         call = parse_call(str(Call(tool.spec.name, call_input)))
-    except CallSyntaxError:
+    except (CallSyntaxError, UnicodeEncodeError):
         return None
     return call if bool(call.input) == tool.spec.takes_input else None
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from toolformer_ops.language_model.tokenization import TokenizedText, word_at
 from toolformer_ops.records import CallPosition, Paragraph
-from toolformer_ops.tools.base import MOST_PROPOSED_CALLS, Proposer, Tool
+from toolformer_ops.tools.base import BEYOND_THE_LIMIT, MOST_PROPOSED_CALLS, Proposer, Tool
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _place(tool: Tool, proposing: OpenProposer, parts: Sequence[tuple[Paragraph,
     counts["proposals"] = len(proposed.calls) + proposed.left_out.total()
     counts.update(proposed.left_out)
     if len(proposed.calls) > MOST_PROPOSED_CALLS:
-        counts["proposal_beyond_the_limit"] = len(proposed.calls) - MOST_PROPOSED_CALLS
+        counts[BEYOND_THE_LIMIT] += len(proposed.calls) - MOST_PROPOSED_CALLS
     # 2. Where, and in which paragraph.
     for call in proposed.calls[:MOST_PROPOSED_CALLS]:
         if not 0 <= call.char < len(document.text):

@@ -26,6 +26,7 @@ from toolformer_ops.cli.options import (
     Corpus,
     FieldOption,
     Model,
+    ProposerOption,
     RunParametersJson,
     ToolOption,
     ToolsOption,
@@ -173,6 +174,7 @@ def check(
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
+    proposer: ProposerOption = "",
     field: FieldOption = None,
     measure: Annotated[
         bool,
@@ -205,10 +207,12 @@ def check(
 
     if corpus.endswith(".toml"):
         choices = _choices_of_schedule(
-            corpus, ignored=bool(tools or model or limit or field) or parameters != "{}"
+            corpus, ignored=bool(tools or model or limit or field or proposer) or parameters != "{}"
         )
     else:
-        choices = run_choices(corpus, tools, model, limit, parameters, field, needs_model=False)
+        choices = run_choices(
+            corpus, tools, model, limit, parameters, field, proposer=proposer, needs_model=False
+        )
     look = CorpusLook()
     if measure:
         look.most_texts = MOST_MEASURED_TEXTS
@@ -251,6 +255,7 @@ def preview(
     texts: Annotated[int, typer.Option("--texts", "-n", help="How many texts.", min=1, max=100)] = 5,
     model: Model = "",
     parameters: RunParametersJson = "{}",
+    proposer: ProposerOption = "",
     field: FieldOption = None,
     out: Annotated[
         Path | None, typer.Option("--html", help="Write the texts with their calls to this page, too.")
@@ -271,7 +276,7 @@ def preview(
             f"--html: expected a name that ends in .html, in a folder that is there, found {out}."
         )
     # 1. What there is.
-    choices = run_choices(corpus, tools, model, 0, parameters, field)
+    choices = run_choices(corpus, tools, model, 0, parameters, field, proposer=proposer)
     look = CorpusLook()
     print_observations(observations(load_settings(), choices, look))
     # 2. The texts.
@@ -300,6 +305,7 @@ def annotate(
     limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
     parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
+    proposer: ProposerOption = "",
     field: FieldOption = None,
     out: Annotated[
         Path | None,
@@ -326,7 +332,7 @@ def annotate(
     settings = load_settings()
     if not tools:
         raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
-    choices = run_choices(corpus, tools, model, limit, parameters, field)
+    choices = run_choices(corpus, tools, model, limit, parameters, field, proposer=proposer)
     typer.echo(
         f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
         f"{settings.device} in {settings.dtype}",

@@ -47,6 +47,14 @@ RunParametersJson = Annotated[
         help="Run parameters as JSON, over those of the preset small_model; see `toolformer-ops parameters`.",
     ),
 ]
+ProposerOption = Annotated[
+    str,
+    typer.Option(
+        "--proposer",
+        help="Who proposes calls: model (the default), tool (the tools themselves, without a model), tool+model, or "
+        "endpoint:NAME.",
+    ),
+]
 
 
 def model_name(model: str) -> str:
@@ -76,6 +84,7 @@ def run_choices(
     parameters: str,
     field: Sequence[str] | None,
     *,
+    proposer: str = "",
     needs_model: bool = True,
 ) -> "RunChoices":
     """The parameters of a run that a command's options ask for; without `needs_model` perhaps with `NO_MODEL`.
@@ -91,6 +100,8 @@ def run_choices(
         values["tools"] = names
     if limit:
         values["document_limit"] = limit
+    if proposer:
+        values["proposer"] = proposer
     choices = RunChoices.parse(values)
     choices.kept_from()
     if not needs_model and not (model or load_settings().default_model):

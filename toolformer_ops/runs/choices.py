@@ -174,8 +174,7 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """Who proposes calls (docs/proposers.md): the language model; tool, the tools themselves, which takes no
-    GPU; tool+model, both; or endpoint:NAME, a server."""
+    """tool: the tools themselves; tool+model: both; endpoint:NAME: a server."""
 
     @field_validator("fields", mode="before")
     @classmethod

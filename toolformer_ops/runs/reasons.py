@@ -115,6 +115,10 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "proposal_inside_a_word": "proposed place is inside a word, or before the first one",
         "proposal_outside_kept_text": "proposed place is in a paragraph that the filter left out",
         "proposal_at_pruned_position": "calls proposed at a place where no call can save enough, by proof",
+        "proposal_function_failed": "texts for which the function that proposes failed",
+        "proposal_function_ended_its_process": "texts for which the function that proposes ended its process",
+        "proposal_not_offset_and_input": "texts for which it returns something else than offsets with inputs",
+        "proposal_timed_out": "texts for which the function that proposes took too long",
         "proposal_that_is_no_call": "what the tool proposed is no call: empty, too long, or with brackets",
         "proposal_that_the_document_cannot_answer": "proposed call, but the text has no date to answer with",
         # Answers of a proposer behind an endpoint

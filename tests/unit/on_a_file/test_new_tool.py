@@ -260,6 +260,13 @@ def test_the_command_line_makes_a_tool_of_a_function(settings, tmp_path):
     )
 
 
+def test_a_function_named_propose_is_what_proposes(settings, tmp_path):
+    (tmp_path / "mountains.py").write_text(HEIGHT + "\ndef propose(text):\n    yield 0, 'Eiger'\n")
+    (tmp_path / "examples.txt").write_text("The Eiger is [Height(Eiger)] 3967 metres high.\n")
+    write_function_tool(settings, tmp_path / "mountains.py", "height", "Height", tmp_path / "examples.txt")
+    assert get_tool("Height").can_propose
+
+
 def test_a_file_without_the_function_leaves_no_file(settings, tmp_path):
     (tmp_path / "mountains.py").write_text(HEIGHT)
     with pytest.raises(ToolError, match=r"expected a function depth in .*, found height"):

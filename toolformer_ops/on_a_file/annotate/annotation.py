@@ -35,7 +35,7 @@ from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, variant_id_of
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import with_sample_end
-from toolformer_ops.runs.proposers import proposer_identity
+from toolformer_ops.runs.proposers import proposer_identity, require_proposing_tools
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.tools.base import FilterDecision
 from toolformer_ops.tools.registry import get_tool
@@ -126,7 +126,11 @@ class Annotation:
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
-        """Annotate documents by the tools and the model of a run's parameters; by default those of its corpus."""
+        """Annotate documents by the tools and the model of a run's parameters; by default those of its corpus.
+
+        Raises as `models_of` and `require_proposing_tools`.
+        """
+        require_proposing_tools(choices)
         choices = with_sample_end(settings, choices)
         corpus, limit = choices.corpus_address, choices.document_limit
         documents = documents or functools.partial(distinct_documents, settings, corpus, limit)

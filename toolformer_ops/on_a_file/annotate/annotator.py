@@ -39,7 +39,7 @@ from toolformer_ops.runs.models import (
     load_model,
     load_scoring_model,
 )
-from toolformer_ops.runs.proposers import require_proposing_tools, tool_proposes
+from toolformer_ops.runs.proposers import tool_proposes
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
@@ -171,9 +171,8 @@ class Models:
 def models_of(settings: Settings, choices: RunChoices) -> Models:
     """The models that the choices name; a model behind an endpoint has answered a request for one token.
 
-    Raises as `endpoint_beside`, and as `require_proposing_tools`.
+    Raises as `endpoint_beside`.
     """
-    require_proposing_tools(choices)
     load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
     return Models(
         model=functools.cache(load),

@@ -302,7 +302,7 @@ def of_tool(
     places, samples = numbers.max_positions, numbers.samples_per_position
     proposals = [f"{places} x {samples} samples"] if choices.model_proposes else []
     if tool_proposes(choices, tool):
-        proposals.append(f"{MOST_PROPOSED_CALLS} calls that the tool proposes")
+        proposals.append(f"{MOST_PROPOSED_CALLS} proposed calls")
     threshold = choices.keep_threshold(tool.spec)
     cost = f"at most {' and '.join(proposals)} a text, kept from {threshold:g} nats"
     share = f"asked in {kept.documents:,} of {len(look.documents):,} texts"

@@ -15,7 +15,7 @@ from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
 from toolformer_ops.tools.functions.function_file import FunctionToolFile
 from toolformer_ops.tools.functions.function_tool import recorded_arguments
-from toolformer_ops.tools.functions.python_function import DescribedFunction
+from toolformer_ops.tools.functions.python_function import PROPOSE, DescribedFunction
 from toolformer_ops.tools.servers.connection import ServerTool
 from toolformer_ops.tools.servers.server_file import ServerToolFile
 
@@ -114,7 +114,8 @@ def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> 
     """
     said = one_line(described.description) or f"Calls {file.function.name}."
     purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
-    function = file.function.model_dump(exclude_defaults=True)
+    proposing = {"propose": PROPOSE} if described.is_beside_propose else {}
+    function = {**file.function.model_dump(exclude_defaults=True), **proposing}
     return "\n".join(
         [
             f"name = {toml_value(file.name)}",

@@ -25,6 +25,8 @@ class FunctionPart(FilePart):
     """A file of Python, relative to the tool file's folder."""
     name: str
     """What the function is called there."""
+    propose: str = ""
+    """What the function is called there that proposes calls for a text; empty: none does."""
     secrets: SecretNames = ()
     """Environment variables of the stage that the function gets."""
 

@@ -3,13 +3,16 @@
 A call's arguments become those of a function in a Python file, and what it returns a line of text. A function
 with one required text takes the input as it is, `Height(Eiger)`; others name their arguments. It runs in a
 process of its own (`python_function.py`), which is ended when a call takes too long. None is no result; what
-raises has the reason `function_failed`. The content of the file is part of the version, so that calls are executed
+raises has the reason `function_failed`. Another function of the file may propose calls for texts, in a second
+process with the same limits (`FunctionProposer`). The content of the file is part of the version, so that calls are executed
 anew when it changes. The code is trusted as that of a package is: whoever may write it may do what a stage
 may.
 """
 
 import contextlib
 import json
+import logging
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.machine.file_hashes import verified_sha256
-from toolformer_ops.tools.base import TIMED_OUT
+from toolformer_ops.tools.base import BEYOND_THE_LIMIT, TIMED_OUT, ProposedCall, ProposedCalls
 from toolformer_ops.tools.files.named_arguments import NamedArguments
 from toolformer_ops.tools.files.number_text import number_text
 from toolformer_ops.tools.files.process_tool import ProcessTool
@@ -28,7 +31,7 @@ from toolformer_ops.tools.files.secret_values import secret_values
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
 from toolformer_ops.tools.files.tool_process import Opening, ToolProcess
 from toolformer_ops.tools.functions.function_file import FunctionToolFile, RecordedArguments
-from toolformer_ops.tools.functions.python_function import DescribedFunction
+from toolformer_ops.tools.functions.python_function import DescribedFunction, ProposedByFunction
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.servers.call_texts import EMPTY, TOO_LONG, value_line
 
@@ -36,7 +39,11 @@ CODE_VERSION = 2
 """Raised when the same call would get another result."""
 ANSWERING = ("toolformer_ops.tools.functions.python_function", "PythonFunction")
 """What the process of a function runs."""
+PROPOSING = ("toolformer_ops.tools.functions.python_function", "ProposingFunction")
+"""What the process of a function runs that proposes calls."""
 PROCESS_ENDED = "function_ended_its_process"
+
+logger = logging.getLogger(__name__)
 
 
 class FunctionTool(ProcessTool):
@@ -81,6 +88,25 @@ class FunctionTool(ProcessTool):
             f"file={short_hash(json.dumps(deciding))}"
         )
 
+    @property
+    def can_propose(self) -> bool:
+        """Whether the tool file names a function that does."""
+        return bool(self.file.function.propose)
+
+    def proposer_version(self, settings: Settings) -> str:
+        """The content of the function's file, and the name of the function that proposes."""
+        return f"{self.version(settings, '')} propose={self.file.function.propose}"
+
+    def open_proposer(self, settings: Settings) -> "FunctionProposer":
+        """Start the process that imports the function which proposes.
+
+        Raises:
+            ToolError: it cannot be imported.
+        """
+        process = function_process(self.file, self.path.parent, PROPOSING, self.file.function.propose)
+        process.open()
+        return FunctionProposer(process)
+
     def process(self) -> ToolProcess:
         """The process that imports the function."""
         return function_process(self.file, self.path.parent)
@@ -94,8 +120,43 @@ class FunctionTool(ProcessTool):
         return result_text(answer, self.file.limits.result_tokens)
 
 
-def function_process(file: FunctionToolFile, folder: Path) -> ToolProcess:
+class FunctionProposer:
+    """The function of a file that proposes calls, in its process."""
+
+    def __init__(self, process: ToolProcess) -> None:
+        self._process = process
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """What it proposes for a text.
+
+        Nothing if it raises, returns no calls, or takes too long, which is counted.
+
+        Raises:
+            InfrastructureError: the process does not start any more.
+        """
+        try:
+            answer = ProposedByFunction(**self._process.answer({"text": document.text}))
+        except RejectedInputError as error:
+            logger.warning("the function that proposes: %s %s", error.reason, error.message)
+            return ProposedCalls(left_out=Counter({f"proposal_{error.reason}": 1}))
+        calls = [ProposedCall(char, call_input) for char, call_input in answer.calls]
+        left_out = Counter({BEYOND_THE_LIMIT: answer.left_out} if answer.left_out else {})
+        return ProposedCalls(calls, left_out)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
+def function_process(
+    file: FunctionToolFile,
+    folder: Path,
+    answering: tuple[str, str] = ANSWERING,
+    function: str = "",
+) -> ToolProcess:
     """The process of a function, which is not started yet; `folder` is the tool file's.
+
+    `answering` and `function` are those of another function of the file than the tool's.
 
     Raises:
         ToolError: a secret is not set, or the function's file is not there or may not be read.
@@ -106,8 +167,8 @@ def function_process(file: FunctionToolFile, folder: Path) -> ToolProcess:
         Opening(
             tool=file.name,
             table="function",
-            answering=ANSWERING,
-            arguments={"path": str(path), "function": file.function.name},
+            answering=answering,
+            arguments={"path": str(path), "function": function or file.function.name},
             seconds=file.limits.seconds,
             timed_out=TIMED_OUT,
             ended=PROCESS_ENDED,

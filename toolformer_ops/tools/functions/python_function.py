@@ -9,17 +9,21 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from toolformer_ops.errors import RejectedInputError
+from toolformer_ops.tools.base import MOST_PROPOSED_CALLS
 from toolformer_ops.tools.files.answering import Answering, WrongError
 
 FAILED = "function_failed"
+PROPOSE = "propose"
+"""What `new-tool` takes for the function that proposes calls."""
 NOT_TEXT = "result_not_text"
+NOT_PAIRS = "not_offset_and_input"
 NOT_OF_THE_SCHEMA = "argument_not_of_the_schema"
 MESSAGE_CHARACTERS = 300
 """Longest error of the function that is told."""
@@ -36,6 +40,8 @@ class DescribedFunction:
     """Its docstring."""
     input_schema: dict[str, Any]
     """The JSON Schema of its arguments."""
+    is_beside_propose: bool = False
+    """Whether its file has a function `propose`, too."""
 
 
 class PythonFunction(Answering):
@@ -61,7 +67,11 @@ class PythonFunction(Answering):
         for part in schema.get("properties", {}).values():
             part.pop("title", None)
         schema.pop("title", None)
-        return DescribedFunction(inspect.getdoc(self.function) or "", schema)
+        return DescribedFunction(
+            description=inspect.getdoc(self.function) or "",
+            input_schema=schema,
+            is_beside_propose=inspect.isfunction(self.function.__globals__.get(PROPOSE)),
+        )
 
     def answer(self, /, **arguments: Any) -> Any:
         """Its result as JSON.
@@ -82,6 +92,63 @@ class PythonFunction(Answering):
         except Exception as error:  # it may raise anything
             said = f"{type(error).__name__}: {error}"
             raise RejectedInputError(FAILED, said[:MESSAGE_CHARACTERS]) from error
+
+
+@dataclass(frozen=True)
+class ProposedByFunction:
+    """What a function proposes for a text, as JSON can write it."""
+
+    calls: list[tuple[int, str]]
+    """The first calls: offset in the text and input."""
+    left_out: int
+    """How many calls there are beyond these."""
+
+
+class ProposingFunction(Answering):
+    """A function of a file that proposes calls for a text."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        """Import the file; errors are those of `open`."""
+        self.function = _imported(path, name)
+
+    @classmethod
+    def open(cls, path: str, function: str) -> Self:
+        """Import the file.
+
+        Raises:
+            WrongError: it cannot be imported, or has no such function.
+        """
+        return cls(Path(path), function)
+
+    def describe(self) -> DescribedFunction:
+        """Its docstring."""
+        return DescribedFunction(description=inspect.getdoc(self.function) or "", input_schema={})
+
+    def answer(self, /, text: str) -> dict[str, Any]:
+        """What it proposes for a text: the fields of `ProposedByFunction`.
+
+        Raises:
+            RejectedInputError: it raises, or returns something else than pairs of an offset and an input.
+        """
+        items: list[Any] = []
+        left_out = 0
+        try:
+            for item in self.function(text):
+                if len(items) < MOST_PROPOSED_CALLS:
+                    items.append(item)
+                else:
+                    left_out += 1
+        except Exception as error:  # it may raise anything
+            said = f"{type(error).__name__}: {error}"
+            raise RejectedInputError(FAILED, said[:MESSAGE_CHARACTERS]) from error
+        calls = []
+        for item in items:
+            match item:
+                case (int() as char, str() as call_input) if not isinstance(char, bool):
+                    calls.append((char, call_input))
+                case _:
+                    raise RejectedInputError(NOT_PAIRS, f"found {item!r:.100}")
+        return asdict(ProposedByFunction(calls, left_out))
 
 
 def _plain(value: object) -> object:
