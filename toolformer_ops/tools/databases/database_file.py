@@ -8,7 +8,7 @@ environment variable instead, or is an Airflow Connection's. `database_tool.py` 
 import json
 import re
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import Field, model_validator
@@ -89,6 +89,16 @@ class DatabasePart(FilePart):
         return self.url.partition(":///")[2]
 
 
+class ProposalsPart(FilePart):
+    """`[proposals]`: the calls that the tool proposes by itself, from the cells of its tables."""
+
+    cells: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(default_factory=dict)
+    """By a column that names rows, `products.name`, the columns whose cells are proposed; `supplier_id.city` is
+    the city in the row that the foreign key `supplier_id` refers to."""
+    common: tuple[str, ...] = Field(default=(), strict=False)
+    """Keys that are left out, since texts say these words without meaning a row."""
+
+
 class LimitsPart(FilePart):
     """`[limits]`: of one query."""
 
@@ -141,6 +151,7 @@ class DatabaseToolFile(ToolFile):
     """The whole file."""
 
     database: DatabasePart
+    proposals: ProposalsPart = ProposalsPart()
     limits: LimitsPart = LimitsPart()
     recorded: RecordedTables | None = None
 

@@ -27,6 +27,7 @@ from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.machine.file_hashes import verified_sha256
 from toolformer_ops.tools.databases import reasons
+from toolformer_ops.tools.databases.cell_proposals import PROPOSAL_VERSION, CellIndex
 from toolformer_ops.tools.databases.database_file import (
     ENGINES,
     DatabaseToolFile,
@@ -34,6 +35,7 @@ from toolformer_ops.tools.databases.database_file import (
     postgres_address,
 )
 from toolformer_ops.tools.databases.requests import DatabaseOpening, DescribedDatabase
+from toolformer_ops.tools.databases.table_rows import PAGE_SECONDS, ROWS_A_PAGE, read_cells
 from toolformer_ops.tools.databases.table_texts import tables_text
 from toolformer_ops.tools.files.process_tool import ProcessTool
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
@@ -58,6 +60,8 @@ ANSWERING = {
     "postgresql": ("toolformer_ops.tools.databases.postgres_queries", "PostgresQueries"),
 }
 """By engine, what its process runs."""
+PAGES = ("toolformer_ops.tools.databases.requests", "RowPages")
+"""What the process runs that reads whole tables."""
 
 
 class DatabaseTool(ProcessTool):
@@ -110,7 +114,18 @@ class DatabaseTool(ProcessTool):
         Raises:
             ToolError: an SQLite file is not there.
         """
-        file, limits = self.file, self.file.limits
+        limits = self.file.limits
+        deciding = [CODE_VERSION, self._which, limits.rows, limits.bytes, limits.result_tokens]
+        return f"{self._content(settings)} file={short_hash(json.dumps(deciding, sort_keys=True))}"
+
+    @property
+    def _which(self) -> dict[str, Any]:
+        """Which database it is, and what of it may be read."""
+        return self.file.database.model_dump(include={"url", "connection", "tables"})
+
+    def _content(self, settings: Settings) -> str:
+        """Names the schema and the content of the database, as far as it is known."""
+        file = self.file
         content = ""
         if file.database.engine == "sqlite":
             path = sqlite_file(file, self.path.parent)
@@ -119,13 +134,33 @@ class DatabaseTool(ProcessTool):
                 verified_sha256(settings, part) for part in files if part.exists() and part.stat().st_size
             ]
             content = f" content={short_hash(' '.join(hashes))}"
-        database = file.database.model_dump(include={"url", "connection", "tables"})
-        deciding = [CODE_VERSION, database, limits.rows, limits.bytes, limits.result_tokens]
         return (
             f"{file.name} revision={file.revision} engine={self.recorded.engine} "
-            f"schema={self.recorded.schema_hash}{content} "
-            f"file={short_hash(json.dumps(deciding, sort_keys=True))}"
+            f"schema={self.recorded.schema_hash}{content}"
         )
+
+    @property
+    def can_propose(self) -> bool:
+        """Whether the tool file names cells to propose."""
+        return bool(self.file.proposals.cells)
+
+    def proposer_version(self, settings: Settings) -> str:
+        """Content of the database, and what of the tool file decides which cells are proposed.
+
+        Raises:
+            ToolError: an SQLite file is not there.
+        """
+        deciding = [
+            PROPOSAL_VERSION,
+            self._which,
+            list(self.file.proposals.cells.items()),
+            self.file.proposals.common,
+        ]
+        return f"{self._content(settings)} cells={short_hash(json.dumps(deciding, sort_keys=True))}"
+
+    def open_proposer(self, settings: Settings) -> CellIndex:
+        """Read the cells that the tool file names; errors as `read_cells`."""
+        return read_cells(self.file, database_process(self.file, self.path.parent, reads_tables=True))
 
     def process(self) -> ToolProcess:
         """The process that has the database open."""
@@ -143,8 +178,10 @@ class DatabaseTool(ProcessTool):
         return rows_text(answer, self.file.limits.result_tokens)
 
 
-def database_process(file: DatabaseToolFile, folder: Path) -> ToolProcess:
+def database_process(file: DatabaseToolFile, folder: Path, *, reads_tables: bool = False) -> ToolProcess:
     """The process of a database, which is not started yet; `folder` is the tool file's.
+
+    With `reads_tables` it answers with the rows of whole tables, page by page (`RowPages`).
 
     Raises:
         ToolError: a secret is not set, or the file of an SQLite may not be read.
@@ -158,17 +195,18 @@ def database_process(file: DatabaseToolFile, folder: Path) -> ToolProcess:
     opening = DatabaseOpening(
         address=address,
         tables=file.database.tables,
-        seconds=limits.seconds,
-        rows=limits.rows,
+        seconds=max(limits.seconds, PAGE_SECONDS) if reads_tables else limits.seconds,
+        rows=ROWS_A_PAGE if reads_tables else limits.rows,
         bytes=limits.bytes,
     )
+    answering = ANSWERING[file.database.engine]
     return ToolProcess(
         Opening(
             tool=file.name,
             table="database",
-            answering=ANSWERING[file.database.engine],
-            arguments=asdict(opening),
-            seconds=limits.seconds + GRACE_SECONDS,
+            answering=PAGES if reads_tables else answering,
+            arguments=asdict(opening) | ({"answering": answering} if reads_tables else {}),
+            seconds=opening.seconds + GRACE_SECONDS,
             timed_out=reasons.TIMED_OUT,
             ended=reasons.PROCESS_ENDED,
             secrets=secrets,

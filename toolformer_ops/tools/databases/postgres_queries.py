@@ -17,7 +17,7 @@ What the role may not read it cannot read here. A role that may do more than rea
 import contextlib
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -294,19 +294,19 @@ class PostgresQueries(Queries):
         with self._reading():
             columns = self._rows(_COLUMNS)
             [(role, is_superuser, reads_files)] = self._rows(_ROLE)
-        described: dict[str, dict[str, str]] = {name: {} for name in self._tables}
-        keys: dict[str, dict[str, str]] = {name: {} for name in self._tables}
+        tables = {name: Table(name, {}, {}) for name in self._tables}
         for schema, relation, column, kind, key, target_schema, target, target_column in columns:
             name = self._offered.get((schema or "", relation or ""))
             if name is None:
                 continue
-            described[name][column or ""] = kind or ""
+            table = tables[name]
+            table.columns[column or ""] = kind or ""
             referred = self._offered.get((target_schema or "", target or ""))
             if key == "p":
-                keys[name][column or ""] = PRIMARY_KEY
+                table.keys[column or ""] = PRIMARY_KEY
             elif referred is not None:
-                keys[name][column or ""] = references(referred, target_column, "Postgres")
-        tables = [Table(name, described[name], keys[name]) for name in self._tables]
+                table.keys[column or ""] = references(referred, target_column, "Postgres")
+                table.foreign_keys[column or ""] = (referred, target_column or "")
         may = []
         if is_superuser == "t":
             may.append("is a superuser")
@@ -319,34 +319,46 @@ class PostgresQueries(Queries):
             "docs/own_tools.md#a-role-that-only-reads."
             for what in may
         ]
-        return DescribedDatabase(tables, warnings)
+        return DescribedDatabase(list(tables.values()), warnings)
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""
-        tokens = check_postgres_query(query, self._names)
-        try:
-            text = query.encode()
-        except UnicodeEncodeError as error:
-            raise RejectedInputError(reasons.INVALID) from error
         limit, most = self._opening.rows + 1, self._opening.bytes
         with self._reading():
-            self._take(self._server.prepare(b"", text))
-            columns = self._take(self._server.describe_prepared(b""))
-            kinds = [(columns.ftype(number), columns.fmod(number)) for number in range(columns.nfields)]
-            self._require_offered(tokens)
-            self._require_no_day_of_the_clock(query, tokens)
-            inner = without_last_semicolon(query).encode()
-            self._rows(
-                b"declare tool_rows no scroll cursor for select pg_catalog.left("
-                b"pg_catalog.row_to_json(tool_row.*)::pg_catalog.text, %d) from (\n%b\n) tool_row"
-                % (most + 1, inner)
-            )
+            kinds = self._declare_rows(query)
             rows = self._rows(b"fetch forward %d from tool_rows" % limit)
         if len(rows) == limit:
             raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
         if sum(len((row or "").encode()) for (row,) in rows) > most:
             raise RejectedInputError(reasons.TOO_LARGE)
         return [_values(row or "{}", kinds) for (row,) in rows]
+
+    def pages(self, query: str) -> Iterator[list[list[str | None]]]:
+        """All rows of a query, as `Queries` says, but those that are longer than an answer."""
+        with self._reading():
+            kinds = self._declare_rows(query)
+            while rows := self._rows(b"fetch forward %d from tool_rows" % self._opening.rows):
+                if whole := [row for (row,) in rows if len(row or "") <= self._opening.bytes]:
+                    yield [_values(row or "{}", kinds) for row in whole]
+
+    def _declare_rows(self, query: str) -> list[tuple[int, int]]:
+        """Declare the cursor `tool_rows` for a query; returns the types of its columns, each with its modifier."""
+        tokens = check_postgres_query(query, self._names)
+        try:
+            text = query.encode()
+        except UnicodeEncodeError as error:
+            raise RejectedInputError(reasons.INVALID) from error
+        self._take(self._server.prepare(b"", text))
+        columns = self._take(self._server.describe_prepared(b""))
+        kinds = [(columns.ftype(number), columns.fmod(number)) for number in range(columns.nfields)]
+        self._require_offered(tokens)
+        self._require_no_day_of_the_clock(query, tokens)
+        self._rows(
+            b"declare tool_rows no scroll cursor for select pg_catalog.left("
+            b"pg_catalog.row_to_json(tool_row.*)::pg_catalog.text, %d) from (\n%b\n) tool_row"
+            % (self._opening.bytes + 1, without_last_semicolon(query).encode())
+        )
+        return kinds
 
     def _require_offered(self, tokens: Sequence[Token]) -> None:
         """Raise a RejectedInputError unless all that the parsed query reads is offered, also through views.

@@ -3,9 +3,10 @@
 Both are JSON between two processes.
 """
 
+import importlib
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from toolformer_ops.tools.databases import reasons
@@ -37,6 +38,8 @@ class Table:
     """Their types by name."""
     keys: dict[str, str]
     """By column, what it is: `primary key`, or `references orders(id)`."""
+    foreign_keys: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By column, the offered table that it refers to, and that table's column."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +88,41 @@ class Queries(Answering):
             RejectedInputError: the query is refused, or breaks a limit.
             AwayError: the database does not answer now.
         """
+
+    @abstractmethod
+    def pages(self, query: str) -> Iterator[list[list[str | None]]]:
+        """All rows of a query of ours, each time as many as an answer may have.
+
+        A value that is no text is None. Raises as `answer`.
+        """
+
+
+class RowPages(Answering):
+    """A database whose tables are read whole: each question is a query, its answer the query's next rows.
+
+    No rows are the end.
+    """
+
+    limits = Queries.limits
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+        self._query = ""
+        self._pages: Iterator[list[list[str | None]]] = iter(())
+
+    @classmethod
+    def open(cls, answering: Sequence[str], **opening: Any) -> Self:
+        """Open the database by the class of this module and name."""
+        module, name = answering
+        queries: type[Queries] = getattr(importlib.import_module(module), name)
+        return cls(queries.open(**opening))
+
+    def describe(self) -> DescribedDatabase:
+        """What the database says of itself."""
+        return self._queries.describe()
+
+    def answer(self, query: str) -> list[list[str | None]]:
+        """The next rows of a query."""
+        if query != self._query:
+            self._query, self._pages = query, self._queries.pages(query)
+        return next(self._pages, [])

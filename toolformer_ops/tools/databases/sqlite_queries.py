@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -150,7 +150,7 @@ class SqliteQueries(Queries):
                     f"expected a table or view {name} that SQLite can read, found one that calls what it may "
                     "not"
                 )
-            tables.append(Table(name, self._columns[name], self._keys_of(name)))
+            tables.append(Table(name, self._columns[name], self._keys_of(name), self._foreign_keys_of(name)))
         return DescribedDatabase(tables)
 
     def _keys_of(self, table: str) -> dict[str, str]:
@@ -161,6 +161,29 @@ class SqliteQueries(Queries):
             if target.lower() in offered:
                 words[column] = references(target, target_column, "SQLite")
         return words | self._primary_keys.get(table, {})
+
+    def _foreign_keys_of(self, table: str) -> dict[str, tuple[str, str]]:
+        """The offered tables that its columns refer to; a reference without a column is one to the primary key."""
+        offered = {name.lower(): name for name in self._tables}
+        foreign_keys = {}
+        for column, target, target_column in self._references.get(table, ()):
+            name = offered.get(target.lower(), "")
+            key = target_column or next(iter(self._primary_keys.get(name, ())), "")
+            if name and key:
+                foreign_keys[column] = (name, key)
+        return foreign_keys
+
+    def pages(self, query: str) -> Iterator[list[list[str | None]]]:
+        """All rows of a query, as `Queries` says."""
+        self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        self._deadline = time.monotonic() + self._opening.seconds
+        try:
+            cursor = self._connection.execute(query)
+            while rows := cursor.fetchmany(self._opening.rows):
+                yield [[None if isinstance(value, bytes) else _text(value) for value in row] for row in rows]
+                self._deadline = time.monotonic() + self._opening.seconds
+        except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
+            raise self._what_happened(error) from error
 
     def answer(self, query: str) -> list[list[str | None]]:
         """The rows of a query, as `Queries` says."""

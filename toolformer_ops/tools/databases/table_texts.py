@@ -30,13 +30,13 @@ Keys = Mapping[str, Mapping[str, str]]
 
 def references(table: str, column: str | None, engine: str) -> str:
     """What a column is that holds keys of a table: `references orders(id)`."""
-    return f"references {table_name(table, engine)}{f'({_name(column, engine)})' if column else ''}"
+    return f"references {table_name(table, engine)}{f'({column_name(column, engine)})' if column else ''}"
 
 
 def table_name(name: str, engine: str) -> str:
     """A table's name as a query writes it; of a Postgres it may have a schema before a point."""
     parts = name.split(".") if engine == "Postgres" else [name]
-    return ".".join(_name(part, engine) for part in parts)
+    return ".".join(column_name(part, engine) for part in parts)
 
 
 def tables_text(
@@ -61,7 +61,7 @@ def tables_text(
 
 def first_row_query(recorded: RecordedTables, table: str) -> str:
     """The query of a table's first row, by the columns that may be read."""
-    columns = ", ".join(_name(column, recorded.engine) for column in recorded.columns[table])
+    columns = ", ".join(column_name(column, recorded.engine) for column in recorded.columns[table])
     name = table_name(table, recorded.engine)
     return f"SELECT {columns} FROM {name} LIMIT 1"  # noqa: S608 - no parameter can be a name
 
@@ -79,13 +79,16 @@ def _names(query: str, table: str) -> bool:
 def _table_text(name: str, columns: Mapping[str, str], keys: Mapping[str, str], engine: str) -> str:
     shown = []
     for column, kind in columns.items():
-        words = (_name(column, engine), kind.lower().replace("[]", " array"), keys.get(column, ""))
+        words = (column_name(column, engine), kind.lower().replace("[]", " array"), keys.get(column, ""))
         shown.append(" ".join(filter(None, words)))
     return f"{table_name(name, engine)}({', '.join(shown)})"
 
 
-def _name(name: str, engine: str) -> str:
-    """A name of SQLite means the same in capitals; one of a Postgres without quotes is in small letters."""
+def column_name(name: str, engine: str) -> str:
+    """A column's name as a query writes it.
+
+    A name of SQLite means the same in capitals; one of a Postgres without quotes is in small letters.
+    """
     plain = name.lower() if engine == "SQLite" else name
     is_plain = _PLAIN.fullmatch(plain) is not None and plain not in RESERVED
     return name if is_plain else quoted(name)
