@@ -46,6 +46,8 @@ ENGLISH_WORD_CONFIDENCE = 0.8
 """Above this a single word is English."""
 COMMON_WORDS_IN_CHUNK = 1
 """French and Italian have `a`, `on`, `no` and `in`, too, but seldom two of them in five words."""
+MOST_CHUNKS = 2_000
+"""So many chunks of a paragraph are looked at for phrases: no sentence translates a longer passage."""
 LONGEST_WORD = 100
 """Characters; what is longer is data."""
 
@@ -64,6 +66,8 @@ _QUOTATION_MARKS = "'\"([*_-\u2013\u201c\u201e\u2018\u201a\u00ab\u00bf\u00a1"
 """A capital behind one of these may be that of a sentence."""
 _CLOSING = "'\")]*_\u201d\u2019\u00bb"
 _SENTENCE_END = (".", "!", "?", ":", ";", "\u2026")
+_UNDIVIDED = re.compile(r"[^:;.!?()\[\]\"“”„«»—–…]+")  # noqa: RUF001
+_AROUND = f"{_PUNCTUATION} \n\t"
 _ADDRESS = re.compile(r"[@/\\_#=<>|{}~^&]|\w\.\w")
 _BEHIND_LATIN = "\u0370"
 """Letters from here on are no Latin ones: a name that is written in them is no English name."""
@@ -109,6 +113,50 @@ def judge_paragraph(text: str) -> str:
                 return FOREIGN_BETWEEN_ENGLISH
             holds_foreign_chunk = True
     return "foreign_not_between_english" if holds_foreign_chunk else "no_foreign_chunk"
+
+
+def foreign_phrases(text: str) -> list[tuple[int, int]]:
+    """The foreign phrases between English text in a paragraph: first character and end, without punctuation.
+
+    A phrase is what foreign chunks that touch hold together. It ends at a sign that divides sentences or
+    opens a quotation, and reaches to it over words that are not English.
+    """
+    tokens = _tokens(text)
+    english = _EnglishText(text, tokens)
+    # 1. What chunks hold together: the numbers of the first and the last token.
+    passages: list[tuple[int, int]] = []
+    for chunk in itertools.islice(_chunks(tokens), MOST_CHUNKS):
+        is_between = english.stands_before(chunk[0]) and english.stands_after(chunk[-1] + 1)
+        if is_between and _is_foreign([tokens[number] for number in chunk]):
+            touches = bool(passages) and chunk[0] <= passages[-1][1] + 1
+            first = passages.pop()[0] if touches else chunk[0]
+            passages.append((first, chunk[-1]))
+    # 2. The phrase in each; two passages may reach the same one.
+    phrases = [_phrase_in(text, tokens, first, last) for first, last in passages]
+    return list(dict.fromkeys(phrases))
+
+
+def _phrase_in(text: str, tokens: list[_Token], first: int, last: int) -> tuple[int, int]:
+    """The longest part between two dividing signs of some tokens and the words beside them."""
+    while last + 1 < len(tokens) and _continues(text, tokens, last, last + 1):
+        last += 1
+    while first and _continues(text, tokens, first, first - 1):
+        first -= 1
+    start, end = tokens[first].start, tokens[last].end
+    parts = [match.span() for match in _UNDIVIDED.finditer(text, start, end)]
+    start, end = max(parts, key=lambda part: part[1] - part[0], default=(start, start))
+    written = text[start:end]
+    start += len(written) - len(written.lstrip(_AROUND))
+    end -= len(written) - len(written.rstrip(_AROUND))
+    return start, end
+
+
+def _continues(text: str, tokens: list[_Token], inner: int, outer: int) -> bool:
+    """Whether a phrase that ends with a token goes on with its neighbour: a word that is not English."""
+    left, right = sorted((tokens[inner], tokens[outer]), key=lambda token: token.start)
+    token = tokens[outer]
+    is_undivided = _UNDIVIDED.fullmatch(text, left.start, right.end) is not None
+    return is_undivided and token.is_word and not token.is_common and not _is_english_word(token.text)
 
 
 def _tokens(text: str) -> list[_Token]:

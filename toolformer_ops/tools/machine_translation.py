@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 from toolformer_ops.tools import translators
-from toolformer_ops.tools.base import FilterDecision, Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
+from toolformer_ops.tools.base import (
+    FilterDecision,
+    ProposedCalls,
+    Tool,
+    ToolOutput,
+    ToolRunner,
+    ToolSpec,
+    load_prompt,
+)
 from toolformer_ops.tools.foreign_passages import FOREIGN_BETWEEN_ENGLISH, judge_paragraph
 from toolformer_ops.tools.languages import MODEL_NAME, candidates, is_english
 from toolformer_ops.tools.paragraphs import on_one_line, paragraphs
+from toolformer_ops.tools.proposed_translations import proposed_translations
 from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator, Translatable
 from toolformer_ops.writing_systems import is_unspaced
 
@@ -50,6 +59,10 @@ class MachineTranslation(Tool):
             reason = judge_paragraph(document.text[start:end])
             decisions.append(FilterDecision(reason == FOREIGN_BETWEEN_ENGLISH, reason, number, start, end))
         return decisions or [FilterDecision(False, "no_paragraph", end_char=len(document.text))]
+
+    def proposals(self, document: Document) -> ProposedCalls:
+        """Each foreign phrase where its translation may begin (`proposed_translations.py`)."""
+        return ProposedCalls(tuple(proposed_translations(document.text)))
 
     def input_only_after(self, call_input: str, text_before: str, text_after: str) -> bool:
         """Whether the phrase occurs in the text, but not before the call.
