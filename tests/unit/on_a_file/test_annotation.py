@@ -291,3 +291,23 @@ def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
         CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
     assert killed.read_bytes() == left_alone.read_bytes()
     assert len(left_alone.read_bytes().splitlines()) > TEXTS
+
+
+def summary_of(work: Annotation) -> str:
+    """What is told at the end of an annotation."""
+    with PartialFile.beside(None) as partial:
+        list(work.rows(partial))
+    console = Console(width=120)
+    with console.capture() as summary:
+        console.print(work.counts.summary())
+    return summary.get()
+
+
+def test_the_calls_that_a_tool_proposed_are_told(tmp_path, loaded):
+    corpus = corpus_of(tmp_path, {"text": "There were 21 cats and 32 dogs, a total of 53 animals."})
+    [row] = [line for line in summary_of(annotation(corpus, proposer="tool")).splitlines() if "Calc" in line]
+    assert row.replace("│", " ").split() == ["Calculator", "1", "0", "1", "1", "1", "1"]
+
+
+def test_the_summary_of_samples_alone_has_no_column_of_proposals(tmp_path, loaded):
+    assert "proposed" not in summary_of(annotation(corpus_of(tmp_path, {"text": SUM})))

@@ -37,6 +37,8 @@ class ToolCounts:
     done: int = 0
     """Texts that are annotated."""
     samples: int = 0
+    proposals: int = 0
+    """Calls that the tool itself proposed."""
     calls: int = 0
     """Distinct calls with a result."""
     scored: int = 0
@@ -55,6 +57,7 @@ class ToolCounts:
         """Count a text that is annotated."""
         self.done += 1
         self.samples += text.counts["samples"]
+        self.proposals += text.counts["proposals"]
         self.calls += len(text.rows)
         self.scored += sum(row["reason"] in (None, "pruned_below") for row in text.rows)
         for failed, calls in text.without_result.items():
@@ -239,13 +242,16 @@ class AnnotationCounts:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
         is_of_texts = self.noun == "texts"
-        text_columns = ("texts asked", "samples", "scored", "kept calls", "in texts")
+        tools_propose = any(tool.proposals for tool in self.tools.values())
+        tried = ["samples", "proposed"] if tools_propose else ["samples"]
+        text_columns = ["texts asked", *tried, "scored", "kept calls", "in texts"]
         for column in text_columns if is_of_texts else ("calls", "with a result", "scored", "kept"):
             table.add_column(column, justify="right")
         for name, tool in self.tools.items():
             counts = [tool.items, tool.calls, tool.scored, tool.kept]
             if is_of_texts:
-                counts = [tool.items, tool.samples, tool.scored, tool.kept, tool.kept_texts]
+                tries = [tool.samples, tool.proposals] if tools_propose else [tool.samples]
+                counts = [tool.items, *tries, tool.scored, tool.kept, tool.kept_texts]
             table.add_row(name, *map("{:,}".format, counts))
         lines = []
         for name, tool in self.tools.items():
