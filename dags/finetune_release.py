@@ -14,8 +14,7 @@ limited.
 
 **What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars,
 curves and examples, shown under the run's tab "Annotation" and linked from the task `evaluation.report`. It
-is `s3://BUCKET/reports/RUN/index.html`;
-`toolformer-ops report --run RUN --out report.html` fetches it.
+is `s3://BUCKET/reports/RUN/index.html`.
 
 **When it is red.** A suite that fails does not stop the others: the report is made without it and names it,
 and the last task,

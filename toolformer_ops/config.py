@@ -198,10 +198,6 @@ class Settings(BaseSettings):
         "/opt, /root; what is below the current folder or the home may be read), hidden ones except the "
         "hub's cache, and state folders without their `demo` and `models`. In the image: /corpora.",
     )
-    quote_rejected: bool = Field(
-        default=False,
-        description="Let rejected_documents.detail quote the beginning of a refused line, which all readers of the database see.",
-    )
     max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
 
     evaluation_data: str = Field(
@@ -284,10 +280,6 @@ class Settings(BaseSettings):
     kubernetes_config_file: Path | None = Field(
         default=None,
         description="kubeconfig by which Airflow reaches the cluster; empty: as the pod that Airflow runs in.",
-    )
-    kubernetes_connection: str = Field(
-        default="",
-        description="Airflow connection by which Airflow reaches the cluster, instead of a kubeconfig.",
     )
     kubernetes_deferrable: bool = Field(
         default=True,

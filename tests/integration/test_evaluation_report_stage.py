@@ -7,10 +7,10 @@ from typer.testing import CliRunner
 
 from tests.integration.test_evaluation import RUN, data, models, start
 from toolformer_ops.__main__ import app
-from toolformer_ops.errors import EXIT_USAGE, CorruptObjectError, ObjectNotFoundError, UsageError, exit_code
+from toolformer_ops.errors import CorruptObjectError, ObjectNotFoundError, UsageError
 from toolformer_ops.evaluation.store import report_key
 from toolformer_ops.stages.evaluation import evaluate_stage
-from toolformer_ops.stages.evaluation_report import fetch_report, gather, report_evaluation
+from toolformer_ops.stages.evaluation_report import gather, report_evaluation
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
 
@@ -85,21 +85,13 @@ def test_a_model_that_is_not_the_registered_one_or_lost_is_not_reported(settings
     assert gather(settings, store, run.run_id).models[0].training == ()
 
 
-def test_a_page_that_was_not_written_cannot_be_fetched(tmp_path, settings, run):
-    early = CliRunner().invoke(app, ["report", "--run", RUN, "--out", str(tmp_path / "r.html")])
-    assert early.exception is not None
-    assert exit_code(early.exception) == EXIT_USAGE
-    assert not (tmp_path / "r.html").exists()
-
-
-def test_the_page_that_was_written_can_be_fetched(settings, tmp_path, run):
+def test_the_page_of_a_run_is_a_web_page_on_s3(settings, run):
     done = CliRunner().invoke(app, ["stage", "report-evaluation", "--run", RUN])
     assert json.loads(done.stdout) == {"uri": f"s3://{settings.s3_bucket}/reports/run-1/index.html"}
     store = ObjectStore(settings)
     head = store._client.head_object(Bucket=settings.s3_bucket, Key=report_key(RUN))
     assert head["ContentType"] == "text/html; charset=utf-8"
-    page = fetch_report(settings, RUN, tmp_path / "folder" / "r.html").read_bytes()
-    assert page == store.get(report_key(RUN))
+    page = store.get(report_key(RUN))
     assert b"Not evaluated:" in page
     report_evaluation(settings, RUN)
     assert store.get(report_key(RUN)) == page

@@ -158,7 +158,7 @@ CALENDAR = [(stage, recipe_id(stage, "Calendar")) for stage in STAGES]
 
 @pytest.mark.parametrize("name", ["no-such-model", "no-such-model@1", recipe_id("score", "Calendar")])
 def test_what_a_person_is_done_with_is_needed_by_no_next_night(nights, name):
-    assert CliRunner().invoke(app, ["done", name]).exit_code == 0
+    assert CliRunner().invoke(app, ["retention", "--done", name]).exit_code == 0
     assert nights.unused() == CALCULATOR + CALENDAR
 
 

@@ -215,4 +215,4 @@ def test_nothing_of_airflow_goes_unless_told(settings, airflow, tmp_path):
 def test_where_airflows_database_is_hidden_the_command_is_named(settings, monkeypatch):
     monkeypatch.setattr(airflow_retention, "_airflow", lambda *_: "sqlite:////tmp/airflow.db\n")
     [line] = clean_airflow(settings, 90, drops=True)
-    assert "Run `toolformer-ops clean-airflow --yes` where the scheduler runs." in line
+    assert "Run `toolformer-ops retention --airflow 90 --yes` where the scheduler runs." in line

@@ -175,7 +175,6 @@ OF_A_RUN: list[tuple[list[str], int, str, str]] = [
     (["retry-failed", "--run", "nobody"], 2, "", "nobody"),
     (["retention"], 0, "recipes would be dropped (--yes does it): ", ""),
     (["explain", "--call-id", "0" * 32], 2, "", "expected"),
-    (["report", "--run", "run-1"], 2, "", "run-1"),
     (["download", "nobody", "folder"], 2, "", "nobody"),
     (["push", "nobody", "owner/name"], 2, "", "nobody"),
     (["publish-model", "none"], 2, "", "none"),

@@ -125,6 +125,22 @@ def retention_command(
             help="Drop those calls of releases, too, that the history holds in verified files and no next night needs.",
         ),
     ] = None,
+    done: Annotated[
+        list[str],
+        typer.Option(
+            help="A model that no next night needs any more, as `toolformer-ops runs` shows it, with or without "
+            "its revision; or a recipe. A run that starts later with it counts again.",
+            metavar="MODEL",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    airflow: Annotated[
+        int | None,
+        typer.Option(
+            help="Also delete rows of Airflow's own tables and logs of its tasks that are older; where the scheduler runs.",
+            min=1,
+            metavar="DAYS",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Drop it; without, only say what would be dropped.")
     ] = False,
@@ -136,59 +152,23 @@ def retention_command(
 
     Example: toolformer-ops retention --older-than 30
     Example: toolformer-ops retention --older-than 30 --releases 10 --in-history --yes
+    Example: toolformer-ops retention --done HuggingFaceTB/SmolLM2-135M --airflow 90 --yes
     """
-    from toolformer_ops.airflow_tasks.nights.retention import policy_of
+    from toolformer_ops.airflow_tasks.nights.retention import clean_airflow, policy_of
+    from toolformer_ops.storage.history.retention import say_done_with
     from toolformer_ops.storage.history.retention_policy import follow
 
     settings = load_settings()
+    for name in done:
+        for needless in say_done_with(settings, name):
+            typer.echo(f"done with {needless}")
     chosen = {"older_than_days": older_than, "releases": releases, "models": models, "in_history": in_history}
     policy = policy_of(settings, {name: value for name, value in chosen.items() if value is not None})
     for line in follow(settings, policy, drops=yes):
         typer.echo(line)
-
-
-@app.command("clean-airflow")
-def clean_airflow_command(
-    older_than: Annotated[
-        int | None,
-        typer.Option(help="Default: TOOLFORMER_RETENTION_AIRFLOW_DAYS.", min=1, metavar="DAYS"),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete; without, only say what would be deleted.")
-    ] = False,
-) -> None:
-    """Delete old rows of Airflow's own tables, by `airflow db clean`, and old logs of its tasks.
-
-    It runs where Airflow's database is set: on the machine of `up`, or in the container of the scheduler.
-
-    Example: toolformer-ops clean-airflow --older-than 90 --yes
-    """
-    from toolformer_ops.airflow_tasks.nights.retention import clean_airflow
-
-    settings = load_settings()
-    for line in clean_airflow(settings, older_than or settings.retention_airflow_days, drops=yes):
-        typer.echo(line)
-
-
-@app.command("done")
-def done_command(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A model, as `toolformer-ops runs` shows it, with or without its revision; or a recipe."
-        ),
-    ],
-) -> None:
-    """Say that no next night needs a model or a recipe any more, such as a model that a schedule had before.
-
-    It drops nothing: the next `retention` does. A run that starts later with the same model counts again.
-
-    Example: toolformer-ops done HuggingFaceTB/SmolLM2-135M
-    """
-    from toolformer_ops.storage.history import retention
-
-    for done in retention.say_done_with(load_settings(), name):
-        typer.echo(f"done with {done}: `toolformer-ops retention` says what that lets go")
+    if airflow is not None:
+        for line in clean_airflow(settings, airflow, drops=yes):
+            typer.echo(line)
 
 
 @app.command("audit")

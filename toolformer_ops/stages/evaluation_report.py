@@ -8,12 +8,9 @@ logs in the folder of a finetuned model; a model without them has no curve, nor 
 import json
 import logging
 import math
-import webbrowser
 from collections.abc import Iterator
-from pathlib import Path
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ObjectNotFoundError, UsageError
 from toolformer_ops.evaluation.comparing import compare_inputs
 from toolformer_ops.evaluation.report.contents import ReportContents, ToolRate, TrainedModel
 from toolformer_ops.evaluation.store import read_inputs, report_key, scores_of_run
@@ -103,27 +100,3 @@ def _losses(store: ObjectStore, uri: str, manifest_sha256: str) -> Iterator[tupl
         lines = [json.loads(line) for line in text.splitlines() if line.strip()]
         losses = [(int(line["step"]), float(line.get("loss") or math.nan)) for line in lines]
         yield tuple(point for point in losses if math.isfinite(point[1]))
-
-
-def fetch_report(settings: Settings, run_id: str, out: Path) -> Path:
-    """Copy a run's page to a local file.
-
-    Raises:
-        UsageError: the run has no page.
-        ObjectStoreError: S3 refuses.
-    """
-    try:
-        page = ObjectStore(settings).get(report_key(run_id))
-    except ObjectNotFoundError as error:
-        raise UsageError(
-            f"--run: expected a run with a report, found none of {run_id!r} ({error}). Run `toolformer-ops "
-            f"stage report-evaluation --run {run_id}`."
-        ) from error
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(page)
-    return out
-
-
-def open_report(page: Path) -> bool:
-    """Show a page in the browser of this machine; whether there is one."""
-    return webbrowser.open(page.resolve().as_uri())

@@ -92,10 +92,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
         client = cluster_client(settings)
         version = VersionApi(client.api_client).get_code().git_version
     except Exception as error:  # no such kubeconfig, an address that does not answer, a token that is refused
-        remedy = (
-            "Run this in the pod of Airflow's scheduler, or set "
-            f"{ENV_PREFIX}KUBERNETES_CONFIG_FILE or {ENV_PREFIX}KUBERNETES_CONNECTION."
-        )
+        remedy = f"Run this in the pod of Airflow's scheduler, or set {ENV_PREFIX}KUBERNETES_CONFIG_FILE."
         yield Finding("missing", "cluster", f"cannot be reached: {_reason(error)}. {remedy}")
         return
     yield Finding("ok", "cluster", f"answers: Kubernetes {version}")

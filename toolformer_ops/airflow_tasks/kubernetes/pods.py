@@ -409,12 +409,9 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
 def cluster_access(settings: Settings) -> dict[str, Any]:
     """How Airflow reaches the cluster: arguments of KubernetesPodOperator.
 
-    Without a kubeconfig and a connection it is the pod that Airflow runs in that has the rights, which has to
-    be said: the provider's synchronous client finds that out, its asynchronous one looks for ~/.kube/config
-    (10.25.0).
+    Without a kubeconfig the pod that Airflow runs in has the rights, which has to be said: the provider's
+    synchronous client finds that out, its asynchronous one looks for ~/.kube/config (10.25.0).
     """
-    if settings.kubernetes_connection:
-        return {"kubernetes_conn_id": settings.kubernetes_connection}
     without_connection = {"kubernetes_conn_id": None}  # else each task looks for `kubernetes_default`
     if settings.kubernetes_config_file:
         return without_connection | {"config_file": str(settings.kubernetes_config_file)}

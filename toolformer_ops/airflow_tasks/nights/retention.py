@@ -2,7 +2,7 @@
 
 Airflow deletes neither by itself. `airflow db clean` deletes rows; it needs Airflow's database, which a task
 may not ask: Airflow hides the address from tasks, but not its configuration file, which `up` writes.
-Elsewhere a person runs `toolformer-ops clean-airflow` beside the scheduler.
+Elsewhere a person runs `toolformer-ops retention --airflow DAYS` beside the scheduler.
 """
 
 import datetime
@@ -48,7 +48,7 @@ def clean_airflow(settings: Settings, older_than_days: int, *, drops: bool) -> I
     if _value_of(variables, "database", "sql_alchemy_conn").startswith(("sqlite", _NOT_ALLOWED)):
         yield (
             "Airflow's tables: expected the address of its database, found none here. Run `toolformer-ops "
-            "clean-airflow --yes` where the scheduler runs."
+            f"retention --airflow {older_than_days} --yes` where the scheduler runs."
         )
         return
     before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=older_than_days)

@@ -41,7 +41,6 @@ SUFFIXES = (*map("".join, itertools.product(KINDS, ("", *PACKED))), *PARQUETS)
 NAMED_FILES = 5
 """So many files that are passed over are named; of more the endings are counted."""
 DETAIL_CHARACTERS = 300
-QUOTED_BYTES = 80
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PARQUET_MAGIC = b"PAR1"
 _BEGIN_BYTES = 64
@@ -77,8 +76,6 @@ class Line(NamedTuple):
     reason: str | None = None
     """line_too_long, empty_file, expands_too_far or unreadable_file."""
     detail: str = ""
-    quote: str = ""
-    """How a line that is refused begins."""
     ended: bool = True
     """False for a last line without a line end: the file may have been cut there."""
 
@@ -236,11 +233,6 @@ def _uri_of(path: Path) -> str:
     return "file://" + os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def quoted(content: bytes) -> str:
-    """The beginning of a refused line, for those who asked to see it."""
-    return repr(content[:QUOTED_BYTES])
-
-
 class OpenedFile:
     """A corpus file that is being read: its bytes pass once, and are hashed on the way.
 
@@ -304,7 +296,6 @@ class OpenedFile:
                         number,
                         reason="line_too_long",
                         detail=f"{limit}, found {length}",
-                        quote=quoted(content),
                     )
                     continue
                 if number == 1:

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from toolformer_ops.errors import ExpandsTooFarError
 from toolformer_ops.storage.corpora.addresses import FieldNames, fields_there
-from toolformer_ops.storage.corpora.files import OpenedFile, quoted
+from toolformer_ops.storage.corpora.files import OpenedFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, no_text, record_of, rejection
 
 ROWS_PER_BATCH = 16
@@ -273,9 +273,7 @@ def _decoded_row(row: dict[str, Any], max_record_bytes: int) -> dict[str, Any] |
             try:
                 row[name] = value.decode("utf-8")
             except UnicodeDecodeError as error:
-                return rejection(
-                    "invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes", quoted(value)
-                )
+                return rejection("invalid_utf8", f"{name}, byte {error.start + 1:,} in {len(value):,} bytes")
     return row
 
 

@@ -362,8 +362,7 @@ class Reading:
             if isinstance(record, Rejection):
                 file.refused[record.reason] += 1
                 if file.refused[record.reason] <= REFUSED_ROWS:
-                    quote = f": {record.quote}" if self.settings.quote_rejected and record.quote else ""
-                    rejections.append((file.number, line, "refused", record.reason, record.detail + quote))
+                    rejections.append((file.number, line, "refused", record.reason, record.detail))
                 continue
             file.usable += 1
             self.ignored_fields.update(record.ignored)

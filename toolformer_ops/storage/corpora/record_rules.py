@@ -181,8 +181,6 @@ class Rejection:
     json_array, pretty_printed_json, delimited_text; or that of a `Line` or of a file that is not read."""
     detail: str
     """What was found, in words of ours and numbers alone."""
-    quote: str = ""
-    """How the record begins."""
     cut: bool = False
     """Whether the file is read no further, or breaks off here: packed data or Parquet that is not whole or
     holds too much, or a last line that is half a record."""
@@ -295,6 +293,6 @@ def _date(fields: Mapping[str, object], ignored: list[str]) -> datetime.date | N
     return day
 
 
-def rejection(reason: str, detail: str, quote: str = "", *, cut: bool = False) -> Rejection:
+def rejection(reason: str, detail: str, *, cut: bool = False) -> Rejection:
     """A refusal whose detail is short, and shows control characters as their pictures."""
-    return Rejection(reason, escape_control_characters(detail)[0][:DETAIL_CHARACTERS], quote, cut)
+    return Rejection(reason, escape_control_characters(detail)[0][:DETAIL_CHARACTERS], cut)

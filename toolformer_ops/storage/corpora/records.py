@@ -23,7 +23,7 @@ from toolformer_ops.storage.corpora.addresses import (
     FieldNames,
     shared_fields,
 )
-from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile, quoted
+from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile
 from toolformer_ops.storage.corpora.parquet import parquet_records
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, day_of, record_of, rejection
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
@@ -68,7 +68,7 @@ def read_records(
         if line.reason:
             yield (
                 line.number,
-                rejection(line.reason, line.detail, line.quote, cut=line.reason in _READ_NO_FURTHER),
+                rejection(line.reason, line.detail, cut=line.reason in _READ_NO_FURTHER),
                 None,
             )
             continue
@@ -203,6 +203,6 @@ def read_record(
     if isinstance(record, Record):
         return record
     return replace(
-        rejection(record.reason, f"{record.detail} (a line of {len(content):,} bytes)", quoted(content)),
+        rejection(record.reason, f"{record.detail} (a line of {len(content):,} bytes)"),
         likely_text=record.likely_text,
     )
