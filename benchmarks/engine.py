@@ -108,10 +108,8 @@ def sample_job(model: LanguageModel, job: Job, prune_below: float) -> Annotated:
             found.seconds["positions"] += of_text.position_seconds
             found.seconds["sampling"] += of_text.sampling_seconds
             found.positions.append(of_text.positions)
-            found.pruned_tokens.append(
-                {one.token for one in of_text.positions if one.pruned_by_loss is not None}
-            )
-            open_tokens = [one.token for one in of_text.positions if one.pruned_by_loss is None]
+            found.pruned_tokens.append({one.token for one in of_text.positions if one.pruned_by is not None})
+            open_tokens = [one.token for one in of_text.positions if one.pruned_by is None]
             found.sampled.append(dict(zip(open_tokens, of_text.samples, strict=True)))
     return found
 

@@ -53,7 +53,7 @@ insert into placebo_pool_results (placebo_recipe_id, source, call_id, document_i
     from call_losses where scoring_recipe_id = :scoring_recipe_id order by call_id limit 1000;
 insert into placebo_losses
     (placebo_recipe_id, document_id, call_id, number, source, is_sampled, loss_with_result, reduction_bound,
-     information, placebo_information)
+     information, gain)
     select :placebo_recipe_id, document_id, call_id, number, 0, number = 1, 2.75, loss_without_call - 2.75,
            2.75 - loss_with_result, 0
     from call_losses cross join generate_series(1, 2) number where scoring_recipe_id = :scoring_recipe_id;

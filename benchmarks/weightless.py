@@ -13,6 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.records import (
     CallLosses,
     CallPosition,
+    LossWithResult,
     PlacedCall,
     SampledContinuation,
     TokenLogProbabilities,
@@ -103,15 +104,15 @@ class WeightlessModel:
     def report(self, *_: object) -> None:
         """Nobody reads it."""
 
-    def surely_below(self, bound: float, prune_below: float) -> bool:
+    def surely_below(self, bound: float, prune_below: float, keep_rule: str = "paper") -> bool:
         """As a model in float32, without its rounding."""
         return bound < prune_below
 
     def losses_with_result(
         self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], **_: Any
-    ) -> list[list[float]]:
+    ) -> list[list[LossWithResult]]:
         """Losses by which another result says less than the call's own."""
-        return [[2.25 for _ in calls] for _, calls in texts]
+        return [[LossWithResult(2.25) for _ in calls] for _, calls in texts]
 
     def start_sampling(self, prompt: object, *, samples: int, **_: Any) -> mock.Mock:
         """A sampler that writes the same so many times at each position."""

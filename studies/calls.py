@@ -214,7 +214,7 @@ def _losses_in_place(
                 behind = load().tokenize(woven).starts
                 token = place + 1 + len(written)
                 asked.append((woven, [behind.index(token)] if token in behind else []))
-    losses = load().losses_without_call(asked) if asked else []
+    losses = load().gain_bounds_without_call(asked) if asked else []
     pairs = zip(losses[::2], losses[1::2], strict=True)
     for without_result, with_result in pairs:
         if without_result and with_result:

@@ -1,6 +1,7 @@
 """A run in Postgres as the stages before the release leave it, made of texts and calls that a test writes down."""
 
 import hashlib
+import math
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,8 @@ RECIPE_COLUMNS = {
 }
 STAGES = tuple(RECIPE_COLUMNS)
 WITHOUT_CALL = 3.0
+WITHOUT_RESULT = 0.125
+"""By the rule `probability`, the probability of the next tokens without the result of any call."""
 
 
 def recipe_id(stage: str, tool: str) -> str:
@@ -66,7 +69,7 @@ def register_tool(
 ) -> None:
     """A tool of a run, with its recipes by stage, and the partitions that these need."""
     ids = {column: recipes[stage] for stage, column in RECIPE_COLUMNS.items()}
-    values = {"tool_version": "1", "tau_information": None} | values
+    values = {"tool_version": "1", "keep_rule": "paper"} | values
     database.execute(connection, queries.runs.insert_tool, run_id=run_id, tool=tool, **ids, **values)
     for stage in RECIPE_COLUMNS:
         partitions.ensure_partitions(connection, stage, recipes[stage])
@@ -109,17 +112,18 @@ class AnnotatedRun:
         thresholds: dict[str, float],
         run_id: str = "run-1",
         model: str = "no-such-model",
-        tau_information: float | None = None,
         **parameters: object,
     ) -> None:
         self.engine: Engine = database.connect(settings)
         self.run_id = run_id
+        self.keep_rule = parameters.get("keep_rule", "paper")
         self.documents: list[Document] = []
         self.calls: Counter[tuple[str, uuid.UUID]] = Counter()
         corpus = f"file:///corpora/{run_id}"
         self.corpus_id = hashlib.sha256(corpus.encode()).hexdigest()[:16]
         # Without placebos, but for those of `add_placebo`.
-        parameters = {"placebos": 0, "placebo_sample": 0} | parameters
+        without = {"placebos": int(parameters.get("keep_rule") == "probability"), "placebo_sample": 0}
+        parameters = without | parameters
         chosen = RunChoices(corpus=corpus, model=model, tools=tuple(thresholds), **parameters)
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, "corpora", ("corpus_id", "uri"), [(self.corpus_id, corpus)])
@@ -131,7 +135,7 @@ class AnnotatedRun:
                 register_tool(
                     connection, run_id, tool, {stage: recipe_id(stage, tool) for stage in STAGES},
                     keep_threshold=threshold, prune_below=chosen.prune_below, reads_record=tool == "Calendar",
-                    tau_information=tau_information,
+                    keep_rule=chosen.keep_rule,
                 )  # fmt: skip
 
     def rows(self, statement: str, **parameters: object) -> list[Any]:
@@ -183,7 +187,10 @@ class AnnotatedRun:
         reason: str | None = None,
         input_only_after: bool = False,
     ) -> uuid.UUID:
-        """A call before the first appearance of `before`, which lowers a loss of `WITHOUT_CALL` by `saves` nats."""
+        """A call before the first appearance of `before`, which gains `saves` by the run's keep rule.
+
+        By the rule `paper` it lowers a loss of `WITHOUT_CALL` by so many nats.
+        """
         position = document.text.index(before)
         call = Call(tool, call_input)
         sampling, scoring = recipe_id("sample", tool), recipe_id("score", tool)
@@ -199,19 +206,34 @@ class AnnotatedRun:
         losses = dict.fromkeys(("loss_without_call", "loss_without_result", "loss_with_result"))
         if reason is None:
             losses = dict(zip(losses, (WITHOUT_CALL, WITHOUT_CALL + 0.5, WITHOUT_CALL - saves), strict=True))
+            if self.keep_rule == "probability":
+                losses |= {
+                    "probability_without": WITHOUT_RESULT,
+                    "probability_with": WITHOUT_RESULT * math.exp(saves),
+                }
         found = {"scoring_recipe_id": scoring, "result_rank": 0, "result": result, "reason": reason}
         self.write("call_losses", of_call | found | losses)
         return call_id
 
-    def add_placebo(self, tool: str, document: Document, call_id: uuid.UUID, information: float) -> None:
+    def add_placebo(
+        self,
+        tool: str,
+        document: Document,
+        call_id: uuid.UUID,
+        information: float,
+        probability: float | None = None,
+    ) -> None:
         """A placebo of a call that `add_call` made; the tool has a pool from then on."""
         recipe = recipe_id("placebo", tool)
         with database.transaction(self.engine) as connection:
             register_pool(connection, self.run_id, tool, self.corpus_id, recipe, recipe_id("score", tool))
         key = {"placebo_recipe_id": recipe, "document_id": document.document_id, "call_id": call_id}
         placebo = {"number": 1, "is_sampled": False, "reason": "only_compared"}
-        self.write("placebo_losses", key | placebo | {"information": information})
-        self.write("call_information", key | {"information": information, "placebos": 1})
+        self.write(
+            "placebo_losses", key | placebo | {"information": information, "probability_with": probability}
+        )
+        means = {"information": information, "placebos": 1, "probability": probability}
+        self.write("call_information", key | means)
 
     def complete(
         self, *tools: str, without: Document | None = None, documents: Sequence[Document] | None = None

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from toolformer_ops.call_syntax import Call
+from toolformer_ops.language_model.losses import tokens_scored_by
 from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import (
     CallLosses,
     CallPosition,
+    LossWithResult,
     PlacedCall,
     SampledContinuation,
     TokenLogProbabilities,
@@ -115,14 +117,17 @@ class FakeLanguageModel:
             [self.script[number % len(self.script)] for number in range(samples)], self.added, self.seed_keys
         )
 
-    def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
+    def gain_bounds_without_call(
+        self, texts: Sequence[tuple[str, Sequence[int]]], keep_rule: str = "paper"
+    ) -> list[list[float]]:
         asked = Call("Calculator", "")
-        return [
-            [self._exact_losses(text, PlacedCall(token, asked, "")).without_call for token in tokens]
-            for text, tokens in texts
-        ]
+        bounds = []
+        for text, tokens in texts:
+            losses = [self._exact_losses(text, PlacedCall(token, asked, "")).without_call for token in tokens]
+            bounds.append(losses)  # by the rule probability -log(exp(-loss))
+        return bounds
 
-    def surely_below(self, bound: float, prune_below: float) -> bool:
+    def surely_below(self, bound: float, prune_below: float, keep_rule: str = "paper") -> bool:
         return prune_below > 0 and bound < prune_below
 
     def score_texts(
@@ -139,14 +144,17 @@ class FakeLanguageModel:
         keep_threshold: float | None = None,
         context_tokens: int | None = None,
         verify: str = "all",
+        keep_rule: str = "paper",
     ) -> list[CallLosses]:
         self._see(text)
         self.context_tokens.append(context_tokens)
         full_context = None if context_tokens is None else FULL_CONTEXT
-        exact = [
-            replace(self._exact_losses(text, call), without_call_full_context=full_context) for call in calls
-        ]
-        return [with_terms(self._pruned(losses, prune_below)) for losses in exact]
+        scored = []
+        for call in calls:
+            exact = replace(self._exact_losses(text, call), without_call_full_context=full_context)
+            pruned = self._pruned(with_probabilities(exact, keep_rule), prune_below, keep_rule)
+            scored.append(with_terms(pruned, tokens_scored_by(keep_rule)))
+        return scored
 
     def losses_with_result(
         self,
@@ -154,15 +162,27 @@ class FakeLanguageModel:
         *,
         context_tokens: int | None = None,
         number_format: str = "float32",
-    ) -> list[list[float]]:
-        return [
-            [float(losses.with_result or 0.0) for losses in self.score_calls(*of_text)] for of_text in texts
-        ]
+        keep_rule: str = "paper",
+    ) -> list[list[LossWithResult]]:
+        losses_of_texts = []
+        for text, calls in texts:
+            scored = self.score_calls(text, calls, keep_rule=keep_rule)
+            losses_of_texts.append(
+                [
+                    LossWithResult(float(losses.with_result or 0.0), losses.probability_with)
+                    for losses in scored
+                ]
+            )
+        return losses_of_texts
 
-    def _pruned(self, losses: CallLosses, prune_below: float) -> CallLosses:
+    def _pruned(self, losses: CallLosses, prune_below: float, keep_rule: str) -> CallLosses:
         without_result = replace(losses, without_result=None)
         proofs = (replace(without_result, with_result=None), without_result)
-        return next((one for one in proofs if self.surely_below(one.reduction_bound, prune_below)), losses)
+        for proof in proofs:
+            losses_of_proof = with_probabilities(proof, keep_rule)
+            if self.surely_below(losses_of_proof.gain_bound, prune_below):
+                return losses_of_proof
+        return losses
 
     def _exact_losses(self, text: str, call: PlacedCall) -> CallLosses:
         if "nan" in text:
@@ -173,13 +193,26 @@ class FakeLanguageModel:
         return CallLosses(2.0, 2.5, 1.0 if word == call.result else 2.25)
 
 
-def with_terms(losses: CallLosses) -> CallLosses:
-    """The losses with log probabilities that they are the weighted sums of: five equal ones each."""
+def with_probabilities(losses: CallLosses, keep_rule: str) -> CallLosses:
+    """The losses with the probabilities of the next tokens, if the keep rule asks for them."""
+    if keep_rule == "paper":
+        return losses
+    without = (losses.without_call, losses.without_result, losses.without_call_full_context)
+    return replace(
+        losses,
+        probability_without=max(math.exp(-loss) for loss in without if loss is not None),
+        probability_with=None if losses.with_result is None else math.exp(-losses.with_result),
+    )
+
+
+def with_terms(losses: CallLosses, tokens: int = 5) -> CallLosses:
+    """The losses with log probabilities that they are the weighted sums of: equal ones, of so many tokens."""
     names = ("without_call", "without_result", "with_result", "without_call_full_context")
     lines: dict[str, Any] = {
-        name: None if (loss := getattr(losses, name)) is None else (-loss,) * 5 for name in names
+        name: None if (loss := getattr(losses, name)) is None else (-loss,) * tokens for name in names
     }
-    return replace(losses, token_log_probabilities=TokenLogProbabilities(**lines, tokens=TOKENS))
+    texts = (TOKENS * 2)[:tokens]
+    return replace(losses, token_log_probabilities=TokenLogProbabilities(**lines, tokens=texts))
 
 
 UseModel = Callable[[FakeLanguageModel], FakeLanguageModel]

@@ -6,6 +6,7 @@ reads the record: two runs over the same text agree. The release is chosen here 
 
 import hashlib
 import json
+import math
 import random
 import uuid
 from collections import Counter
@@ -24,17 +25,18 @@ DECISIONS = "filter_recipe_id document_id paragraph start_char end_char kept rea
 CANDIDATES = """sampling_recipe_id call_id document_id paragraph position_token position_char position_probability
     call_input call_text input_key effective_input sample_count input_only_after"""
 LOSSES = """scoring_recipe_id call_id document_id result_rank result reason
-    loss_without_call loss_without_result loss_with_result"""
+    loss_without_call loss_without_result loss_with_result probability_without probability_with"""
 RELEASED_CALLS_WERE_CHOSEN = """insert into release_choices (release_id, document_id, call_id)
     select release_id, document_id, call_id from release_calls"""
 MEANS = """insert into call_information
-    select placebo_recipe_id, document_id, call_id, avg(reduction order by number), avg(information order by number), count(*)
+    select placebo_recipe_id, document_id, call_id, avg(reduction order by number), avg(information order by number), count(*),
+           max(probability_with) filter (where number = 1)
     from placebo_losses
     where placebo_recipe_id = :recipe
     group by placebo_recipe_id, document_id, call_id
     on conflict do nothing"""
 PLACEBOS = """placebo_recipe_id document_id call_id number source is_sampled loss_with_result
-    reduction_bound information placebo_information"""
+    reduction_bound information probability_with gain"""
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,17 @@ class Tool:
     model: str = "m@1"
     index: str = "index-1"
     context: str = "all"
-    tau_information: float | None = None
+    keep_rule: str = "paper"
     placebos: bool = False
 
     def recipes(self) -> dict[str, dict[str, Any]]:
         """The definitions by stage, each with its id and its parent's id."""
         found: dict[str, dict[str, Any]] = {}
         parent = None
+        by_rule = {} if self.keep_rule == "paper" else {"keep_rule": self.keep_rule}
         for stage, definition in zip(
             STAGES,
-            ({}, {"model": self.model}, {"tool_version": self.index}, {"context": self.context}),
+            ({}, {"model": self.model}, {"tool_version": self.index}, {"context": self.context, **by_rule}),
             strict=True,
         ):
             content = {"stage": stage, "tool": self.name, "parent": parent, **definition}
@@ -179,7 +182,7 @@ class Nights:
                 register_tool(
                     connection, run_id, tool.name, {stage: recipe["recipe_id"] for stage, recipe in recipes.items()},
                     tool_version=tool.index, keep_threshold=tool.threshold, prune_below=0.0,
-                    reads_record=tool.reads_record, tau_information=tool.tau_information,
+                    reads_record=tool.reads_record, keep_rule=tool.keep_rule,
                 )  # fmt: skip
                 if tool.placebos:
                     scoring = recipes["score"]["recipe_id"]
@@ -242,15 +245,27 @@ class Nights:
                 if result == 0:
                     reasons["no_result"] += 1
                     losses.append(
-                        (ids["score"], call_id, row.variant_id, None, None, "no_result", None, None, None)
+                        (ids["score"], call_id, row.variant_id, None, None, "no_result", *[None] * 5)
                     )
                     continue
                 reasons["scored"] += 1
                 saves = draw("saves", tool.context, tool.model, row.text, position, call_text, result).choice(
                     [0.0, 0.5, 0.75, 1.0, 1.25, 2.5]
                 )
+                of_rule = (None, None) if tool.keep_rule == "paper" else (0.05, 0.05 * math.exp(saves))
                 losses.append(
-                    (ids["score"], call_id, row.variant_id, 0, str(result), None, 3.0, 3.5, 3.0 - saves)
+                    (
+                        ids["score"],
+                        call_id,
+                        row.variant_id,
+                        0,
+                        str(result),
+                        None,
+                        3.0,
+                        3.5,
+                        3.0 - saves,
+                        *of_rule,
+                    )
                 )
                 chance = draw("placebos", ids["score"], row.text, position, call_text, result)
                 for n in (1, 2) if tool.placebos else ():
@@ -260,7 +275,8 @@ class Nights:
                     )
                     placebos.append(
                         (ids["placebo"], row.variant_id, call_id, n, n, n == 1, 3.0 - reduction, reduction, information,
-                         chance.choice([0.1, 0.3]))
+                         None if tool.keep_rule == "paper" else chance.choice([0.02, 0.06]),
+                         reduction if n == 1 else None)
                     )  # fmt: skip
             ledger["sample"].append(
                 (row.variant_id, number, {"paragraphs": 1, "positions": number, "candidates": number})
@@ -306,12 +322,12 @@ class Nights:
         """Choose among the kept calls as the release does, and register it; None where there is nothing."""
         with database.transaction(self.engine) as connection:
             releasable = (
-                "select run_id, tool, document_uuid as document_id, call_uuid as call_id, position_char, loss_reduction, "
+                "select run_id, tool, document_uuid as document_id, call_uuid as call_id, position_char, gain, "
                 "scoring_recipe_id from kept_calls where run_id = :run_id and releasable"
             )
             kept = [row for row in _all(connection, releasable, run_id=run_id) if row.tool not in lacking]
             best: dict[tuple[uuid.UUID, int], Any] = {}
-            for row in sorted(kept, key=lambda row: (-row.loss_reduction, row.call_id)):
+            for row in sorted(kept, key=lambda row: (-row.gain, row.call_id)):
                 best.setdefault((row.document_id, row.position_char), row)
             texts: dict[str, list[uuid.UUID]] = {}
             chosen, choices = [], []

@@ -26,7 +26,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.runs.shown_progress import shown
-from toolformer_ops.shown_text import beside_threshold
+from toolformer_ops.shown_text import gained
 from toolformer_ops.storage.corpora.record_rules import Rejection
 from toolformer_ops.storage.corpora.records import read_record
 from toolformer_ops.storage.postgres import database, queries
@@ -100,10 +100,10 @@ def _shown_row(values: Mapping[Any, Any]) -> dict[str, Any] | None:
     for name, in_view in _OF_VIEW.items():
         if name not in row and in_view in row:
             row[name] = row[in_view]
-    needed = ("before", "after", "call", "result", "loss_reduction", "document_id")
+    needed = ("before", "after", "call", "result", "gain", "document_id")
     if any(name not in row for name in needed):
         return None
-    return {"reduction_bound": None, "position_char": len(str(row["before"])), **row}
+    return {"reason": None, "position_char": len(str(row["before"])), **row}
 
 
 @_with_remedies
@@ -129,8 +129,8 @@ def annotate(
         default_model.
         preset: what parameters hold that are not given: `small_model`, or `paper`.
         limit: only the first texts.
-        thresholds: by tool, from how many nats on a call is kept; a tool without one has its own. What provably
-            saves less than the lowest is not computed, unless `prune_below` says otherwise.
+        thresholds: by tool, from how many nats on a call is kept; a tool without one has the usual one. What
+            provably gains less than the lowest is not computed, unless `prune_below` says otherwise.
         parameters: other parameters of a run, such as `seed=1` or `placebos=0` (`toolformer-ops parameters`).
 
     Raises:
@@ -195,8 +195,8 @@ class Explanation(dict[str, Any]):
         if self.get("loss_reduction") is None:
             return f"{head}: no result ({calls_page.escaped(self['reason'])})</p>"
         kept = "kept" if self["kept"] else "not kept"
-        nats = beside_threshold(self["loss_reduction"], self["keep_threshold"], digits=3)
-        saves = f"saves {nats} nats: {kept}, {self['keep_threshold']:g} are needed"
+        gain = gained(self["gain"], self["probability_with"], self["keep_threshold"])
+        saves = f"{gain}: {kept}, from {self['keep_threshold']:g} on"
         return (
             f"{head} -&gt; {calls_page.escaped(self['result'])} {saves}</p>{self.tokens.to_html(index=False)}"
         )

@@ -114,8 +114,9 @@ class CallPosition:
     included."""
     probability: float | None
     """p(" [" | P(x), x[:token]), in [0, 1]; None at a place that a tool proposed: no model was asked."""
-    pruned_by_loss: float | None = None
-    """L(nothing) in nats, if it proves that no call here can be kept, so that none is sampled; else None."""
+    pruned_by: float | None = None
+    """The most that a call here can gain, if it proves that none can be kept, so that none is sampled; else
+    None."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,10 @@ class PlacedCall:
 
 @dataclass(frozen=True)
 class TokenLogProbabilities:
-    """Natural log probabilities, float32, of the tokens that a call's losses weight.
+    """Natural log probabilities, float32, of the tokens that a call is judged by.
 
-    They are at most five each, fewer near the text's end. None if the loss was not computed.
+    They are five each by the rule `paper`, ten by `probability`, fewer near the text's end. None if the loss
+    was not computed.
     """
 
     without_call: tuple[float, ...]
@@ -168,6 +170,21 @@ class TokenLogProbabilities:
         if self.without_call_full_context is not None:
             lines.append(self.without_call_full_context)
         return tuple((None,) * len(self.without_call) if line is None else line for line in lines)
+
+
+def gain_bound(
+    reduction_bound: float, probability_without: float | None, probability_with: float | None
+) -> float:
+    """What a call gains by the rule of its run before its placebo, or the most that it can gain.
+
+    `reduction_bound` is what the paper's rule says, nats; `probability_without` is None by that rule. A
+    probability that was not computed is at most 1. Nan if a loss is not finite. The column
+    `call_losses.gain_bound` is the same.
+    """
+    if probability_without is None or math.isnan(reduction_bound):
+        return reduction_bound
+    most_with = 0.0 if probability_with is None else math.log(probability_with)
+    return most_with - math.log(probability_without)
 
 
 @dataclass(frozen=True)
@@ -192,8 +209,13 @@ class CallLosses:
     token_log_probabilities: TokenLogProbabilities | None = None
     """What each loss is the weighted sum of; None if the model has no room for text behind the call."""
     within_rounding: bool = False
-    """Whether the rounding of bfloat16 or float16 may have brought the loss reduction over a threshold, had
-    float32 not decided."""
+    """Whether the rounding of bfloat16 or float16 may have brought the gain over a threshold, had float32 not
+    decided."""
+    probability_without: float | None = None
+    """By the rule `probability`: the largest probability of the next tokens without the result, of what was
+    computed; None by the rule `paper`."""
+    probability_with: float | None = None
+    """By the rule `probability`: the probability of the next tokens with the result; None if not computed."""
 
     @property
     def pruned(self) -> bool:
@@ -213,3 +235,18 @@ class CallLosses:
         if not all(map(math.isfinite, (*computed, with_result))):
             return math.nan
         return min(computed) - with_result
+
+    @property
+    def gain_bound(self) -> float:
+        """What the call gains by its run's rule, or the most that it can gain."""
+        return gain_bound(self.reduction_bound, self.probability_without, self.probability_with)
+
+
+@dataclass(frozen=True)
+class LossWithResult:
+    """How well a text goes on after a call with a result; nan if there is no room for text."""
+
+    nats: float
+    """L(e(c, r)), the weighted loss."""
+    probability: float | None = None
+    """By the rule `probability`: that of the next tokens."""

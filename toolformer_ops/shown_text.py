@@ -6,6 +6,7 @@ out. Does not escape HTML or Markdown.
 """
 
 import json
+import math
 import re
 from typing import Any
 
@@ -60,6 +61,17 @@ def json_to_show(value: Any, **options: Any) -> str:
     """
     written = json.dumps(value, ensure_ascii=False, **options)
     return _RAW_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", written)
+
+
+def gained(gain: float, probability_with: float | None, threshold: float = -math.inf) -> str:
+    """What a call gains: `saves 1.21 nats`, or `probability of the next tokens 0.21 -> 0.64`.
+
+    The second is of the rule `probability`: the probability of the next tokens without the result, or with
+    a placebo, and with the result, `probability_with`.
+    """
+    if probability_with is None:
+        return f"saves {beside_threshold(gain, threshold, digits=2)} nats"
+    return f"probability of the next tokens {probability_with / math.exp(gain):.2f} -> {probability_with:.2f}"
 
 
 def beside_threshold(number: float, threshold: float, digits: int) -> str:

@@ -22,7 +22,7 @@ from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.packing import LARGEST_WIDTH
-from toolformer_ops.language_model.scoring import ROUNDING_NATS
+from toolformer_ops.language_model.scoring import MARGINS
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import PlacedCall
 
@@ -166,7 +166,7 @@ def _row(
     ]
     losses = [abs(own - right) for own, right in zip(outcome.reductions, exact.reductions, strict=True)]
     equal = sum(own == right for own, right in zip(outcome.samples, exact.samples, strict=True))
-    most = LARGEST_FLOAT32_DIFFERENCE if number_format == "float32" else ROUNDING_NATS[number_format]
+    most = LARGEST_FLOAT32_DIFFERENCE if number_format == "float32" else MARGINS[number_format]
     if not max(losses) <= most:
         session.problems.append(f"{name}: loss reductions off by {max(losses):.3g} nats, at most {most:g}")
     if number_format == "float32" and equal < FEWEST_EQUAL * len(exact.samples):

@@ -186,7 +186,7 @@ join annotation_runs run using (run_id)
 left join recipes scoring on scoring.recipe_id = rt.scoring_recipe_id
 left join recipes execution on execution.recipe_id = rt.execution_recipe_id
 left join lateral (
-    select part.value ->> 'keep_threshold' as keep_threshold, part.value ->> 'tau_information' as tau_information
+    select part.value ->> 'keep_threshold' as keep_threshold
     from run_releases made
     join dataset_releases release using (release_id)
     cross join jsonb_array_elements(release.definition -> 'tools') part
@@ -202,9 +202,8 @@ cross join lateral (values
      chosen.are_parameters_proved and run.parameters ? 'prune_below'),
     ('prune_below', 'the scoring recipe', cast(cast(scoring.definition ->> 'prune_below' as double precision) as text),
      cast(rt.prune_below as text), scoring.definition ? 'prune_below'),
-    ('tau_information', 'the run',
-     case when run.parameters ->> 'keep_rule' = 'information' then cast(cast(run.parameters ->> 'tau_information' as double precision) as text) end,
-     cast(rt.tau_information as text), chosen.are_parameters_proved and run.parameters ? 'keep_rule'),
+    ('keep_rule', 'the run', run.parameters ->> 'keep_rule', rt.keep_rule, chosen.are_parameters_proved and run.parameters ? 'keep_rule'),
+    ('keep_rule', 'the scoring recipe', coalesce(scoring.definition ->> 'keep_rule', 'paper'), rt.keep_rule, scoring.recipe_id is not null),
     ('keep_threshold', 'the run', cast(cast(chosen.thresholds ->> rt.tool as double precision) as text),
      cast(rt.keep_threshold as text), chosen.are_parameters_proved and chosen.thresholds ? rt.tool),
     ('keep_threshold', 'its release', cast(cast(released.keep_threshold as double precision) as text), cast(rt.keep_threshold as text),

@@ -41,7 +41,7 @@ where false_discovery_rate > max_false_discovery_rate
 -- name: false_discovery_rate_is_low
 -- warn: a false-discovery rate of at most 0.2
 -- tool: rates
--- remedy: A higher threshold, or a bound tau_information, keeps fewer calls by chance.
+-- remedy: A higher threshold, or the keep rule probability, keeps fewer calls by chance.
 select tool, false_discovery_rate, rate_low, rate_high, placebos_scored from {batch} where false_discovery_rate > 0.2
 
 -- name: kept_share_is_plausible

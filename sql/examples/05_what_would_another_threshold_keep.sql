@@ -1,32 +1,35 @@
 -- What would another threshold keep?
--- A run at the threshold `nats`, or without one at thresholds from 0 to 2 nats in steps of half a nat, and at a quarter; by the run's rule,
--- which asks for information, too, where it has such a bound (a count of scored_calls does not). Needs no GPU. Below the run's prune_below not all calls
--- were computed: `calls` are those that are known, and a run with a lower prune_below may keep at most `may_add_calls` more, and calls at
+-- A run at the threshold `at_least`, nats. Without one by the rule paper at thresholds from 0 to 2 nats in steps of half
+-- a nat, and at a quarter; by the rule probability from 0 to 1 nat. Needs no GPU. Below the run's prune_below not all calls were computed: `calls` are those that are known, and a run with a lower prune_below may keep at most `may_add_calls` more, and calls at
 -- `may_add_positions` where none was sampled.
-create function what_would_another_threshold_keep(run text default '', nats double precision default null)
+create function what_would_another_threshold_keep(run text default '', at_least double precision default null)
     returns table (
         tool text, threshold double precision, is_keep_threshold boolean, calls bigint, texts bigint,
         may_add_calls bigint, may_add_positions bigint)
     language sql stable
 as $$
     with asked as materialized (
-        select case when nats is null then array[0, 0.25, 0.5, 1, 1.5, 2]::double precision[] else array[nats] end as steps
+        select t.tool, t.keep_threshold, cast(case
+                   when at_least is not null then array[at_least]
+                   when t.keep_rule = 'paper' then array[0, 0.25, 0.5, 1, 1.5, 2]
+                   else array[0, 0.1, 0.2, 0.3, 0.5, 1]
+               end as double precision[]) as steps
+        from run_tools t
+        where t.run_id = run_or_newest(run)
     ),
     thresholds as materialized (
-        select t.tool, t.keep_threshold, step, threshold,
+        select asked.tool, asked.keep_threshold, step, threshold,
                undecided.calls as may_add_calls, undecided.positions as may_add_positions
-        from run_tools t
-        cross join asked
+        from asked
         cross join unnest(asked.steps) with ordinality as single (threshold, step)
-        cross join lateral undecided_at(t.run_id, t.tool, threshold) undecided
-        where t.run_id = run_or_newest(run)
+        cross join lateral undecided_at(run_or_newest(run), asked.tool, threshold) undecided
     ),
     -- The calls of each text by the last of the thresholds that they reach.
     reached as materialized (
-        select tool, document_uuid, width_bucket(loss_reduction, asked.steps) as step, count(*) as calls
+        select tool, document_uuid, width_bucket(gain, asked.steps) as step, count(*) as calls
         from scored_calls_of(run)
-        cross join asked
-        where is_kept(null, loss_reduction, 0) and (tau_information is null or information >= tau_information)
+        join asked using (tool)
+        where is_kept(null, gain, 0)
         group by tool, document_uuid, step
     ),
     counts as (

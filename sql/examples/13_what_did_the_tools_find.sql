@@ -3,10 +3,10 @@
 create function what_did_the_tools_find(run text default '')
     returns table (
         tool text, query text, result text, reason text, calls bigint, texts bigint, kept_calls bigint,
-        most_nats_saved double precision)
+        largest_gain double precision)
     language sql stable
 as $$
-    select tool, query, result, reason, calls, texts, kept_calls, round(best_loss_reduction::numeric, 2) as most_nats_saved
+    select tool, query, result, reason, calls, texts, kept_calls, round(best_gain::numeric, 2) as largest_gain
     from retrieved_of(run)
     order by kept_calls desc, calls desc, tool, query
     limit 20

@@ -1,6 +1,6 @@
 -- What would other weights keep?
 -- The five tokens behind a call have the weights 5/15 to 1/15 in the paper; here each has a fifth. From the log probabilities that are
--- stored with each call, so that no model is asked. What was pruned by the paper's weights is not among them.
+-- stored with each call, so that no model is asked. What was pruned by the paper's weights is not among them. Of runs with the keep rule paper.
 create function what_would_other_weights_keep(run text default '')
     returns table (
         tool text, calls bigint, kept bigint, kept_otherwise bigint, kept_by_both bigint)
@@ -20,7 +20,7 @@ as $$
             join run_tool_documents member
                 on member.run_id = t.run_id and member.tool = t.tool and member.variant_id = scored.document_id
         ) loss
-        where t.run_id = run_or_newest(run)
+        where t.run_id = run_or_newest(run) and t.keep_rule = 'paper'
     ),
     weighted as (
         select tool, loss_reduction >= keep_threshold as kept,

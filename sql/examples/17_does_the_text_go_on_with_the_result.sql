@@ -3,11 +3,11 @@
 -- cannot stand in a text. For the Calendar equal is the weekday, or month and day; nearly the month or the year.
 create function does_the_text_go_on_with_the_result(run text default '')
     returns table (
-        tool text, result_follows text, calls bigint, kept_calls bigint, most_nats_saved double precision)
+        tool text, result_follows text, calls bigint, kept_calls bigint, largest_gain double precision)
     language sql stable
 as $$
     select tool, result_follows, count(*) as calls, count(*) filter (where outcome = 'kept') as kept_calls,
-           max(loss_reduction) as most_nats_saved
+           max(gain) as largest_gain
     from candidates_of(run)
     where result is not null
     group by tool, result_follows

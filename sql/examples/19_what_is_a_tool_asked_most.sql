@@ -2,11 +2,11 @@
 -- The twenty inputs that most calls of the run have, with what became of these.
 create function what_is_a_tool_asked_most(run text default '')
     returns table (
-        tool text, effective_input text, calls bigint, texts bigint, kept_calls bigint, most_nats_saved double precision)
+        tool text, effective_input text, calls bigint, texts bigint, kept_calls bigint, largest_gain double precision)
     language sql stable
 as $$
     select tool, effective_input, count(*) as calls, count(distinct document_id) as texts,
-           count(*) filter (where outcome = 'kept') as kept_calls, max(loss_reduction) as most_nats_saved
+           count(*) filter (where outcome = 'kept') as kept_calls, max(gain) as largest_gain
     from candidates_of(run)
     group by tool, effective_input
     order by count(*) desc, tool, effective_input nulls last

@@ -38,7 +38,7 @@ create or replace function pruned_row_text(pruned pruned_positions)
     returns text
     language sql stable parallel safe
     return cast(row(
-        pruned.paragraph, pruned.position_token, pruned.position_char, pruned.position_probability, pruned.loss_without_call) as text);
+        pruned.paragraph, pruned.position_token, pruned.position_char, pruned.position_probability, pruned.gain_bound) as text);
 comment on function pruned_row_text is 'A pruned position as stage_ledger.rows_hash hashes it.';
 
 create or replace function result_row_text(result call_results)
@@ -48,14 +48,15 @@ create or replace function result_row_text(result call_results)
         || case when result.message <> '' then ' message ' || result.message else '' end;
 comment on function result_row_text is 'A tool''s answer as stage_ledger.rows_hash hashes it.';
 
--- A row without terms or tokens adds nothing for them.
+-- A row without terms, tokens or probabilities adds nothing for them.
 create or replace function losses_row_text(loss call_losses)
     returns text
     language sql stable parallel safe
     return cast(row(
         loss.call_id, loss.result_rank, loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
         loss.loss_without_call_full_context, loss.number_format) as text)
-        || coalesce(cast(loss.token_log_probabilities as text), '') || coalesce(cast(loss.scored_tokens as text), '');
+        || coalesce(cast(loss.token_log_probabilities as text), '') || coalesce(cast(loss.scored_tokens as text), '')
+        || coalesce(' probability without ' || loss.probability_without, '') || coalesce(' with ' || loss.probability_with, '');
 comment on function losses_row_text is 'A call''s losses as stage_ledger.rows_hash hashes them; generated columns follow from these.';
 
 create or replace function placebo_row_text(placebo placebo_losses)
@@ -63,7 +64,8 @@ create or replace function placebo_row_text(placebo placebo_losses)
     language sql stable parallel safe
     return cast(row(
         placebo.call_id, placebo.number, placebo.source, placebo.is_sampled, placebo.reason, placebo.loss_with_result,
-        placebo.reduction_bound, placebo.information, placebo.placebo_information) as text);
+        placebo.reduction_bound, placebo.information) as text)
+        || coalesce(' probability ' || placebo.probability_with, '') || coalesce(' gain ' || placebo.gain, '');
 comment on function placebo_row_text is 'A placebo''s losses as stage_ledger.rows_hash hashes them; generated columns follow from these.';
 
 create or replace function registration_hash(run annotation_runs)
@@ -87,7 +89,7 @@ create or replace function tool_registration_hash(rt run_tools)
     language sql stable parallel safe
     return rows_hash(cast(row(
         rt.run_id, rt.tool, rt.filter_recipe_id, rt.sampling_recipe_id, rt.execution_recipe_id, rt.scoring_recipe_id, rt.tool_version,
-        rt.keep_threshold, rt.prune_below, rt.reads_record, rt.tau_information) as text));
+        rt.keep_threshold, rt.prune_below, rt.reads_record, nullif(rt.keep_rule, 'paper')) as text));
 comment on function tool_registration_hash is 'Hash of what a tool of a run is from its registration on; its placebos are drawn later.';
 
 create or replace function variant_id_of(document uuid, url text, day date)

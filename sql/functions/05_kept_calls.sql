@@ -130,12 +130,12 @@ begin
                 join run_tool_documents member
                     on member.run_id = run and member.tool = tool_name and member.variant_id = loss.document_id
                 where loss.scoring_recipe_id = chosen.scoring_recipe_id
-                  and loss.reason = 'pruned_below' and loss.reduction_bound >= threshold),
+                  and loss.reason = 'pruned_below' and loss.gain_bound >= threshold),
                (select count(*)
                 from pruned_positions pruned
                 join run_tool_documents member
                     on member.run_id = run and member.tool = tool_name and member.variant_id = pruned.document_id
-                where pruned.sampling_recipe_id = chosen.sampling_recipe_id and pruned.loss_without_call >= threshold);
+                where pruned.sampling_recipe_id = chosen.sampling_recipe_id and pruned.gain_bound >= threshold);
 end
 $$;
 comment on function undecided_at is 'What a keep threshold below prune_below may keep beyond the calls that are known, by the stored bounds: calls whose losses were not all computed, and positions at which no call was sampled. (0, 0) from prune_below on.';
@@ -143,14 +143,14 @@ comment on function undecided_at is 'What a keep threshold below prune_below may
 create or replace function kept_calls_at(run text, tool_name text, threshold double precision)
     returns table (
         document_id text, call_id text, text_before text, call_text text, result text, text_after text,
-        loss_reduction double precision, releasable boolean)
+        gain double precision, releasable boolean)
     language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
 as $$
 declare
     chosen record;
     undecided record;
 begin
-    select t.prune_below, t.placebo_recipe_id, t.tau_information into chosen
+    select t.prune_below, t.placebo_recipe_id into chosen
     from run_tools t
     where t.run_id = run and t.tool = tool_name;
     if chosen is null then
@@ -166,25 +166,24 @@ begin
                   hint = format('Start a run with prune_below at or below %s (0 computes every call).', threshold);
     end if;
     return query
-        select s.document_id, s.call_id, s.text_before, s.call_text, s.result, s.text_after, s.loss_reduction,
+        select s.document_id, s.call_id, s.text_before, s.call_text, s.result, s.text_after, s.gain,
                not s.input_only_after
         from scored_calls_of(run) s
-        where s.tool = tool_name and is_kept(null, s.loss_reduction, threshold)
-          and (chosen.tau_information is null or s.information >= chosen.tau_information);
+        where s.tool = tool_name and is_kept(null, s.gain, threshold);
 end
 $$;
-comment on function kept_calls_at is 'The calls of one tool in one run that save at least this many nats, as in the view kept_calls. Refuses a threshold below the run''s prune_below, if the answer would not be exact.';
+comment on function kept_calls_at is 'The calls of one tool in one run that gain at least this much, as in the view kept_calls. Refuses a threshold below the run''s prune_below, if the answer would not be exact.';
 
 create or replace function best_kept_calls(run text, tool_name text, how_many integer)
     returns table (
         document_id text, call_id text, text_before text, call_text text, result text, text_after text,
-        loss_reduction double precision, releasable boolean)
+        gain double precision, releasable boolean)
     language plpgsql stable set plan_cache_mode = force_custom_plan  -- only the partitions of its recipes are read
 as $$
 declare
     chosen record;
 begin
-    select t.sampling_recipe_id, t.scoring_recipe_id, t.keep_threshold, t.reads_record, t.placebo_recipe_id, t.tau_information,
+    select t.sampling_recipe_id, t.scoring_recipe_id, t.keep_threshold, t.reads_record, t.placebo_recipe_id,
            r.corpus_id, r.corpus_version, coalesce(r.ordinal_limit, 2147483647) as below_ordinal
     into chosen
     from run_tools t
@@ -196,14 +195,15 @@ begin
     end if;
     return query
         with best as (
-            select loss.document_id, loss.call_id, loss.result, loss.loss_reduction
+            select loss.document_id, loss.call_id, loss.result,
+                   call_gain(loss.gain_bound, loss.probability_with, placebo.probability) as gain
             from call_losses loss
             left join call_information placebo
                 on placebo.placebo_recipe_id = chosen.placebo_recipe_id and placebo.document_id = loss.document_id
                and placebo.call_id = loss.call_id
             where loss.scoring_recipe_id = chosen.scoring_recipe_id
               and loss.reason is null
-              and run_keeps(null, loss.loss_reduction, chosen.keep_threshold, placebo.information, chosen.tau_information)
+              and run_keeps(null, loss.gain_bound, chosen.keep_threshold, loss.probability_with, placebo.probability)
               -- A subquery that returns a value is computed row by row; `exists` would become a join with the whole corpus.
               and (
                   select true
@@ -218,12 +218,12 @@ begin
                         = case when chosen.reads_record then coalesce(member.variant_id, member.document_id) else member.document_id end
                   limit 1
               )
-            order by loss.loss_reduction desc, loss.call_id
+            order by gain desc, loss.call_id
             limit how_many
         )
         select cast(coalesce(document.variant_of, document.document_id) as text), cast(best.call_id as text),
                substr(document.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)),
-               call.call_text, best.result, substr(document.text, call.position_char + 1, 120), best.loss_reduction,
+               call.call_text, best.result, substr(document.text, call.position_char + 1, 120), best.gain,
                not call.input_only_after
         from best
         join candidate_calls call
@@ -231,7 +231,7 @@ begin
            and call.document_id = best.document_id
            and call.call_id = best.call_id
         join documents document on document.document_id = best.document_id
-        order by best.loss_reduction desc, best.call_id;
+        order by best.gain desc, best.call_id;
 end
 $$;
-comment on function best_kept_calls is 'So many kept calls of one tool in one run, those that save most first: the same as the first of the view kept_calls by loss_reduction and call_id.';
+comment on function best_kept_calls is 'So many kept calls of one tool in one run, those that gain most first: the same as the first of the view kept_calls by gain and call_id.';

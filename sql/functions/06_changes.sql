@@ -17,7 +17,7 @@ begin
             join annotation_runs asking on asking.run_id = kept.run_id
             where kept.releasable
               and release_refusal(kept.result, requires_following(asking.parameters), kept.variant_uuid, kept.position_char) is null
-            order by kept.document_uuid, kept.position_char, kept.loss_reduction desc, kept.call_uuid;
+            order by kept.document_uuid, kept.position_char, kept.gain desc, kept.call_uuid;
     end if;
 end
 $$;
@@ -26,7 +26,7 @@ comment on function calls_to_compare is 'The calls of a run that are compared wi
 create or replace function release_changes_between(later_run text, earlier_run text)
     returns table (
         is_added boolean, tool text, document_id uuid, call_id uuid, position_char integer, call_text text, result text,
-        loss_reduction double precision, reason text, detail text)
+        gain double precision, reason text, detail text, probability_with double precision)
     language plpgsql stable set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
@@ -62,7 +62,8 @@ begin
             select differing.*,
                    own.run_id as own_run_id,
                    case when differing.is_added then earlier_run else later_run end as other_run_id,
-                   own.sampling_recipe_id, call.document_id as variant_id, call.position_char, call.call_text, loss.result, loss.loss_reduction
+                   own.sampling_recipe_id, call.document_id as variant_id, call.position_char, call.call_text, loss.result,
+                   call_gain(loss.gain_bound, loss.probability_with, placebo.probability) as gain, loss.probability_with
             from differing
             join run_tools own
                 on own.run_id = case when differing.is_added then later_run else earlier_run end
@@ -79,6 +80,9 @@ begin
                 on loss.scoring_recipe_id = differing.scoring_recipe_id and loss.document_id = call.document_id
                and loss.call_id = differing.call_id
                and loss.scoring_recipe_id = any (scoring_recipe_ids)
+            left join call_information placebo
+                on placebo.placebo_recipe_id = own.placebo_recipe_id and placebo.document_id = loss.document_id
+               and placebo.call_id = loss.call_id and placebo.placebo_recipe_id = any (placebo_recipe_ids)
         ),
         compared as (
             select *,
@@ -145,12 +149,12 @@ begin
                            -- From here on both runs work on the same candidate.
                            when other_loss.call_id is null then 'tool_lacking'  -- the other run did not finish the tool
                            when other_loss.result is distinct from changed.result then 'result_changed'
-                           when not is_kept(other_loss.reason, other_loss.loss_reduction, own_tool.keep_threshold) then scoring.reason
+                           when not is_kept(other_loss.reason, other_loss.gain_bound, own_tool.keep_threshold) then scoring.reason
                            else case call_outcome(
-                                    other_loss.call_id is not null, other_loss.reason, other_loss.loss_reduction, other_tool.keep_threshold,
-                                    placebo.information, other_tool.tau_information)
+                                    other_loss.call_id is not null, other_loss.reason, other_loss.gain_bound, other_tool.keep_threshold,
+                                    other_loss.probability_with, placebo.probability)
                                when 'below_threshold' then 'threshold'
-                               when 'below_tau_information' then 'information'
+                               when 'like_a_placebo' then 'placebo'
                            end
                        end,
                        -- The other run keeps these, too.
@@ -201,7 +205,7 @@ begin
             ) refusal on compares_kept
             where changed.call_text is null or changed.with_same_result = 1  -- rows that were dropped have no facts
         )
-        select is_added, tool, document_id, call_id, position_char, call_text, result, loss_reduction, reason,
+        select is_added, tool, document_id, call_id, position_char, call_text, result, gain, reason,
                case
                    when reason = 'text_changed' then 'record ' || record_id
                    when reason = 'result_changed' then
@@ -212,7 +216,8 @@ begin
                    when reason = 'better_call_at_position' then call_there || ' -> ' || result_there
                    when reason = 'above_max_examples' then max_examples
                    when reason = any ('{model_changed,prompt_changed,tool_changed,code_changed,choices_changed}') then recipe_detail
-               end as detail
+               end as detail,
+               probability_with
         from judged;
 end
 $$;
@@ -220,8 +225,8 @@ comment on function release_changes_between is 'The calls that only one of the r
 
 create or replace function run_comparison_between(later_run text, earlier_run text)
     returns table (
-        change text, document_id text, position_char integer, tool text, call_text text, result text, loss_reduction double precision, call_id text,
-        tool_before text, call_text_before text, result_before text, loss_reduction_before double precision, call_id_before text,
+        change text, document_id text, position_char integer, tool text, call_text text, result text, gain double precision, call_id text,
+        tool_before text, call_text_before text, result_before text, gain_before double precision, call_id_before text,
         reason text, detail text)
     language sql stable
 as $$
@@ -230,12 +235,12 @@ as $$
            max(tool) filter (where is_added) as tool,
            max(call_text) filter (where is_added) as call_text,
            max(result) filter (where is_added) as result,
-           max(loss_reduction) filter (where is_added) as loss_reduction,
+           max(gain) filter (where is_added) as gain,
            max(cast(call_id as text)) filter (where is_added) as call_id,
            max(tool) filter (where not is_added) as tool_before,
            max(call_text) filter (where not is_added) as call_text_before,
            max(result) filter (where not is_added) as result_before,
-           max(loss_reduction) filter (where not is_added) as loss_reduction_before,
+           max(gain) filter (where not is_added) as gain_before,
            max(cast(call_id as text)) filter (where not is_added) as call_id_before,
            -- Of a changed place, one side may only say that the other's call is better there; then the other side says why.
            (array_agg(reason order by reason = 'better_call_at_position', is_added desc))[1] as reason,

@@ -41,12 +41,12 @@ as $$
 $$;
 comment on function earlier_thresholds is 'The rows of finished_run_thresholds that a later run follows from, and what texts subtract that were forgotten since.';
 
-create or replace function earlier_reductions(base annotation_runs, tool_name text)
+create or replace function earlier_gains(base annotation_runs, tool_name text)
     returns table (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
     language sql stable parallel safe
 as $$
     select stored.bucket, stored.calls, stored.texts, stored.releasable_calls, stored.placebos
-    from finished_run_reductions stored
+    from finished_run_gains stored
     where stored.run_id = base.run_id and stored.tool = tool_name
     union all
     select gone.*
@@ -55,7 +55,7 @@ as $$
         gone (bucket integer, calls bigint, texts bigint, releasable_calls bigint, placebos bigint)
     where held.run_id = base.run_id and held.tool = tool_name and held.kind = 'finished_run'
 $$;
-comment on function earlier_reductions is 'As earlier_thresholds, of finished_run_reductions.';
+comment on function earlier_gains is 'As earlier_thresholds, of finished_run_gains.';
 
 create or replace function earlier_progress(base annotation_runs, tool_name text)
     returns table (stage text, done bigint, total bigint)
@@ -92,32 +92,32 @@ as $$
 $$;
 comment on function earlier_yield is 'As earlier_thresholds, of finished_run_yield.';
 
-create or replace function counted_reductions(
+create or replace function counted_gains(
     rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, of_placebos boolean, forgotten uuid[] default null)
-    returns table (document_id uuid, sign integer, reduction double precision, input_only_after boolean, is_placebo boolean)
+    returns table (document_id uuid, sign integer, gain double precision, input_only_after boolean, is_placebo boolean)
     language sql stable parallel safe
 as $$
     with counted as materialized (
         select * from counted_documents(rt, run, base, forgotten)
     )
-    select counted.document_id, counted.sign, loss.loss_reduction, call.input_only_after, false
+    select counted.document_id, counted.sign, call_gain(loss.gain_bound, loss.probability_with, placebo.probability),
+           call.input_only_after, false
     from counted
     join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
     join candidate_calls call
         on call.sampling_recipe_id = rt.sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
     left join call_information placebo
         on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
-    where run_keeps(loss.reason, loss.loss_reduction, at_least, placebo.information, rt.tau_information)
+    where run_keeps(loss.reason, loss.gain_bound, at_least, loss.probability_with, placebo.probability)
     union all
-    select counted.document_id, counted.sign, placebo.reduction, null, true
+    select counted.document_id, counted.sign, placebo.gain, null, true
     from counted
     join placebo_losses placebo on placebo.placebo_recipe_id = rt.placebo_recipe_id and placebo.document_id = counted.document_id
     where of_placebos
       and placebo.is_sampled
-      and placebo.reduction >= at_least
-      and (rt.tau_information is null or placebo.placebo_information >= rt.tau_information)
+      and placebo.gain >= at_least
 $$;
-comment on function counted_reductions is 'What each call saves that the run''s rule keeps at a threshold of at_least, nats, and (of_placebos) each sampled placebo that it would keep, of the counted_documents.';
+comment on function counted_gains is 'What each call gains that the run''s rule keeps at a threshold of at_least, and (of_placebos) each sampled placebo that it would keep, of the counted_documents.';
 
 create or replace function counted_by_document(
     rt run_tools, run annotation_runs, base annotation_runs, at_least double precision, thresholds double precision[], of_placebos boolean,
@@ -127,8 +127,8 @@ create or replace function counted_by_document(
 as $$
     select asked.threshold, found.document_id, found.sign, count(*) filter (where not found.is_placebo),
            count(*) filter (where not found.input_only_after), count(*) filter (where found.is_placebo)
-    from counted_reductions(rt, run, base, at_least, of_placebos, forgotten) found
-    join unnest(thresholds) asked (threshold) on found.reduction >= asked.threshold
+    from counted_gains(rt, run, base, at_least, of_placebos, forgotten) found
+    join unnest(thresholds) asked (threshold) on found.gain >= asked.threshold
     group by asked.threshold, found.document_id, found.sign
 $$;
 comment on function counted_by_document is 'Of each of the counted_documents with any: the calls that the run''s rule keeps at each threshold, those of them that may be released, and the sampled placebos that it would keep. at_least is the lowest of the thresholds.';
@@ -139,12 +139,12 @@ create or replace function thresholds_of(rt run_tools)
     -- Below prune_below not all calls were computed.
     return array(
         select threshold
-        from unnest(array[0.5, 1.0, 2.0]::double precision[]) usual (threshold)
+        from unnest(case rt.keep_rule when 'paper' then array[0.5, 1.0, 2.0] else array[0.1, 0.2, 0.5] end::double precision[]) usual (threshold)
         where threshold >= rt.prune_below
         union
         select rt.keep_threshold
         order by threshold);
-comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: those of the paper''s Table 2, and its own.';
+comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: by the keep rule paper those of the paper''s Table 2, by probability 0.1, 0.2 and 0.5; and its own.';
 
 create or replace function counted_thresholds(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)
@@ -160,7 +160,7 @@ begin
             select threshold, calls, texts, releasable_calls from earlier_thresholds(base, rt.tool)
             union all
             select threshold, sign * calls, sign, sign * releasable_calls
-            from counted_by_document(rt, run, base, least(0.5, rt.keep_threshold), thresholds_of(rt), false, forgotten)
+            from counted_by_document(rt, run, base, (thresholds_of(rt))[1], thresholds_of(rt), false, forgotten)
         ) found
         group by threshold;
 end
@@ -175,25 +175,25 @@ as $$
 begin
     return query
         with reached as materialized (
-            select * from counted_reductions(rt, run, base, rt.prune_below, true, forgotten)
+            select * from counted_gains(rt, run, base, rt.prune_below, true, forgotten)
         )
         select bucket, cast(sum(calls) as bigint), cast(sum(texts) as bigint), cast(sum(releasable_calls) as bigint), cast(sum(placebos) as bigint)
         from (
-            select bucket, calls, texts, releasable_calls, placebos from earlier_reductions(base, rt.tool)
+            select bucket, calls, texts, releasable_calls, placebos from earlier_gains(base, rt.tool)
             union all
-            select reduction_bucket(reduction), sum(case when is_placebo then 0 else sign end), 0,
+            select gain_bucket(gain, buckets_a_unit(rt.keep_rule)), sum(case when is_placebo then 0 else sign end), 0,
                    sum(case when input_only_after is false then sign else 0 end), sum(case when is_placebo then sign else 0 end)
             from reached
             group by 1
             union all
-            select reduction_bucket(best.reduction), 0, best.sign, 0, 0
-            from (select max(reduction) as reduction, sign from reached where not is_placebo group by document_id, sign) best
+            select gain_bucket(best.gain, buckets_a_unit(rt.keep_rule)), 0, best.sign, 0, 0
+            from (select max(gain) as gain, sign from reached where not is_placebo group by document_id, sign) best
         ) found
         group by bucket
         having forgotten is not null or sum(calls) > 0 or sum(placebos) > 0;
 end
 $$;
-comment on function counted_histogram is 'The rows of the view reduction_histogram of a tool of a run.';
+comment on function counted_histogram is 'The rows of the view gain_histogram of a tool of a run.';
 
 create or replace function counted_progress(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (step integer, stage text, done bigint, total bigint, tokens_done bigint, tokens bigint)
@@ -243,7 +243,7 @@ as $$
         select judged.outcome, judged.document_id, judged.sign, count(*) as calls, count(*) filter (where not call.input_only_after) as releasable
         from (
             select counted.document_id, counted.sign, loss.call_id, call_outcome(
-                       true, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information, rt.tau_information) as outcome
+                       true, loss.reason, loss.gain_bound, rt.keep_threshold, loss.probability_with, placebo.probability) as outcome
             from counted_documents(rt, run, base, forgotten) counted
             join call_losses loss on loss.scoring_recipe_id = rt.scoring_recipe_id and loss.document_id = counted.document_id
             left join call_information placebo
@@ -331,7 +331,7 @@ begin
                 select coalesce(sum(calls) filter (where outcome = 'kept'), 0) as kept,
                        coalesce(sum(texts) filter (where outcome = 'kept'), 0) as texts,
                        coalesce(sum(calls) filter (where outcome = 'below_threshold'), 0) as below_threshold,
-                       coalesce(sum(calls) filter (where outcome = 'below_tau_information'), 0) as below_tau_information,
+                       coalesce(sum(calls) filter (where outcome = 'like_a_placebo'), 0) as like_a_placebo,
                        coalesce(sum(releasable) filter (where outcome = 'kept'), 0) as releasable
                 from counted_outcomes(rt, run, base, forgotten)
             ) sums
@@ -339,11 +339,11 @@ begin
                 values (6, 'keep', 'kept', false, sums.kept),
                        (6, 'keep', 'kept_texts', false, sums.texts),
                        (6, 'keep', 'below_threshold', true, sums.below_threshold),
-                       (6, 'keep', 'below_tau_information', true, sums.below_tau_information),
+                       (6, 'keep', 'like_a_placebo', true, sums.like_a_placebo),
                        (7, 'release', 'input_only_after', true, sums.kept - sums.releasable),
                        (7, 'release', 'not_in_release', true, sums.releasable)
             ) shown (step, stage, reason, is_loss, count)
-            where (shown.reason <> 'below_tau_information' or rt.tau_information is not null)
+            where (shown.reason <> 'like_a_placebo' or rt.keep_rule = 'probability')
               and (shown.reason <> 'not_in_release' or exists (select from released))
             union all
             select step, stage, reason, is_loss, count, documents

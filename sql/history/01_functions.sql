@@ -1,20 +1,26 @@
 -- DuckDB's form of the functions that the views and questions call; sql/functions has Postgres'.
 
-create macro is_kept(reason, loss_reduction, keep_threshold) as
-    reason is null and loss_reduction >= keep_threshold and loss_reduction < cast('Infinity' as double);
+create macro is_kept(reason, gain, keep_threshold) as
+    reason is null and gain >= keep_threshold and gain < cast('Infinity' as double);
 
-create macro run_keeps(reason, loss_reduction, keep_threshold, information, tau_information) as
-    is_kept(reason, loss_reduction, keep_threshold)
-    and (tau_information is null or coalesce(information >= tau_information, false));
+create macro call_gain(gain_bound, probability_with, placebo_probability) as
+    case
+        when probability_with is null then gain_bound
+        when placebo_probability is not null then least(gain_bound, ln(probability_with / placebo_probability))
+    end;
 
-create macro call_outcome(is_scored, not_scored_for, loss_reduction, keep_threshold, information, tau_information) as
+create macro run_keeps(reason, gain_bound, keep_threshold, probability_with, placebo_probability) as
+    is_kept(reason, gain_bound, keep_threshold)
+    and (probability_with is null or coalesce(ln(probability_with / placebo_probability) >= keep_threshold, false));
+
+create macro call_outcome(is_scored, not_scored_for, gain_bound, keep_threshold, probability_with, placebo_probability) as
     case
         when not is_scored then 'sampled'
         when not_scored_for = 'pruned_below' then 'pruned'
         when not_scored_for = 'loss_not_finite' then 'not_finite'
         when not_scored_for is not null then 'no_result'
-        when is_kept(null, loss_reduction, keep_threshold) is not true then 'below_threshold'
-        when not run_keeps(null, loss_reduction, keep_threshold, information, tau_information) then 'below_tau_information'
+        when is_kept(null, gain_bound, keep_threshold) is not true then 'below_threshold'
+        when not run_keeps(null, gain_bound, keep_threshold, probability_with, placebo_probability) then 'like_a_placebo'
         else 'kept'
     end;
 

@@ -17,6 +17,7 @@ from run_tools rt
 join run_documents member on member.run_id = rt.run_id;
 
 create view call_information as
-select placebo_recipe_id, document_id, call_id, mean_reduction as placebo_reduction, mean_information as information, placebos
+select placebo_recipe_id, document_id, call_id, mean_reduction as placebo_reduction, mean_information as information, placebos,
+       probability_with as probability
 from placebo_losses
 qualify row_number() over (partition by placebo_recipe_id, document_id, call_id order by number) = 1;

@@ -2,8 +2,8 @@ create view candidates as
 select rt.run_id, rt.tool, member.document_id, sampled.call_id, sampled.text_before, sampled.call_text,
        loss.result, sampled.text_after,
        call_outcome(
-           loss.call_id is not null, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information,
-           rt.tau_information) as outcome,
+           loss.call_id is not null, loss.reason, loss.gain_bound, rt.keep_threshold, loss.probability_with,
+           placebo.probability) as outcome,
        case outcome
            when 'sampled' then (
                select min(failed.reason)
@@ -23,9 +23,11 @@ select rt.run_id, rt.tool, member.document_id, sampled.call_id, sampled.text_bef
            else 'above_max_examples'
        end as release_outcome,
        loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.loss_reduction,
-       loss.reduction_bound,
+       loss.reduction_bound, loss.gain_bound,
+       case when loss.reason is null then call_gain(loss.gain_bound, loss.probability_with, placebo.probability) end as gain,
+       loss.probability_without, placebo.probability as placebo_probability, loss.probability_with,
        placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos,
-       rt.keep_threshold, rt.tau_information,
+       rt.keep_threshold, rt.keep_rule,
        sampled.position_char, sampled.position_token, sampled.position_probability, sampled.paragraph,
        sampled.call_input,
        sampled.effective_input, sampled.input_key, sampled.sample_count, coalesce(sampled.proposed_by, 'model') as proposed_by, sampled.input_only_after,

@@ -35,6 +35,8 @@ select cast(loss.document_id as text) as document_id,
        count(*) <> done.rows_written
        or done.rows_hash <> rows_hash(string_agg(losses_row_text(loss), chr(10) order by loss.call_id))
        or bool_or(loss.reduction_bound is distinct from bound.reduction_bound)
+       or bool_or(loss.gain_bound is distinct from case when loss.probability_without is null then bound.reduction_bound
+                                                        else ln(coalesce(loss.probability_with, 1)) - ln(loss.probability_without) end)
        or bool_or(loss.loss_reduction is distinct from
                   case when num_nulls(loss.loss_without_call, loss.loss_without_result, loss.loss_with_result) = 0 then bound.reduction_bound end) as differs
 from jsonb_populate_recordset(cast(null as call_losses), cast(:rows as jsonb)) loss

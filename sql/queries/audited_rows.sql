@@ -346,6 +346,7 @@ bounds as materialized (
 ),
 recipe as materialized (
     select cast(definition ->> 'prune_below' as double precision) as prune_below,
+           cast(definition ->> 'probability_tokens' as integer) as tokens,
            (select array_agg(cast(weight as double precision) order by place)
             from jsonb_array_elements_text(definition -> 'weights') with ordinality listed (weight, place)) as weights
     from recipes
@@ -489,13 +490,18 @@ select loss.document_id, array[cast(count(*) as integer)] as found, cast(null as
        string_agg(losses_row_text(loss), chr(10) order by loss.call_id) as row_texts,
        'expected losses that follow from their tokens'' log probabilities, and of pruned calls bounds below prune_below, found '
            || nullif(count(*) filter (
-                  where loss.reason = 'pruned_below' and loss.reduction_bound >= recipe.prune_below
+                  where loss.reason = 'pruned_below' and loss.gain_bound >= recipe.prune_below
                      -- The terms are stored in single precision.
                      or loss.reason is null and (
                             abs(loss.loss_without_call - weighted_loss(loss.token_log_probabilities, 1, recipe.weights))
                             + abs(loss.loss_without_result - weighted_loss(loss.token_log_probabilities, 2, recipe.weights))
                             + abs(loss.loss_with_result - weighted_loss(loss.token_log_probabilities, 3, recipe.weights))
-                            > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result))), 0)
+                            > 1e-4 * (1 + loss.loss_without_call + loss.loss_without_result + loss.loss_with_result)
+                            or abs(loss.probability_with - next_tokens_probability(loss.token_log_probabilities, 3, recipe.tokens)) > 1e-6
+                            or abs(loss.probability_without - greatest(
+                                   next_tokens_probability(loss.token_log_probabilities, 1, recipe.tokens),
+                                   next_tokens_probability(loss.token_log_probabilities, 2, recipe.tokens),
+                                   next_tokens_probability(loss.token_log_probabilities, 4, recipe.tokens))) > 1e-6)), 0)
            || ' calls without' as wrong,
        cast(null as text) as unless
 from call_losses loss
@@ -510,16 +516,17 @@ select placebo.document_id, array[cast(count(*) as integer)] as found, cast(null
        string_agg(placebo_row_text(placebo), chr(10) order by placebo.call_id, placebo.number) as row_texts,
        coalesce(
            'expected bounds below prune_below of pruned placebos, found '
-               || nullif(count(*) filter (where placebo.reason = 'pruned_below' and placebo.reduction_bound >= recipe.prune_below), 0)
+               || nullif(count(*) filter (where placebo.reason = 'pruned_below' and recipe.tokens is null and placebo.reduction_bound >= recipe.prune_below), 0)
                || ' without',
            case when array(
-                    select cast(row(own.call_id, avg(own.reduction order by own.number), avg(own.information order by own.number), count(*)) as text)
+                    select cast(row(own.call_id, avg(own.reduction order by own.number), avg(own.information order by own.number), count(*),
+                                max(own.probability_with) filter (where own.number = 1)) as text)
                     from placebo_losses own
                     where own.placebo_recipe_id = :recipe_id and own.document_id = placebo.document_id and own.information is not null
                     group by own.call_id
                     order by own.call_id
                 ) <> array(
-                    select cast(row(stored.call_id, stored.placebo_reduction, stored.information, stored.placebos) as text)
+                    select cast(row(stored.call_id, stored.placebo_reduction, stored.information, stored.placebos, stored.probability) as text)
                     from call_information stored
                     where stored.placebo_recipe_id = :recipe_id and stored.document_id = placebo.document_id
                     order by stored.call_id

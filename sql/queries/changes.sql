@@ -86,7 +86,7 @@ group by is_added, tool, reason
 order by tool, is_added desc, calls desc, reason
 
 -- name: calls
-select is_added, tool, reason, detail, document_id, position_char, call_text, result, loss_reduction
+select is_added, tool, reason, detail, document_id, position_char, call_text, result, gain
 from compared_calls
 order by document_id, position_char, is_added, tool
 limit :at_most

@@ -61,8 +61,8 @@ select
     candidate.position_char,
     candidate.text_length,
     judged.reason,
-    judged.reduction_bound,
-    run_keeps(judged.reason, judged.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
+    judged.gain_bound,
+    run_keeps(judged.reason, judged.gain_bound, :keep_threshold, judged.probability_with, placebo.probability)
         and not candidate.input_only_after as is_releasable,
     not candidate.holds_call
         and candidate.position_char between 0 and candidate.text_length
@@ -209,16 +209,16 @@ from checked_documents
 where is_kept
 
 -- name: pruned
--- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could save.
+-- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could gain.
 select found.pruned, found.bound, tool.prune_below
 from (
     select 'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,
-           position.loss_without_call as bound
+           position.gain_bound as bound
     from checked_members member
     join pruned_positions position on position.document_id = member.variant_id
     where position.sampling_recipe_id = :sampling_recipe_id
     union all
-    select 'call ' || cast(call_id as text), reduction_bound
+    select 'call ' || cast(call_id as text), gain_bound
     from checked_work
     where is_judged and reason = 'pruned_below'
 ) found

@@ -22,7 +22,7 @@ drop table if exists first_texts, texts_to_choose_from, releasable_calls;
 create temporary table first_texts (tool text, reads_record boolean, document_id uuid, variant_id uuid) on commit drop;
 create temporary table releasable_calls (
     document_id uuid, position_char integer, call_id uuid, variant_id uuid, tool text, sampling_recipe_id text,
-    execution_recipe_id text, scoring_recipe_id text, loss_reduction double precision, left_out text
+    execution_recipe_id text, scoring_recipe_id text, gain double precision, left_out text
 ) on commit drop
 
 -- name: first_texts
@@ -34,7 +34,7 @@ from call_losses loss
 left join call_information placebo
     on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
-  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
+  and run_keeps(loss.reason, loss.gain_bound, :keep_threshold, loss.probability_with, placebo.probability)
 group by loss.document_id
 order by loss.document_id
 limit cast(:texts as bigint)
@@ -50,7 +50,7 @@ from (
     left join call_information placebo
         on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
     where loss.scoring_recipe_id = :scoring_recipe_id
-      and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
+      and run_keeps(loss.reason, loss.gain_bound, :keep_threshold, loss.probability_with, placebo.probability)
     group by loss.document_id
 ) kept
 left join documents variant on variant.document_id = kept.document_id and variant.variant_of is not null
@@ -72,7 +72,7 @@ analyze texts_to_choose_from
 insert into releasable_calls
 select
     chosen.document_id, call.position_char, call.call_id, loss.document_id, :tool, call.sampling_recipe_id,
-    :execution_recipe_id, loss.scoring_recipe_id, loss.loss_reduction,
+    :execution_recipe_id, loss.scoring_recipe_id, call_gain(loss.gain_bound, loss.probability_with, placebo.probability),
     release_refusal(loss.result, :require_following, chosen.document_id, call.position_char)
 from texts_to_choose_from chosen
 join call_losses loss on loss.document_id = case when :reads_record then chosen.variant_id else chosen.document_id end
@@ -81,17 +81,17 @@ left join call_information placebo
     on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
   and call.sampling_recipe_id = :sampling_recipe_id
-  and run_keeps(loss.reason, loss.loss_reduction, :keep_threshold, placebo.information, cast(:tau_information as double precision))
+  and run_keeps(loss.reason, loss.gain_bound, :keep_threshold, loss.probability_with, placebo.probability)
   and not call.input_only_after
 
 -- name: choose_calls
 -- Which of releasable_calls a release holds: their column left_out stays null. Of those that release_refusal did not refuse, calls leave for
 -- one of two reasons:
---   better_call_at_position   another call at this position of the text saves more (of equal ones: has the smaller id)
+--   better_call_at_position   another call at this position of the text gains more (of equal ones: has the smaller id)
 --   above_max_examples        its tool has max_examples texts already, taken in the order of their ids (null: no limit)
 with placed as (
     select ctid as row_id, tool, document_id,
-           row_number() over (partition by document_id, position_char order by loss_reduction desc, call_id) = 1 as is_best
+           row_number() over (partition by document_id, position_char order by gain desc, call_id) = 1 as is_best
     from releasable_calls
     where left_out is null
 ),

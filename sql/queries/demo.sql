@@ -33,14 +33,14 @@ order by rt.tool
 -- name: best_calls
 -- The kept calls that save most, one a text.
 with best_of_text as (
-    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, document_uuid
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain, probability_with, document_uuid
     from kept_calls_of(:run_id)
     where releasable
-    order by document_uuid, loss_reduction desc, call_text
+    order by document_uuid, gain desc, call_text
 )
-select tool, text_before, call_text, result, text_after, loss_reduction
+select tool, text_before, call_text, result, text_after, gain, probability_with
 from best_of_text
-order by loss_reduction desc, document_uuid
+order by gain desc, document_uuid
 limit :at_most
 
 -- name: outputs

@@ -9,8 +9,10 @@ select r.run_id, cast(call.document_id as text) as document_id, cast(call.call_i
        call.result, call.reason, call.position_token, call.loss_without_call, call.loss_without_result, call.loss_with_result,
        call.loss_without_call_full_context, cast(r.parameters ->> 'scoring_context_tokens' as integer) as context_tokens,
        case when call.reason is null then call.loss_reduction end as loss_reduction, call.reduction_bound, rt.keep_threshold,
-       call.placebos, call.information, rt.tau_information,
-       run_keeps(call.reason, call.loss_reduction, rt.keep_threshold, call.information, rt.tau_information) is true as kept,
+       case when call.reason is null then call_gain(call.gain_bound, call.probability_with, call.placebo_probability) end as gain,
+       call.gain_bound, call.probability_without, call.placebo_probability, call.probability_with, rt.keep_rule,
+       call.placebos, call.information,
+       run_keeps(call.reason, call.gain_bound, rt.keep_threshold, call.probability_with, call.placebo_probability) is true as kept,
        call.token_log_probabilities, call.scored_tokens,
        (select recipe.definition -> 'weights' from recipes recipe where recipe.recipe_id = rt.scoring_recipe_id) as token_weights
 from annotation_runs r
@@ -26,6 +28,7 @@ cross join lateral (
     select loss.document_id, loss.call_id, candidate.call_text, candidate.position_char, candidate.position_token,
            loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
            loss.loss_without_call_full_context, loss.loss_reduction, loss.reduction_bound, loss.token_log_probabilities, loss.scored_tokens,
+           loss.gain_bound, loss.probability_without, loss.probability_with, means.probability as placebo_probability,
            -- Those that the call's information is measured against; the result is null if its text was forgotten.
            (select coalesce(jsonb_agg(jsonb_build_object(
                        'result', source.result, 'loss_with_result', placebo.loss_with_result, 'information', placebo.information)
@@ -46,5 +49,5 @@ cross join lateral (
 ) call
 join documents document on document.document_id = call.document_id
 where r.run_id = run_or_newest(:run_id)
-order by call.loss_reduction desc nulls last, rt.tool, call.call_id
+order by call.gain_bound desc nulls last, rt.tool, call.call_id
 limit :at_most

@@ -16,7 +16,7 @@ select document_uuid as document_id, call_id, tool, call_input, result, position
 from candidates_of(:run_id)
 where document_uuid = any (cast(:document_ids as uuid[]))
   and loss_with_result is not null
-  and (outcome in ('kept', 'pruned', 'below_threshold', 'below_tau_information')
+  and (outcome in ('kept', 'pruned', 'below_threshold', 'like_a_placebo')
        or call_id = any (cast(:released as text[])))
 order by document_uuid, position_char, call_uuid
 

@@ -156,7 +156,7 @@ with of_texts as materialized (
 )
 select distinct on (
            kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
-           rt.tau_information, rt.reads_record)
+           rt.keep_rule, rt.reads_record)
        kinds.kind, run.run_id, rt.tool, cast(rt as text) as rt, cast(run as text) as run, thresholds_of(rt) as thresholds, rt.placebo_recipe_id
 from annotation_runs run
 join run_tools rt using (run_id)
@@ -172,7 +172,7 @@ where run.corpus_id in (select corpus_id from of_texts) and run.corpus_id <> :fo
           select from placebo_counts counted where counted.run_id = run.run_id and counted.tool = rt.tool)
       else exists (select from checked_yields counted where counted.run_id = run.run_id and counted.tool = rt.tool) end
 order by kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
-         rt.tau_information, rt.reads_record, run.corpus_version desc, run.started_at desc;
+         rt.keep_rule, rt.reads_record, run.corpus_version desc, run.started_at desc;
 select bases.*, array(select document_id from texts_to_forget) as document_ids, array(select distinct text_id from texts_to_forget) as text_ids
 from bases
 order by kind, run_id, tool

@@ -59,6 +59,7 @@ order by call.document_id, call.call_id
 select loss.scoring_recipe_id, cast(loss.document_id as text) as document_id, cast(loss.call_id as text) as call_id, loss.result_rank,
        loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
        loss.loss_without_call_full_context, loss.number_format, loss.reduction_bound, loss.loss_reduction,
+       loss.probability_without, loss.probability_with, loss.gain_bound,
        result_follows(loss.result, substr(document.text, call.position_char + 1, 120)) as result_follows,
        answer.results as answers, answer.reason as answer_reason, answer.seconds as answer_seconds,
        loss.token_log_probabilities, loss.scored_tokens
@@ -75,7 +76,7 @@ order by loss.document_id, loss.call_id
 -- With the means of each call.
 select placebo.placebo_recipe_id, cast(placebo.document_id as text) as document_id, cast(placebo.call_id as text) as call_id,
        placebo.number, placebo.source, placebo.is_sampled, placebo.reason, placebo.loss_with_result, placebo.reduction_bound,
-       placebo.reduction, placebo.information, placebo.placebo_information, means.placebo_reduction as mean_reduction,
+       placebo.reduction, placebo.information, placebo.probability_with, placebo.gain, means.placebo_reduction as mean_reduction,
        means.information as mean_information, coalesce(means.placebos, 0) as placebos
 from placebo_losses placebo
 left join call_information means
@@ -132,7 +133,7 @@ order by run_id
 
 -- name: catalog_run_tools
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id, tool_version,
-       keep_threshold, prune_below, reads_record, tau_information
+       keep_threshold, prune_below, reads_record, keep_rule
 from run_tools
 join history_runs using (run_id)
 order by run_id, tool
@@ -176,9 +177,9 @@ from finished_run_yield
 join history_runs using (run_id)
 order by run_id, tool, step, stage, reason
 
--- name: catalog_reduction_histogram
+-- name: catalog_gain_histogram
 select run_id, tool, bucket, bucket / 20.0::double precision as at_least, calls, texts, releasable_calls, placebos
-from finished_run_reductions
+from finished_run_gains
 join history_runs using (run_id)
 order by run_id, tool, bucket
 

@@ -7,13 +7,13 @@ select run_id, state from annotation_runs where run_id = :run_id
 -- name: kept_calls
 -- The kept calls that save most.
 select * from kept_calls_of(:run_id)
-order by loss_reduction desc, document_uuid, position_char, call_text
+order by gain desc, document_uuid, position_char, call_text
 limit :at_most
 
 -- name: candidates
 -- The candidate calls, the kept ones first, and what became of each.
 select * from candidates_of(:run_id)
-order by loss_reduction desc nulls last, document_uuid, position_char, call_text
+order by gain desc nulls last, document_uuid, position_char, call_text
 limit :at_most
 
 -- name: texts

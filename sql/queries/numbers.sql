@@ -7,7 +7,7 @@ select tool from run_tools where run_id = :run_id order by tool
 -- Delete the stored numbers of a run, so that the views compute them.
 delete from finished_run_thresholds where run_id = :run_id;
 delete from finished_run_progress where run_id = :run_id;
-delete from finished_run_reductions where run_id = :run_id;
+delete from finished_run_gains where run_id = :run_id;
 delete from finished_run_yield where run_id = :run_id;
 delete from finished_run_work where run_id = :run_id;
 delete from forgotten_numbers where run_id = :run_id and kind = 'finished_run';
@@ -27,8 +27,8 @@ left join lateral (
     join annotation_runs earlier using (run_id)
     where base_tool.tool = rt.tool and base_tool.scoring_recipe_id = rt.scoring_recipe_id
       and base_tool.keep_threshold = rt.keep_threshold and base_tool.prune_below = rt.prune_below
-      and base_tool.reads_record = rt.reads_record and base_tool.tau_information is not distinct from rt.tau_information
-      and (base_tool.placebo_recipe_id is not distinct from rt.placebo_recipe_id or :kind = 'checked_yields' and rt.tau_information is null)
+      and base_tool.reads_record = rt.reads_record and base_tool.keep_rule = rt.keep_rule
+      and (base_tool.placebo_recipe_id is not distinct from rt.placebo_recipe_id or :kind = 'checked_yields' and rt.keep_rule = 'paper')
       and earlier.corpus_id = run.corpus_id and earlier.corpus_version <= run.corpus_version
       and (earlier.run_id <> run.run_id or :kind = 'checked_yields')
       and case :kind
@@ -77,7 +77,7 @@ where rt.run_id = :run_id and rt.tool = :tool
 insert into finished_run_thresholds (run_id, tool, threshold, calls, texts, releasable_calls)
 select :run_id, :tool, counted.*
 from counted_thresholds(cast(:rt as run_tools), cast(:run as annotation_runs), cast(:base as annotation_runs)) counted;
-insert into finished_run_reductions (run_id, tool, bucket, calls, texts, releasable_calls, placebos)
+insert into finished_run_gains (run_id, tool, bucket, calls, texts, releasable_calls, placebos)
 select :run_id, :tool, counted.*
 from counted_histogram(cast(:rt as run_tools), cast(:run as annotation_runs), cast(:base as annotation_runs)) counted;
 insert into finished_run_progress (run_id, tool, step, stage, done, total)

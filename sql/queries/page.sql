@@ -16,8 +16,8 @@ limit 50
 -- name: changes
 -- Two runs place by place: how many places changed by kind and reason (is_count), and a page of places in the order of their texts.
 with compared as materialized (
-    select change, cast(document_id as uuid) as document_id, coalesce(position_char, -1) as place, position_char, tool, call_text, result, loss_reduction, call_id, tool_before,
-           call_text_before, result_before, loss_reduction_before, call_id_before, reason, detail
+    select change, cast(document_id as uuid) as document_id, coalesce(position_char, -1) as place, position_char, tool, call_text, result, gain, call_id, tool_before,
+           call_text_before, result_before, gain_before, call_id_before, reason, detail
     from run_comparison_between(:run_id, :before_run_id)
 ),
 page as (
@@ -31,8 +31,8 @@ page as (
 )
 select counted.places is not null as is_count, coalesce(counted.change, page.change) as change,
        coalesce(counted.reason, page.reason) as reason, counted.places, page.document_id, page.position_char, page.tool, page.call_text,
-       page.result, page.loss_reduction, page.call_id, page.tool_before, page.call_text_before, page.result_before,
-       page.loss_reduction_before, page.call_id_before, page.detail,
+       page.result, page.gain, page.call_id, page.tool_before, page.call_text_before, page.result_before,
+       page.gain_before, page.call_id_before, page.detail,
        substr(document.text, greatest(page.position_char - 100, 0) + 1, least(page.position_char, 100)) as text_before,
        substr(document.text, page.position_char + 1, 100) as text_after
 from (select change, reason, count(*) as places from compared group by change, reason) counted
@@ -183,7 +183,7 @@ select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version,
            select jsonb_agg(to_jsonb(chosen) order by array_position(run.tools, chosen.tool), chosen.tool)
            from (
                select tool, keep_threshold, prune_below, reads_record, sampling_recipe_id, execution_recipe_id,
-                      scoring_recipe_id, tool_version, placebo_recipe_id, tau_information
+                      scoring_recipe_id, tool_version, placebo_recipe_id, keep_rule
                from run_tools
                where run_tools.run_id = run.run_id
            ) chosen
@@ -194,7 +194,7 @@ where run.run_id = :run_id
 -- name: histogram
 -- The calls, texts and sampled placebos of a run by tool and by what they save: what a threshold keeps is the sum from its bucket on.
 select tool, bucket, calls, texts, releasable_calls, placebos
-from reduction_histogram
+from gain_histogram
 where run_id = :run_id
 order by tool, bucket
 
@@ -205,8 +205,8 @@ from placebo_rates rate
 join placebo_pools pool using (placebo_recipe_id)
 where rate.run_id = :run_id
 
--- name: largest_reduction
--- The most that a call of a recipe saves, nats; null if none is scored.
-select max(loss_reduction) as largest
+-- name: largest_gain
+-- The most that a call of a recipe gains before its placebo; null if none is scored.
+select max(gain_bound) as largest
 from call_losses
 where scoring_recipe_id = :scoring_recipe_id and reason is null

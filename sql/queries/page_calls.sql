@@ -39,7 +39,7 @@ with others as (
     order by run.started_at desc
     limit 20
 )
-select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.loss_reduction,
+select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.gain, call.probability_with,
        call.scoring_recipe_id = :scoring_recipe_id as is_same_row
 from others
 left join lateral (
@@ -85,36 +85,36 @@ select distinct reason from found where reason is not null
 order by reason
 
 -- name: scan
--- Keys of a tool's calls in one of three orders (:sort), from a place in that order on, at most :scanned: scored ones between two loss reductions,
--- those that save most first or least first; or, by document, those that were not scored for one reason. Of the three scans Postgres runs
+-- Keys of a tool's calls in one of three orders (:sort), from a place in that order on, at most :scanned: scored ones between two gains before their
+-- placebos, those that gain most first or least first; or, by document, those that were not scored for one reason. Of the three scans Postgres runs
 -- the one that is asked for. They may be of other runs with the recipe.
-select coalesce(document.variant_of, found.variant_id) as document_id, found.variant_id, found.call_id, found.loss_reduction
+select coalesce(document.variant_of, found.variant_id) as document_id, found.variant_id, found.call_id, found.gain_bound
 from (
-    (select document_id as variant_id, call_id, loss_reduction
+    (select document_id as variant_id, call_id, gain_bound
      from call_losses
      where :sort = 'most_saved'
        and scoring_recipe_id = :scoring_recipe_id
        and reason is null
-       and loss_reduction >= :at_least
-       and loss_reduction < :below
-       and loss_reduction <= :after_loss_reduction
-       and (loss_reduction < :after_loss_reduction or call_id > cast(:after_call_id as uuid))
-     order by loss_reduction desc, call_id
+       and gain_bound >= :at_least
+       and gain_bound < :below
+       and gain_bound <= :after_gain_bound
+       and (gain_bound < :after_gain_bound or call_id > cast(:after_call_id as uuid))
+     order by gain_bound desc, call_id
      limit :scanned)
     union all
-    (select document_id, call_id, loss_reduction
+    (select document_id, call_id, gain_bound
      from call_losses
      where :sort = 'least_saved'
        and scoring_recipe_id = :scoring_recipe_id
        and reason is null
-       and loss_reduction >= :at_least
-       and loss_reduction < :below
-       and loss_reduction >= :after_loss_reduction
-       and (loss_reduction > :after_loss_reduction or call_id > cast(:after_call_id as uuid))
-     order by loss_reduction, call_id
+       and gain_bound >= :at_least
+       and gain_bound < :below
+       and gain_bound >= :after_gain_bound
+       and (gain_bound > :after_gain_bound or call_id > cast(:after_call_id as uuid))
+     order by gain_bound, call_id
      limit :scanned)
     union all
-    (select document_id, call_id, loss_reduction
+    (select document_id, call_id, gain_bound
      from call_losses
      where :sort = 'by_reason'
        and scoring_recipe_id = :scoring_recipe_id

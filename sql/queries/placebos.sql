@@ -51,22 +51,22 @@ values (:run_id, :tool, :threshold, :placebo_recipe_id, :calls, :placebos, :plac
 select threshold from placebo_rates where run_id = :run_id and tool = :tool and placebo_recipe_id = :placebo_recipe_id
 
 -- name: thresholds
--- A tool's calls in a run between its sampled placebos, from below: prune_below and each reduction of a placebo as the lower end of an
+-- A tool's calls in a run between its sampled placebos, from below: prune_below and each gain of a placebo as the lower end of an
 -- interval, with the number of placebos there, and the number and the smallest of the calls beyond it, up to the next placebo.
 with found as (
-    select reduction, is_placebo
-    from counted_reductions(cast(:rt as run_tools), cast(:run as annotation_runs), null, :prune_below, true)
+    select gain, is_placebo
+    from counted_gains(cast(:rt as run_tools), cast(:run as annotation_runs), null, :prune_below, true)
 ),
 placebo as (
-    select reduction, count(*) as placebos, row_number() over (order by reduction) as number from found where is_placebo group by reduction
+    select gain, count(*) as placebos, row_number() over (order by gain) as number from found where is_placebo group by gain
 ),
 -- As negative numbers: width_bucket then counts the placebos at or above a call, so that a call that equals a placebo lies below it.
 ends as (
-    select coalesce(array_agg(-reduction order by reduction desc), '{}') as negative, count(*) as placebos from placebo
+    select coalesce(array_agg(-gain order by gain desc), '{}') as negative, count(*) as placebos from placebo
 ),
 call as (
-    select case when ends.placebos = 0 then 0 else ends.placebos - width_bucket(-found.reduction, ends.negative) end as number,
-           count(*) as calls, min(found.reduction) as smallest
+    select case when ends.placebos = 0 then 0 else ends.placebos - width_bucket(-found.gain, ends.negative) end as number,
+           count(*) as calls, min(found.gain) as smallest
     from found
     cross join ends
     where not found.is_placebo
@@ -75,7 +75,7 @@ call as (
 interval as (
     select 0 as number, cast(:prune_below as double precision) as lower_end, 0 as placebos
     union all
-    select number, reduction, placebos from placebo
+    select number, gain, placebos from placebo
 )
 select interval.lower_end, interval.placebos as placebos_at_lower_end, coalesce(call.calls, 0) as calls, call.smallest as smallest_call
 from interval
@@ -93,7 +93,7 @@ order by placebos, calls
 -- The calls of these documents that have a result and losses.
 select loss.document_id, loss.call_id, call.position_token, call.call_input, call.call_text,
        loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
-       loss.loss_without_call_full_context, loss.number_format, loss.reduction_bound
+       loss.loss_without_call_full_context, loss.number_format, loss.reduction_bound, loss.probability_without, loss.probability_with
 from call_losses loss
 join candidate_calls call
     on call.sampling_recipe_id = :sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id

@@ -66,7 +66,7 @@ where run.run_id = :run_id
         and other.tool = asked.tool
         and other.scoring_recipe_id = asked.scoring_recipe_id
         and other.keep_threshold = asked.keep_threshold
-        and other.tau_information is not distinct from asked.tau_information
+        and other.keep_rule = asked.keep_rule
         and other.placebo_recipe_id is not distinct from asked.placebo_recipe_id
         and earlier.corpus_id = run.corpus_id
         and earlier.corpus_version = run.corpus_version

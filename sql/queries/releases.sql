@@ -109,7 +109,7 @@ select
     registered.scoring_recipe_id,
     registered.keep_threshold,
     registered.placebo_recipe_id,
-    registered.tau_information,
+    registered.keep_rule,
     rate.false_discovery_rate,
     rate.rate_low,
     rate.rate_high,

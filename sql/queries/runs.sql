@@ -24,7 +24,7 @@ select run_id from annotation_runs where run_id = :run_id for no key update
 
 -- name: tool
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
-       reads_record, placebo_recipe_id, tau_information,
+       reads_record, placebo_recipe_id, keep_rule,
        (select definition ->> 'proposer' from recipes where recipe_id = sampling_recipe_id) as proposer_identity
 from run_tools
 where run_id = :run_id and tool = :tool
@@ -90,10 +90,10 @@ order by started_at
 -- Registering a tool of a run twice leaves the first registration, which is hashed.
 insert into run_tools
     (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
-     prune_below, reads_record, tau_information)
+     prune_below, reads_record, keep_rule)
 values
     (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
-     :keep_threshold, :prune_below, :reads_record, :tau_information)
+     :keep_threshold, :prune_below, :reads_record, :keep_rule)
 on conflict do nothing;
 update run_tools rt set registered_hash = tool_registration_hash(rt)
 where run_id = :run_id and tool = :tool and registered_hash is null

@@ -138,15 +138,15 @@ select coalesce(
 -- name: released_calls
 -- The calls of a run's release that save most, and those that save least, with the text around them.
 with released as (
-    select scored.tool, scored.call_text, scored.result, scored.loss_reduction, scored.text_before, scored.text_after,
-           row_number() over (order by scored.loss_reduction desc, scored.document_uuid, scored.call_uuid) as place,
+    select scored.tool, scored.call_text, scored.result, scored.gain, scored.probability_with, scored.text_before, scored.text_after,
+           row_number() over (order by scored.gain desc, scored.document_uuid, scored.call_uuid) as place,
            count(*) over () as calls
     from run_releases made
     join release_calls held using (release_id)
     join scored_calls_of(:run_id) scored on scored.tool = held.tool and scored.call_uuid = held.call_id
     where made.run_id = :run_id
 )
-select tool, call_text, result, loss_reduction, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
+select tool, call_text, result, gain, probability_with, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
        place <= :at_most as is_best
 from released
 where place <= :at_most or place > calls - :at_most
@@ -161,13 +161,13 @@ order by step
 
 -- name: best_calls
 -- The new calls of compared_calls that save most, with the text around them.
-select call.tool, call.call_text, call.result, call.loss_reduction,
+select call.tool, call.call_text, call.result, call.gain, call.probability_with,
        substring(document.text from greatest(call.position_char - 60, 0) + 1 for least(call.position_char, 60)) as text_before,
        substring(document.text from call.position_char + 1 for 30) as text_after
 from compared_calls call
 join documents document using (document_id)
-where call.is_added and call.call_text is not null and call.loss_reduction is not null
-order by call.loss_reduction desc, call.document_id, call.position_char, call.tool
+where call.is_added and call.call_text is not null and call.gain is not null
+order by call.gain desc, call.document_id, call.position_char, call.tool
 limit :at_most
 
 -- name: kept_nothing
@@ -188,14 +188,14 @@ order by rt.tool
 -- name: nearest_calls
 -- The scored calls that come nearest to the threshold of their tool, one a text.
 with nearest_of_text as (
-    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold, document_uuid
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain, probability_with, keep_threshold, document_uuid
     from scored_calls_of(:run_id)
     where not input_only_after
-    order by document_uuid, keep_threshold - loss_reduction, call_text
+    order by document_uuid, keep_threshold - gain, call_text
 )
-select tool, text_before, call_text, result, text_after, loss_reduction, keep_threshold
+select tool, text_before, call_text, result, text_after, gain, probability_with, keep_threshold
 from nearest_of_text
-order by keep_threshold - loss_reduction, document_uuid
+order by keep_threshold - gain, document_uuid
 limit :at_most
 
 -- name: failures
@@ -207,14 +207,14 @@ limit :at_most
 -- name: lower_thresholds
 -- By tool, the thresholds that would keep one, ten and a hundred calls; null if so many do not save anything.
 with ranked as (
-    select tool, loss_reduction, row_number() over (partition by tool order by loss_reduction desc) as place
+    select tool, gain, row_number() over (partition by tool order by gain desc) as place
     from scored_calls_of(:run_id)
-    where loss_reduction > 0 and not input_only_after  -- those are never released
+    where gain > 0 and not input_only_after  -- those are never released
 )
 select rt.tool, rt.keep_threshold, rt.prune_below,
-       max(ranked.loss_reduction) filter (where ranked.place = 1) as keeps_1,
-       max(ranked.loss_reduction) filter (where ranked.place = 10) as keeps_10,
-       max(ranked.loss_reduction) filter (where ranked.place = 100) as keeps_100
+       max(ranked.gain) filter (where ranked.place = 1) as keeps_1,
+       max(ranked.gain) filter (where ranked.place = 10) as keeps_10,
+       max(ranked.gain) filter (where ranked.place = 100) as keeps_100
 from run_tools rt
 left join ranked on ranked.tool = rt.tool
 where rt.run_id = :run_id

@@ -1,9 +1,8 @@
 create view kept_calls as
 select *, not input_only_after as releasable
 from scored_calls
-where is_kept(null, loss_reduction, keep_threshold)
-  and (tau_information is null or information >= tau_information);
-comment on view kept_calls is 'The run''s keep rule: the scored calls with loss_reduction >= keep_threshold (Toolformer, section 2), and with information >= tau_information if the run has such a bound. A release takes those that are releasable.';
+where is_kept(null, gain, keep_threshold);
+comment on view kept_calls is 'The run''s keep rule: the scored calls with gain >= keep_threshold (Toolformer, section 2, where the gain is the loss reduction). A release takes those that are releasable.';
 comment on column kept_calls.releasable is 'Whether a release may take it: its input does not occur only after the call.';
 call inherit_comments('kept_calls', 'scored_calls');
 

@@ -8,7 +8,7 @@ cross join lateral (
     )
     select cast(member.document_id as text) as document_id, cast(placebo.call_id as text) as call_id, placebo.number,
            cast(source.call_id as text) as source_call_id, cast(source.document_id as text) as source_document_id, source.result, placebo.loss_with_result, placebo.reduction,
-           placebo.reduction_bound, placebo.information, placebo.is_sampled, placebo.placebo_information, placebo.reason
+           placebo.reduction_bound, placebo.information, placebo.is_sampled, placebo.probability_with, placebo.gain, placebo.reason
     from placebo
     join run_tool_documents member
         on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = placebo.document_id

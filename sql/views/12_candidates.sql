@@ -22,9 +22,11 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
            else 'above_max_examples'
        end as release_outcome,
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
-       call.reduction_bound,
+       call.reduction_bound, call.gain_bound,
+       case when call.reason is null then call_gain(call.gain_bound, call.probability_with, call.probability) end as gain,
+       call.probability_without, call.probability as placebo_probability, call.probability_with,
        call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos,
-       rt.keep_threshold, rt.tau_information,
+       rt.keep_threshold, rt.keep_rule,
        call.position_char, call.position_token, call.position_probability, call.paragraph, call.call_input,
        call.effective_input, cast(call.input_key as text) as input_key, call.sample_count, call.proposed_by,
        call.input_only_after,
@@ -52,8 +54,8 @@ cross join lateral (
     )
     select *,
            call_outcome(
-               loss.call_id is not null, loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information,
-               rt.tau_information) as outcome
+               loss.call_id is not null, loss.reason, loss.gain_bound, rt.keep_threshold, loss.probability_with,
+               placebo.probability) as outcome
     from sampled
     join member using (document_id)
     left join loss using (document_id, call_id)
@@ -61,11 +63,32 @@ cross join lateral (
     left join choice using (call_id)
     left join documents using (document_id)
 ) call;
-comment on view candidates is 'Every candidate call of every run, with what became of it. Give run_id and tool: only their partitions are read; with document_uuid only the calls of that text.';
-comment on column candidates.outcome is 'What happened to the call before the release, in the order of the stages. sampled: not scored, yet or because its text was given up. no_result: the tool gave none, or none that does not repeat the text; or the run does not score the call, since its input stands only after it. not_finite: a loss is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: saves less than keep_threshold. below_tau_information: its result carries less information than the run asks for, or it has no placebo. kept: kept by the run''s keep rule; these are the calls of kept_calls.';
-comment on column candidates.reason is 'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. no_result, not_finite, pruned: as in call_losses.reason. Else null.';
-comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. result_has_other_sign: the text continues with the number of the other sign. result_does_not_follow: the text does not go on with its result, and the run asks for that (require_following). better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. The release stored these (release_choices). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
-comment on column candidates.result is 'What the tool answered: the result that was taken; null if there is none.';
+comment on view candidates is
+    'Every candidate call of every run, with what became of it. Give run_id and tool: only their '
+    'partitions are read; with document_uuid only the calls of that text.';
+comment on column candidates.outcome is
+    'What happened to the call before the release, in the order of the stages. sampled: not scored, yet '
+    'or because its text was given up. no_result: the tool gave none, or none that does not repeat the '
+    'text; or the run does not score the call, since its input stands only after it. not_finite: a loss '
+    'is not a finite number. pruned: provably cannot reach the run''s prune_below. below_threshold: '
+    'gains less than keep_threshold. like_a_placebo: gains less than keep_threshold beyond its placebo, '
+    'or has none (keep rule probability). kept: kept by the run''s keep rule; these are the calls of '
+    'kept_calls.';
+comment on column candidates.reason is
+    'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. '
+    'no_result, not_finite, pruned: as in call_losses.reason. Else null.';
+comment on column candidates.release_outcome is
+    'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never '
+    'released. result_has_other_sign: the text continues with the number of the other sign. '
+    'result_does_not_follow: the text does not go on with its result, and the run asks for that '
+    '(require_following). better_call_at_position: another kept call of any tool at its place saves more '
+    '(of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation '
+    'data, and the release leaves it out. The release stored these (release_choices). no_release: the '
+    'run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. '
+    'not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call '
+    'that is not kept.';
+comment on column candidates.result is
+    'What the tool answered: the result that was taken; null if there is none.';
 call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');
 
 create function candidates_of(run text default '')

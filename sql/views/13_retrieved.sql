@@ -1,6 +1,6 @@
 create view retrieved as
 select rt.run_id, rt.tool, rt.tool_version, answer.input as query, answer.results as passages, answer.reason, answer.message, used.result,
-       used.result_rank, used.calls, used.texts, used.kept_calls, used.best_loss_reduction, answer.seconds, cast(answer.input_key as text) as input_key
+       used.result_rank, used.calls, used.texts, used.kept_calls, used.best_gain, answer.seconds, cast(answer.input_key as text) as input_key
 from run_tools rt
 cross join lateral (
     -- Planned separately, so that only the partitions of the tool's recipes are read.
@@ -11,8 +11,8 @@ cross join lateral (
     )
     select asked.input_key, loss.result, loss.result_rank, count(*) as calls, count(distinct asked.document_id) as texts,
            count(*) filter (
-               where run_keeps(loss.reason, loss.loss_reduction, rt.keep_threshold, placebo.information, rt.tau_information)) as kept_calls,
-           max(loss.loss_reduction) filter (where loss.reason is null) as best_loss_reduction
+               where run_keeps(loss.reason, loss.gain_bound, rt.keep_threshold, loss.probability_with, placebo.probability)) as kept_calls,
+           max(call_gain(loss.gain_bound, loss.probability_with, placebo.probability)) filter (where loss.reason is null) as best_gain
     from asked
     join run_tool_documents member
         on member.run_id = rt.run_id and member.tool = rt.tool and member.variant_id = asked.document_id
@@ -33,7 +33,7 @@ comment on column retrieved.result is 'The one that the calls took: the first th
 comment on column retrieved.calls is 'Candidate calls of the run with this query and result.';
 comment on column retrieved.texts is 'Texts that hold them.';
 comment on column retrieved.kept_calls is 'Of calls those that are kept at the run''s threshold.';
-comment on column retrieved.best_loss_reduction is 'The largest loss reduction among them, nats; null if none was scored.';
+comment on column retrieved.best_gain is 'The largest gain among them, by the run''s keep rule; null if none was scored.';
 comment on column retrieved.input_key is 'Key of call_results, with the tool and its version; candidates.input_key names the calls.';
 call inherit_comments('retrieved', 'call_results', 'run_tools', 'call_losses');
 

@@ -11,7 +11,7 @@ comment on column run_comparison.tool is 'The tool of the later release''s call;
 comment on column run_comparison.tool_before is 'The tool of the earlier release''s call; null if the call is new. So are the four that follow.';
 comment on column run_comparison.call_text_before is 'The earlier release''s call.';
 comment on column run_comparison.result_before is 'Its result.';
-comment on column run_comparison.loss_reduction_before is 'Its loss reduction, nats.';
+comment on column run_comparison.gain_before is 'What it gains, by the keep rule of its run.';
 comment on column run_comparison.call_id_before is 'Its id.';
 comment on column run_comparison.reason is 'Why, as in release_changes; of a changed place the reason of the side that says more than better_call_at_position.';
 comment on column run_comparison.detail is 'What release_changes.detail says with that reason.';

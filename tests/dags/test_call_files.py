@@ -39,7 +39,7 @@ def rows_of(content: bytes) -> list[dict[str, str]]:
 
 def test_csv_has_the_calls_of_the_page_in_its_order(client):
     answer = client.get(f"/calls.csv?{OF_RUN}&status=kept")
-    assert [row["loss_reduction"] for row in rows_of(answer.content)] == ["0.75", "0.5"]
+    assert [row["gain"] for row in rows_of(answer.content)] == ["0.75", "0.5"]
     assert answer.headers["content-disposition"] == 'attachment; filename="calls-run-1.csv"'
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -49,7 +49,7 @@ def test_parquet_has_each_text_as_it_is(client):
     table = pq.read_table(io.BytesIO(client.get(f"/calls.parquet?{OF_RUN}").content))
     assert table.column_names == list(COLUMNS)
     assert table["result"].to_pylist() == [FORMULA] * 4
-    assert table["loss_reduction"].to_pylist() == [0.75, 0.5, 0.25, 0.0]
+    assert table["gain"].to_pylist() == [0.75, 0.5, 0.25, 0.0]
 
 
 def test_a_file_that_has_not_all_calls_says_so_in_its_name(client, monkeypatch):
@@ -82,8 +82,8 @@ def test_a_text_that_a_spreadsheet_would_compute_begins_with_an_apostrophe(text)
 
 
 def test_a_number_below_zero_stays_a_number():
-    [written] = rows_of(as_csv([row(loss_reduction=-0.25, text_after="5 - 3")]))
-    assert (written["loss_reduction"], written["text_after"]) == ("-0.25", "5 - 3")
+    [written] = rows_of(as_csv([row(gain=-0.25, text_after="5 - 3")]))
+    assert (written["gain"], written["text_after"]) == ("-0.25", "5 - 3")
 
 
 def test_a_name_of_a_run_cannot_leave_the_header():

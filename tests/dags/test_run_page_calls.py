@@ -85,21 +85,21 @@ def client(allowed, run, reader_dsn):
 
 @pytest.fixture
 def judged(postgres_dsn, reader_dsn):
-    """A run that asks for information of at least 0: calls in every outcome, some without placebos, two
+    """A run with the keep rule probability: calls in every outcome, some without placebos, two
     released, in texts whose ids are in another order than the texts."""
-    made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "QA": 1.0}, tau_information=0.0)
+    made = AnnotatedRun(settings_of(postgres_dsn), {"Calculator": 0.5, "QA": 1.0}, keep_rule="probability")
     released = []
     for number in range(9):
         document = made.add_text(f"Text {number} has 12 eggs in 7 boxes.")
-        saves, after = 2.5 - 0.3 * number, number == 4
+        saves, after = 2.0 - 0.25 * number, number == 4
         call_id = made.add_call(
             "Calculator", document, "7 boxes", "12 * 7", "84", saves=saves, input_only_after=after
         )
         if number not in (1, 7):
-            made.add_placebo("Calculator", document, call_id, (number % 3 - 1) / 2)
+            made.add_placebo("Calculator", document, call_id, 0.0, probability=(0.05, 0.25, 0.5)[number % 3])
         rival = made.add_call("QA", document, "7 boxes", "how many", "7", saves=2.0)
         if number % 2:
-            made.add_placebo("QA", document, rival, 0.0)
+            made.add_placebo("QA", document, rival, 0.0, probability=0.25)
         refused = made.add_call("Calculator", document, "12 eggs", "1 / 0", None, reason="divides_by_zero")
         released += [("QA", rival)] if number in (3, 5) else []
     made.complete("Calculator", "QA")
@@ -120,19 +120,19 @@ def judged(postgres_dsn, reader_dsn):
 
 
 COLUMNS = (
-    "tool", "outcome", "release_outcome", "reason", "loss_reduction", "text_before", "call_text", "result", "text_after",
+    "tool", "outcome", "release_outcome", "reason", "gain", "text_before", "call_text", "result", "text_after",
 )  # fmt: skip
 RELEASED = "call_uuid in (select call_id from release_calls)"
-KEPT = "loss_reduction >= keep_threshold and information >= 0"
+KEPT = "gain >= keep_threshold"
 BY_STATUS = {
     "scored": "loss_reduction is not null",
     "kept": KEPT,
-    "near": "abs(loss_reduction - keep_threshold) <= 0.25 and loss_reduction <> keep_threshold + 0.25",
-    "below": "loss_reduction < keep_threshold",
+    "near": "abs(gain_bound - keep_threshold) <= 0.25 and gain_bound <> keep_threshold + 0.25",
+    "below": "gain_bound < keep_threshold",
     "released": RELEASED,
     "not_released": f"{KEPT} and not {RELEASED}",
     "input_only_after": f"{KEPT} and input_only_after",
-    "uninformative": "loss_reduction >= keep_threshold and coalesce(information, -1) < 0",
+    "uninformative": "gain_bound >= keep_threshold and coalesce(gain, -1) < keep_threshold",
     "not_scored": "loss_reduction is null and reason is null",
     "every": "true",
     "reason:divides_by_zero": "reason = 'divides_by_zero'",
@@ -161,9 +161,9 @@ def test_all_pages_together_are_what_sql_finds_in_its_order(judged):
         statement = as_sql(connection, run, asked).removesuffix(";").replace("%", "%%")
         in_order = [tuple(row) for row in connection.exec_driver_sql(statement)]
         assert [tuple(row[name] for name in COLUMNS) for row in whole.rows] == in_order
-        reductions = [row["loss_reduction"] for row in whole.rows]
-        if sort != "text_order" and None not in reductions:
-            assert reductions == sorted(reductions, reverse=sort == "most_saved")
+        gains = [row["gain_bound"] for row in whole.rows]
+        if sort != "text_order" and None not in gains:
+            assert gains == sorted(gains, reverse=sort == "most_saved")
         # 2. Page by page they are the same.
         paged, after = [], ""
         while after is not None:

@@ -339,9 +339,9 @@ def test_the_id_of_a_call_is_made_of_all_that_distinguishes_it() -> None:
 def test_the_place_of_a_pruned_position_is_that_of_its_document() -> None:
     _, (_, second) = halves()
     [pruned] = written(
-        [pruned_row("a", second, CallPosition(3, 34, 0.25, pruned_by_loss=0.125))], "pruned_positions"
+        [pruned_row("a", second, CallPosition(3, 34, 0.25, pruned_by=0.125))], "pruned_positions"
     )
-    assert (pruned.position_char, pruned.paragraph, pruned.loss_without_call) == (34, 1, 0.125)
+    assert (pruned.position_char, pruned.paragraph, pruned.gain_bound) == (34, 1, 0.125)
 
 
 def test_a_document_of_two_paragraphs_has_the_rows_of_both() -> None:

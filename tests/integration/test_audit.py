@@ -900,10 +900,10 @@ FORGED_RULES: dict[str, tuple[Sequence[str], str, str]] = {
         "run_tools",
         "keep_threshold 0.75 where the run has 0.5",
     ),
-    "least information": (
-        (WITHOUT_HASH, update("run_tools", "tau_information = 1", CALCULATOR)[0]),
+    "keep rule": (
+        (WITHOUT_HASH, update("run_tools", "keep_rule = 'probability'", CALCULATOR)[0]),
         "run_tools",
-        "tau_information 1 where the run has none",
+        "keep_rule probability where the run has paper, keep_rule probability where the scoring recipe has paper",
     ),
     "bound of pruning": (
         (WITHOUT_HASH, update("run_tools", "prune_below = 0", CALCULATOR)[0]),
@@ -949,8 +949,7 @@ def test_numbers_are_not_accepted_if_what_they_are_counted_by_was_changed(state)
 
 CHOICES_OF_THRESHOLDS: dict[str, dict[str, object]] = {
     "thresholds": {"keep_thresholds": {"Calculator": 0.6}},
-    "information": {"keep_rule": "information", "tau_information": 0.1},
-    "information that decides nothing": {"tau_information": 0.1},
+    "probability": {"keep_rule": "probability"},
     "nothing pruned": {"prune_below": 0},
 }
 

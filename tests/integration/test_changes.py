@@ -144,7 +144,7 @@ def test_what_a_run_was_started_with_is_the_reason_of_the_calls_that_differ(star
 
 
 def test_a_call_by_another_threshold_is_told_with_both(started):
-    told = {(call.detail, call.loss_reduction) for call in started["threshold"].calls}
+    told = {(call.detail, call.gain) for call in started["threshold"].calls}
     assert told == {("1 -> 0.5", 0.5), ("1 -> 0.5", 0.75)}
 
 

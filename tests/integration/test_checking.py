@@ -219,6 +219,9 @@ CONSTRAINTS = (
         "update call_losses set loss_reduction = loss_without_call - loss_with_result + 0.001",
     ),
     ("reduction_bound", "update call_losses set reduction_bound = 9"),
+    ("gain_bound", "update call_losses set gain_bound = 9"),
+    ("call_losses_probability_with_check", "update call_losses set probability_with = 0"),
+    ("call_losses_probability_without_check", "update call_losses set probability_without = 1.01"),
     ("reduction", "update placebo_losses set reduction = 9"),
 )
 """What makes claims true that no check asks of stored rows, a constraint, an index or a column that is

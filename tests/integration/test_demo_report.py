@@ -52,7 +52,7 @@ def cells(report: str, tool: str) -> list[str]:
 
 
 def shown_calls(report: str) -> list[str]:
-    return [line.strip() for line in report.splitlines() if re.match(r"\s+-?\d\.\d\d  ", line)]
+    return [line.strip() for line in report.splitlines() if line.strip().startswith("saves ")]
 
 
 def test_the_report_shows_yields_with_the_best_calls(connection, run):
@@ -63,8 +63,8 @@ def test_the_report_shows_yields_with_the_best_calls(connection, run):
     assert cells(report, "Calculator") == ["Calculator", "2", "2", "2 (1)*", "2 (1)", "1 (1)", "no placebos"]
     assert cells(report, "Calendar") == ["Calendar", "2", "2", "2 (1)", "1 (1)*", "0 (0)", "no placebos"]
     assert shown_calls(report) == [  # in their sentences, one a text
-        "2.25  We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
-        "1.25  Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
+        "saves 2.25 nats: We had 520 shirts and sold 187, so [Calculator(520 - 187) -> 333] 333 are left.",
+        "saves 1.25 nats: Today is [Calendar() -> Today is Friday, March 1, 2019.] Friday, March 1, and it rains.",
     ]
     assert "Release  none" in report
     assert "Model    none" in report
@@ -99,7 +99,7 @@ def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_threshold
         report = report_of(connection, run)
         [found] = database.fetch_all(connection, queries.summary.kept_nothing, run_id=run.run_id)
         assert found.kept_nothing
-    assert [call.partition(" ")[0] for call in shown_calls(report)] == ["2.26", "-0.50"]
+    assert [call.split()[1] for call in shown_calls(report)] == ["2.26", "-0.50"]
     assert "Calculator: 2.25 keeps 1 (now 3;" in report
     assert "Calendar: " not in report  # no threshold keeps a call that makes the text less likely
     assert "toolformer-ops run CORPUS --thresholds=Calculator=2.25" in report

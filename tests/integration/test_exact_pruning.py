@@ -64,7 +64,7 @@ def kept(settings: Settings, run_id: str, threshold: float) -> list[tuple[Any, .
     """What the run keeps from the threshold on; call ids differ between recipes, so calls are named by their places."""
     return run_sql(
         settings,
-        "select k.document_id, k.text_before, k.call_text, k.result, k.loss_reduction "
+        "select k.document_id, k.text_before, k.call_text, k.result, k.gain "
         "from kept_calls_at(:run, 'Calculator', :threshold) k order by 1, 2, 3",
         run=run_id,
         threshold=threshold,
@@ -89,7 +89,7 @@ def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored
     annotate(settings, "r", parameters(corpus, max_kept_share=0.1))
     # 1. A position.
     at = SUM.index(" and")
-    place = "position_char, position_probability, loss_without_call"
+    place = "position_char, position_probability, gain_bound"
     assert of_the_sum(settings, place, "pruned_positions") == [(at, 0.5, 0.25)]
     calls = {
         row[0]: row[1:]
@@ -157,7 +157,7 @@ def test_in_a_context_window_a_call_must_beat_the_full_context_too(settings, cor
 def test_a_keep_threshold_below_prune_below_is_refused_before_anything_is_written(settings, corpus, model):
     with pytest.raises(UsageError, match=r"at least prune_below, 0\.5 nats, found 0\.25"):
         start_run(settings, "r", parameters(corpus, keep_thresholds={TOOL: 0.25}))
-    with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
+    with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the usual one\)"):
         start_run(settings, "r", parameters(corpus, prune_below=0.75))
     assert run_sql(settings, "select count(*) from annotation_runs") == [(0,)]
     assert start_run(settings, "r", parameters(corpus, prune_below=0.75, keep_thresholds={TOOL: 0.75})) == [

@@ -62,12 +62,12 @@ VIEWS = (
     "candidates",
     "threshold_counts",
     "yield_by_stage",
-    "reduction_histogram",
+    "gain_histogram",
     "run_documents",
     "run_tool_documents",
 )
 TOOLS = (
-    Tool("Calculator", placebos=True, tau_information=0.2),
+    Tool("Calculator", placebos=True, keep_rule="probability"),
     Tool("Calendar", reads_record=True),
     Tool("QA", threshold=0.5),
 )

@@ -59,7 +59,7 @@ def recipes_locked(connection: Connection) -> set[str]:
         "select * from annotation_progress where run_id = 'run-1'",
         "select * from yield_by_stage where run_id = 'run-1'",
         "select * from threshold_counts where run_id = 'run-1'",
-        "select * from reduction_histogram where run_id = 'run-1'",
+        "select * from gain_histogram where run_id = 'run-1'",
         "select * from work_of_stages((select rt from run_tools rt))",
         "select * from how_long_does_a_document_take('run-1')",
         "select tokens_kept(filter_recipe_id, array[document_id]) from run_tools cross join documents",

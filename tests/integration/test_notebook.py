@@ -132,8 +132,8 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch):
 def test_a_call_is_explained_token_by_token(tiny_model_dir):
     marked = "There were 2 cats and 3 dogs, a total of [Calculator(2 + 3)] 5 animals."
     explanation = explain(marked, model=str(tiny_model_dir))
-    assert len(explanation.tokens) == 5
-    assert "Calculator(2 + 3) -&gt; 5 saves" in explanation._repr_html_()
+    assert list(explanation.tokens["weight"] > 0) == [True] * 5 + [False] * 3
+    assert "Calculator(2 + 3) -&gt; 5 probability of the next tokens" in explanation._repr_html_()
 
 
 def test_a_run_is_read_by_its_views(settings):

@@ -26,7 +26,7 @@ TOOLS = (CALCULATOR, Tool("Calendar", reads_record=True))
 VIEWS = {
     "threshold_counts": "tool, threshold, is_keep_threshold, calls, texts, releasable_calls, placebos, placebos_scored, "
     "false_discovery_rate, rate_low, rate_high",
-    "reduction_histogram": "tool, bucket, at_least, calls, texts, releasable_calls, placebos",
+    "gain_histogram": "tool, bucket, at_least, calls, texts, releasable_calls, placebos",
     "annotation_progress": "tool, step, stage, done, total",
     "yield_by_stage": "tool, step, stage, reason, is_loss, count, documents",
     "run_work": "tool, step, stage, documents, documents_reused, micro_batches, rows_written, seconds",
@@ -111,7 +111,7 @@ def changed_tool(drawn: random.Random, number: int, tool: Tool) -> Tool:
         {"threshold": drawn.choice([0.5, 1.0, 0.7])},
         {"index": f"i{number}"},
         {"model": "m@2"},
-        {"tau_information": drawn.choice([None, 0.2]), "placebos": True},
+        {"keep_rule": drawn.choice(["paper", "probability"]), "placebos": True},
         {"placebos": not tool.placebos},
     ]
     return replace(tool, **drawn.choice(changes))
@@ -140,7 +140,7 @@ def test_stored_numbers_are_those_that_are_counted_over_all_documents(nights, se
         assert all(stored[view] for view in VIEWS)
         at_the_end[run_id] = {view: stored[view] for view in VIEWS}
         best = run_sql(nights.engine, "select call_id from best_kept_calls(:run, 'Calendar', 3)", run=run_id)
-        kept = "select call_id from kept_calls where run_id = :run and tool = 'Calendar' order by loss_reduction desc, call_id"
+        kept = "select call_id from kept_calls where run_id = :run and tool = 'Calendar' order by gain desc, call_id"
         assert best == run_sql(nights.engine, f"{kept} limit 3", run=run_id)
     assert any(base is not None for base in bases)
     # Nothing that comes later changes an earlier night.
@@ -217,17 +217,18 @@ def test_a_run_that_is_repaired_stores_its_numbers_again_after_its_progress(nigh
     assert all(done == total for *_, done, total in stored["annotation_progress"])
 
 
-def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(nights):
+@pytest.mark.parametrize("a_unit", [20, 100])
+def test_a_bound_of_the_histogram_is_the_number_that_its_decimals_are_read_as(nights, a_unit):
     places = list(range(-40, 2000))
-    bounds = [float(f"{place / 20:.2f}") for place in places]
+    bounds = [float(f"{place / a_unit:.2f}") for place in places]
     numbers = [*bounds, *(math.nextafter(bound, -math.inf) for bound in bounds), 1e300, math.inf]
     statement = (
-        "select reduction_bucket(nats) from unnest(cast(:numbers as double precision[])) with ordinality as one (nats, n) "
+        "select gain_bucket(nats, :a_unit) from unnest(cast(:numbers as double precision[])) with ordinality as one (nats, n) "
         "order by n"
     )
     with nights.engine.connect() as connection:
-        buckets = list(connection.execute(text(statement), {"numbers": numbers}).scalars())
-    assert buckets == [*places, *(place - 1 for place in places), 20_000_000, 20_000_000]
+        buckets = list(connection.execute(text(statement), {"numbers": numbers, "a_unit": a_unit}).scalars())
+    assert buckets == [*places, *(place - 1 for place in places), 1_000_000 * a_unit, 1_000_000 * a_unit]
 
 
 def test_two_runs_that_store_the_numbers_of_one_at_once_wait_for_each_other(nights):

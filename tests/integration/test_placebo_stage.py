@@ -44,7 +44,7 @@ from toolformer_ops.storage.postgres import database
 
 
 def placebos(settings: Settings, condition: str = "true") -> list[Any]:
-    columns = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, placebo_information"
+    columns = "call_id, number, source, is_sampled, reason, loss_with_result, reduction, information, probability_with, gain"
     return run_sql(
         settings, f"select {columns} from placebo_losses where {condition} order by call_id, number"
     )
@@ -78,6 +78,9 @@ def choices(corpus: Path, **changes: Any) -> RunChoices:
 def sums(totals: range) -> FakeLanguageModel:
     """Proposes every total of the corpus at each position."""
     return FakeLanguageModel(tuple(f"Calculator({n} + 1)" for n in totals))
+
+
+PROBABILITY: dict[str, Any] = {"keep_rule": "probability", "prune_below": 0.1}
 
 
 def annotate(settings: Settings, run_id: str) -> None:
@@ -171,7 +174,7 @@ def test_placebos_are_counted_in_the_documents_of_their_calls_also_those_that_ar
 
 def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     corpus = tmp_path / "c.jsonl"
-    model = begin("run-1", range(2, 14), keep_rule="information")
+    model = begin("run-1", range(2, 14), **PROBABILITY)
     assert tools_to_do(settings, "run-1").tools == ["Calculator"]
     # 1. The pool has to be whole.
     filter_stage(settings, "run-1", "Calculator", "0/1")
@@ -199,20 +202,20 @@ def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     # 3. Each text has one call that helps, by 1 nat, and 23 that do not (L+ = 2.25); a placebo of that call
     #    saves -0.25 nats.
     kept = run_sql(
-        settings, "select loss_reduction, placebo_reduction, information, placebos from kept_calls"
+        settings, "select loss_reduction, placebo_reduction, information, placebos, gain from kept_calls"
     )
-    assert kept == [(1.0, -0.25, 1.25, 3)] * 12
+    assert kept == [(1.0, -0.25, 1.25, 3, 1.0)] * 12
     # 4. Of the calls without help, one in 23 draws the right result: its placebo is as good as the right
     #    call.
     check_tool(settings, "run-1", "Calculator")
-    helpful = "is_sampled and reduction >= 0.5 and placebo_information > 0"
+    helpful = "is_sampled and gain >= 0.22"
     [(hits,)] = run_sql(settings, f"select count(*) from placebo_losses where {helpful}")
     numbers = "select threshold, calls, placebos, placebos_scored, false_discovery_rate from threshold_counts where run_id = '{}'"
     counts = run_sql(settings, numbers.format("run-1") + " order by threshold")
     assert 4 <= hits <= 24
-    assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits * 3  # each of them is compared with three more
+    assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits  # each of them is compared with one more
     rate = pytest.approx(min(1.0, hits / 12))
-    assert counts == [(0.5, 12, hits, 288, rate), (1.0, 12, hits, 288, rate), (2.0, 0, 0, 288, None)]
+    assert counts == [(threshold, 12, hits, 288, rate) for threshold in (0.1, 0.2, 0.22, 0.5)]
     # 5. Each call has placebos or none, each placebo a reduction or a reason.
     yields = "select reason, is_loss, count from yield_by_stage where run_id = 'run-1' and stage = 'placebo'"
     of = {reason: count for reason, _, count in run_sql(settings, yields)}
@@ -223,7 +226,7 @@ def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     # 6. A run with the same choices finds nothing to do, and has the same numbers.
     finish_run(settings, "run-1", "success")
     model.loads = 0
-    start_run(settings, "run-2", choices(corpus, keep_rule="information"))
+    start_run(settings, "run-2", choices(corpus, **PROBABILITY))
     assert tools_to_do(settings, "run-2").tools == []
     placebo_stage(settings, "run-2", "Calculator", "0/1")
     placebos_of_run(settings, "run-2", PlaceboChoices(placebos=7))  # it keeps those that it has asked for

@@ -79,7 +79,7 @@ def test_a_pruned_position_counts_as_a_loss_of_its_stage(annotated):
 
 def test_kept_calls_at_is_exact_from_prune_below_on(annotated):
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
-    at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
+    at = "select left(call_id::text, 2), gain, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     assert run_sql(annotated, at.format(0.5)) == [
         ("c1", 1.25, True),
         ("c4", 2.375, True),
@@ -93,7 +93,7 @@ def test_kept_calls_at_is_exact_from_prune_below_on(annotated):
 
 def test_kept_calls_at_refuses_a_threshold_below_prune_below(annotated):
     run_sql(annotated, "update run_tools set prune_below = 0.5 where run_id = 'r1' and tool = 'Calculator'")
-    at = "select left(call_id::text, 2), loss_reduction, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
+    at = "select left(call_id::text, 2), gain, releasable from kept_calls_at('r1', 'Calculator', {}) order by 1"
     for threshold in ("0.49", "null"):
         with pytest.raises(DBAPIError, match=r"expected a threshold of at least 0\.5 nats"):
             run_sql(annotated, at.format(threshold))
@@ -107,7 +107,7 @@ def test_below_prune_below_the_stored_bounds_say_what_a_lower_threshold_may_add(
     with database.transaction(annotated) as connection:
         document = "d1000000-0000-0000-0000-000000000000"
         columns = ("sampling_recipe_id", "document_id", "paragraph", "position_token", "position_char",
-                   "position_probability", "loss_without_call")  # fmt: skip
+                   "position_probability", "gain_bound")  # fmt: skip
         database.raw_cursor(connection).execute(
             "create table pruned_positions_1 partition of pruned_positions for values in ('51')"
         )

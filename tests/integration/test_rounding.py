@@ -7,7 +7,7 @@ import pytest
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.scoring import ROUNDING_NATS
+from toolformer_ops.language_model.scoring import MARGINS
 from toolformer_ops.runs import rounding
 from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage.postgres import database, queries
@@ -16,9 +16,14 @@ from toolformer_ops.storage.postgres import database, queries
 def test_rounding_is_measured_once_for_every_process(settings, tiny_model_dir, monkeypatch):
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     engine = database.connect(settings)
-    rounding.allow_measured_rounding(settings, model, "auto")
+    rounding.allow_measured_rounding(settings, model, "auto", "paper")
     with database.transaction(engine) as connection:
-        key = {"model_identity": model.identity, "device": "cpu", "number_format": "bfloat16"}
+        key = {
+            "model_identity": model.identity,
+            "device": "cpu",
+            "number_format": "bfloat16",
+            "keep_rule": "paper",
+        }
         [stored] = database.fetch_all(connection, queries.rounding.rounding_margin, **key)
     # Bounds are compared as a stage does: what is below by more than the margin is surely below.
     assert 0.0 < stored.margin < 0.25
@@ -30,19 +35,19 @@ def test_rounding_is_measured_once_for_every_process(settings, tiny_model_dir, m
         "what is allowed for a model that was not measured"
     )
     monkeypatch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
-    rounding.allow_measured_rounding(settings, another, "auto")
+    rounding.allow_measured_rounding(settings, another, "auto", "paper")
     assert another.surely_below(0.5 - 1.01 * stored.margin, 0.5)
 
     rounding.allow_measured_rounding(
-        settings, LanguageModel.load(str(tiny_model_dir)), "on"
+        settings, LanguageModel.load(str(tiny_model_dir)), "on", "paper"
     )  # float32 needs no margin
 
 
 def test_the_margin_is_twice_the_largest_difference_that_was_measured(settings, tiny_model_dir, monkeypatch):
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     monkeypatch.setattr(model, "rounding_differences", lambda *_: [0.01, 0.03, 0.02])
-    rounding.allow_measured_rounding(settings, model, "auto")
-    assert model.rounding_nats == 0.06
+    rounding.allow_measured_rounding(settings, model, "auto", "paper")
+    assert model.margins["paper"]["bfloat16"] == 0.06
 
 
 @pytest.mark.parametrize(("choice", "has_room"), [("off", True), ("auto", False)])
@@ -52,15 +57,15 @@ def test_where_no_float32_weights_are_wanted_the_margin_is_the_one_of_any_model(
     monkeypatch.setattr(DeviceMemory, "has_room_for", lambda *_: has_room)
     model = LanguageModel.load(str(tiny_model_dir), dtype="bfloat16")
     monkeypatch.setattr(model, "_load", lambda _: pytest.fail("loaded"))
-    rounding.allow_measured_rounding(settings, model, choice)
-    assert model.rounding_nats == ROUNDING_NATS["bfloat16"]
+    rounding.allow_measured_rounding(settings, model, choice, "paper")
+    assert model.margins["paper"]["bfloat16"] == MARGINS["bfloat16"]
     with database.transaction(database.connect(settings)) as connection:
         database.execute(
             connection, queries.rounding.insert_rounding_margin, model_identity=model.identity, device="cpu",
-            number_format="bfloat16", calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
+            number_format="bfloat16", keep_rule="paper", calls=1, mean_difference=0.0, largest_difference=0.0, margin=0.125,
         )  # fmt: skip
-    rounding.allow_measured_rounding(settings, model, choice)
-    assert model.rounding_nats == 0.125
+    rounding.allow_measured_rounding(settings, model, choice, "paper")
+    assert model.margins["paper"]["bfloat16"] == 0.125
 
 
 def test_commands_without_a_database_measure_it_once_too(tiny_model_dir, tmp_path, monkeypatch):
@@ -87,20 +92,20 @@ def with_tf32(folder: str) -> LanguageModel:
 
 def test_a_device_that_has_tf32_has_a_margin_for_it(settings, tiny_model_dir):
     model = with_tf32(tiny_model_dir)
-    rounding.allow_measured_rounding(settings, model, "auto")
-    assert model.tf32_rounding_nats == 0.0 < model.rounding_nats
+    rounding.allow_measured_rounding(settings, model, "auto", "paper")
+    assert model.margins["paper"]["tf32"] == 0.0 < model.margins["paper"]["bfloat16"]
 
 
 def test_the_margin_of_tf32_is_measured_once(settings, tiny_model_dir, monkeypatch):
-    rounding.allow_measured_rounding(settings, with_tf32(tiny_model_dir), "auto")
+    rounding.allow_measured_rounding(settings, with_tf32(tiny_model_dir), "auto", "paper")
     monkeypatch.setattr(rounding, "example_calls", lambda _: pytest.fail("measured twice"))
     another = with_tf32(tiny_model_dir)
-    rounding.allow_measured_rounding(settings, another, "auto")
-    assert another.tf32_rounding_nats == 0.0
+    rounding.allow_measured_rounding(settings, another, "auto", "paper")
+    assert another.margins["paper"]["tf32"] == 0.0
 
 
 def test_commands_without_a_database_keep_the_margin_of_tf32(tiny_model_dir, tmp_path):
     settings = Settings(state_dir=tmp_path / "state", dtype="bfloat16", device="cpu")
-    rounding.allow_rounding_without_database(settings, with_tf32(tiny_model_dir), "auto")
+    rounding.allow_rounding_without_database(settings, with_tf32(tiny_model_dir), "auto", "paper")
     margins = json.loads((tmp_path / "state" / rounding.FILE).read_text())
-    assert [key.split()[-1] for key in margins] == ["bfloat16", "tf32"]
+    assert [key.split()[-2] for key in margins] == ["bfloat16", "tf32"]

@@ -4,12 +4,13 @@ import itertools
 import math
 import uuid
 
+import pytest
 from sqlalchemy import text
 
 from tests.run_sql import run_sql
-from toolformer_ops.annotation.placebo import PlaceboLoss, information, run_keeps
+from toolformer_ops.annotation.placebo import gain_of
 from toolformer_ops.annotation.scoring import ScoredCall
-from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.language_model.losses import PROBABILITY_TOKENS, is_kept, probability
 from toolformer_ops.records import CallLosses
 from toolformer_ops.storage.postgres import database, partitions
 
@@ -83,44 +84,123 @@ def test_the_keep_rule_of_sql_is_that_of_python(engine):
             assert found is is_kept(reduction, threshold), (reduction, threshold)
 
 
-INFORMATION_OF_PLACEBOS = ((), (None,), (0.5,), (0.25, 0.75), (0.25, None), (0.4999999999999999,), (-1.0,))
-"""Of each placebo of a call, nats."""
+PROBABILITIES = (None, 0.01, 0.25, 0.5, 0.75, 1.0)
+
+
+def scored_calls() -> list[tuple[ScoredCall, float | None]]:
+    """Calls of both keep rules, scored and not, each with the probability of its placebo."""
+    calls: list[tuple[ScoredCall, float | None]] = [
+        (ScoredCall(result="5", reason=reason, reduction_bound=reduction), None)
+        for reason, reduction in (
+            (None, 0.5),
+            (None, 0.4999999999999999),
+            ("pruned_below", 2.0),
+            ("no_result", None),
+        )
+    ]
+    for without, with_result, placebo in itertools.product(PROBABILITIES[1:], PROBABILITIES, PROBABILITIES):
+        reason = "pruned_below" if with_result is None else None
+        scored = ScoredCall(
+            result="5",
+            reason=reason,
+            reduction_bound=1.0,
+            probability_without=without,
+            probability_with=with_result,
+        )
+        calls.append((scored, placebo))
+    return calls
+
+
+def test_the_gain_of_a_call_in_sql_is_that_of_python(engine):
+    statement = text(
+        "select call_gain(cast(:gain_bound as double precision), cast(:with_result as double precision), "
+        "cast(:placebo as double precision))"
+    )
+    differing = []
+    with engine.connect() as connection:
+        for scored, placebo in scored_calls():
+            if scored.reason is None:
+                values = {
+                    "gain_bound": scored.gain_bound,
+                    "with_result": scored.probability_with,
+                    "placebo": placebo,
+                }
+                gain = gain_of(scored, placebo)
+                if connection.execute(statement, values).scalar_one() != (
+                    gain and pytest.approx(gain, abs=1e-12)
+                ):
+                    differing.append((scored, placebo))
+    assert differing == []
 
 
 def test_the_keep_rule_of_a_run_in_sql_is_that_of_python(engine):
     statement = text(
-        "select run_keeps(cast(:reason as text), cast(:reduction as double precision), 0.5, "
-        "cast(:information as double precision), cast(:tau as double precision)) is true"
-    )
-    cases = itertools.product(
-        INFORMATION_OF_PLACEBOS,
-        ((None, 0.5), (None, 0.4999999999999999), ("pruned_below", 2.0), ("no_result", None)),
-        (None, 0.25, 0.5, 0.51),
+        "select run_keeps(cast(:reason as text), cast(:gain_bound as double precision), 0.25, "
+        "cast(:with_result as double precision), cast(:placebo as double precision)) is true"
     )
     differing = []
     kept = 0
     with engine.connect() as connection:
-        for nats_of_placebos, (reason, reduction), tau in cases:
-            placebos = [
-                PlaceboLoss(
-                    number, 0, is_sampled=False, loss_with_result=1.0, reduction_bound=0.5, information=nats
-                )
-                for number, nats in enumerate(nats_of_placebos, start=1)
-            ]
+        for scored, placebo in scored_calls():
             values = {
-                "reason": reason,
-                "reduction": reduction,
-                "information": information(placebos),
-                "tau": tau,
+                "reason": scored.reason,
+                "gain_bound": scored.gain_bound,
+                "with_result": scored.probability_with,
+                "placebo": placebo,
             }
-            of_sql = connection.execute(statement, values).scalar_one()
-            scored = ScoredCall(result="5", reason=reason, reduction_bound=reduction)
-            of_python = run_keeps(scored, placebos, 0.5, tau)
+            gain = gain_of(scored, placebo)
+            of_python = gain is not None and is_kept(gain, 0.25)
             kept += of_python
-            if of_sql is not of_python:
-                differing.append((nats_of_placebos, reason, reduction, tau))
+            if connection.execute(statement, values).scalar_one() is not of_python:
+                differing.append((scored, placebo))
     assert differing == []
-    assert kept == 7 + 4 + 2 + 0  # without a tau, from 0.25, 0.5 and 0.51 nats on
+    # Both of `paper`, and of each probability with the result the pairs of smaller ones.
+    assert kept == 2 + 1 + 4 + 9 + 16
+
+
+def test_the_stored_bound_of_a_gain_is_that_of_python(engine):
+    columns = (
+        "scoring_recipe_id", "call_id", "document_id", "reason", "loss_without_call", "loss_without_result",
+        "loss_with_result", "probability_without", "probability_with",
+    )  # fmt: skip
+    cases = list(itertools.product((None, 0.01, 0.25, 1.0), (None, 0.01, 0.5, 1.0), (None, 0.5)))
+    with database.transaction(engine) as connection:
+        partitions.ensure_partition(connection, "call_losses", RECIPE)
+        rows = [
+            (
+                RECIPE,
+                uuid.UUID(int=number),
+                uuid.UUID(int=0),
+                "pruned_below",
+                1.0,
+                None,
+                with_result,
+                *probabilities,
+            )
+            for number, (*probabilities, with_result) in enumerate(cases)
+        ]
+        database.copy_insert(connection, "call_losses", columns, rows)
+    stored = run_sql(engine, "select gain_bound from call_losses order by call_id")
+    assert [bound for [bound] in stored] == [
+        pytest.approx(
+            CallLosses(1.0, None, loss, probability_without=without, probability_with=with_result).gain_bound
+        )
+        for without, with_result, loss in cases
+    ]
+
+
+@pytest.mark.parametrize("tokens", [1, 3, PROBABILITY_TOKENS, 10])
+def test_the_probability_of_the_next_tokens_in_sql_is_that_of_python(engine, tokens):
+    log_probabilities = [-0.5, -2.0, -0.0, -11.25, -1e-5, -3.0, -0.125, -7.0, -0.25, -1.0][:tokens]
+    in_sql = run_sql(
+        engine,
+        "select next_tokens_probability(array[cast(:line as real[]), null], 1, :tokens)".replace(
+            "array[cast(:line as real[]), null]", "array[cast(:line as real[])]"
+        ),
+        line=log_probabilities,
+        tokens=PROBABILITY_TOKENS,
+    )
+    assert in_sql == [(pytest.approx(probability(log_probabilities), abs=1e-6),)]
 
 
 def test_an_unscored_call_is_not_kept_in_sql(engine):
@@ -130,15 +210,15 @@ def test_an_unscored_call_is_not_kept_in_sql(engine):
 
 def test_postgres_inlines_the_rules(engine):
     statement = (
-        "explain verbose select loss_reduction(loss_without_call, loss_without_result, loss_without_call_full_context, "
-        "loss_with_result) as saved from call_losses where is_kept(reason, loss_reduction, 0.5)"
+        "explain verbose select call_gain(gain_bound, probability_with, 0.5) as gain "
+        "from call_losses where is_kept(reason, gain_bound, 0.5)"
     )
     with database.transaction(engine) as connection:
         partitions.ensure_partition(connection, "call_losses", RECIPE)
         plan = "\n".join(connection.execute(text(statement)).scalars())
     assert (
-        "reason IS NULL" in plan or "loss_reducti_idx" in plan
+        "reason IS NULL" in plan or "gain_bound" in plan
     )  # the partial index needs the condition to be seen
     assert "LEAST(" in plan
     assert "is_kept(" not in plan
-    assert "loss_reduction(" not in plan
+    assert "call_gain(" not in plan

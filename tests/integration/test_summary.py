@@ -129,7 +129,7 @@ def test_a_summary_shows_the_best_new_calls(nights):
     nights.ingest(*texts(*range(20)), *(Record(f"{lead}{number}") for number in range(20)))
     second = night(nights, "two", tool)
     assert len(second.best_calls) == 3
-    saved = [call.loss_reduction for call in second.best_calls]
+    saved = [call.gain for call in second.best_calls]
     assert saved == sorted(saved, reverse=True)
     assert saved[0] == 2.5
     line = next(line for line in second.as_text().splitlines() if line.startswith("- New call: "))

@@ -100,26 +100,32 @@ update run_tools set placebo_recipe_id = 'eeeeeeeeeeeeeeee', keep_threshold = 0.
 """
 
 
+BY_PROBABILITY = """
+update call_losses loss
+set probability_without = 0.25, probability_with = scored.probability
+from (values ('c1', 0.75), ('c4', 0.5), ('c5', 0.5)) scored (call, probability)
+where scoring_recipe_id = 'a1' and left(call_id::text, 2) = scored.call;
+update call_information
+set probability = scored.probability
+from (values ('c1', 0.5), ('c4', 0.125)) scored (call, probability)
+where left(call_id::text, 2) = scored.call;
+update run_tools set keep_rule = 'probability', prune_below = 0, keep_threshold = {} where run_id = 'r1' and tool = 'Calculator';
+"""
+
+
 @pytest.mark.parametrize(
-    ("tau_information", "kept", "counts"),
+    ("rule", "kept", "counts"),
     [
         # The reductions are 1.25 (c1), 2.375 (c4) and, exactly at the run's threshold, 0.625 (c5).
-        (None, ["c1", "c4", "c5"], [(0.5, 3), (0.625, 3), (1.0, 2), (2.0, 1)]),
-        # Information: (0.25 + 0.75) / 2 for c1, (0.25 + 0.5) / 2 for c4; c5 has no placebos, and so says
-        # nothing.
-        (0.375, ["c1", "c4"], [(0.5, 2), (0.625, 2), (1.0, 2), (2.0, 1)]),
-        (0.5, ["c1"], [(0.5, 1), (0.625, 1), (1.0, 1), (2.0, 0)]),
-        (0.51, [], [(0.5, 0), (0.625, 0), (1.0, 0), (2.0, 0)]),
+        ("", ["c1", "c4", "c5"], [(0.5, 3), (0.625, 3), (1.0, 2), (2.0, 1)]),
+        # 0.75 / max(0.25, 0.5) for c1, a gain of 0.41; 0.5 / max(0.25, 0.125) for c4, 0.69; c5 has no placebo.
+        (BY_PROBABILITY.format(0.4), ["c1", "c4"], [(0.1, 2), (0.2, 2), (0.4, 2), (0.5, 1)]),
+        (BY_PROBABILITY.format(0.7), [], [(0.1, 2), (0.2, 2), (0.5, 1), (0.7, 0)]),
     ],
 )
-def test_a_kept_call_carries_information_where_the_run_asks_for_it(annotated, tau_information, kept, counts):
+def test_a_kept_call_gains_enough_by_the_rule_of_its_run(annotated, rule, kept, counts):
     with database.transaction(annotated) as connection, database.raw_cursor(connection) as cursor:
-        cursor.execute(WITH_PLACEBOS)
-    run_sql(
-        annotated,
-        "update run_tools set tau_information = :tau where tool = 'Calculator'",
-        tau=tau_information,
-    )
+        cursor.execute(WITH_PLACEBOS + rule)
     of_tool = "where run_id = 'r1' and tool = 'Calculator' order by 1"
     assert [
         row[0] for row in run_sql(annotated, f"select left(call_id::text, 2) from kept_calls {of_tool}")
@@ -181,7 +187,7 @@ def test_a_text_in_which_no_call_starts_is_counted(annotated):
 
 
 def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated):
-    columns = "document_id, call_id, text_before, call_text, result, text_after, loss_reduction, releasable"
+    columns = "document_id, call_id, text_before, call_text, result, text_after, gain, releasable"
     found = 0
     for run, tool in run_sql(annotated, "select run_id, tool from run_tools order by 1, 2"):
         for how_many in (1, 2, 100):
@@ -190,7 +196,7 @@ def test_the_best_kept_calls_are_the_first_kept_calls_of_the_run(annotated):
                 f"select {columns} from best_kept_calls(:run, :tool, :how_many)",
                 run=run, tool=tool, how_many=how_many,
             )  # fmt: skip
-            kept = f"select {columns} from kept_calls where run_id = :run and tool = :tool order by loss_reduction desc, call_id"
+            kept = f"select {columns} from kept_calls where run_id = :run and tool = :tool order by gain desc, call_id"
             assert best == run_sql(annotated, kept, run=run, tool=tool)[:how_many]
             found += len(best)
     assert found > 6

@@ -41,7 +41,12 @@ def test_json_that_is_shown_keeps_letters_of_all_scripts():
 
 def test_a_call_in_a_summary_shows_its_text_without_what_a_terminal_obeys():
     call = BestCall(
-        tool="QA", call="[QA(a) -> b]", text_before=HOSTILE, text_after=HOSTILE, loss_reduction=1.0
+        tool="QA",
+        call="[QA(a) -> b]",
+        text_before=HOSTILE,
+        text_after=HOSTILE,
+        gain=1.0,
+        probability_with=None,
     )
     assert not set(str(call)) & OBEYED
 

@@ -210,8 +210,8 @@ class _ParagraphSampling:
     ) -> SampledParagraph:
         """The candidates among what was sampled and proposed for the paragraph, and the counts."""
         proposals = proposals or PlacedProposals()
-        pruned = [position for position in sampled.positions if position.pruned_by_loss is not None]
-        open_positions = [position for position in sampled.positions if position.pruned_by_loss is None]
+        pruned = [position for position in sampled.positions if position.pruned_by is not None]
+        open_positions = [position for position in sampled.positions if position.pruned_by is None]
         # 1. What the tool proposes, at the positions that the model found, or at others.
         samples_at = dict(zip(open_positions, sampled.samples, strict=True))
         position_of = {position.token: position for position in sampled.positions}
@@ -221,7 +221,7 @@ class _ParagraphSampling:
         counts.update(proposals.counts)
         for place, inputs in proposals.inputs.items():
             position = position_of.setdefault(place.token, place)
-            if position.pruned_by_loss is None:
+            if position.pruned_by is None:
                 samples_at.setdefault(position, [])
                 inputs_at[position] = inputs
             else:

@@ -7,22 +7,21 @@ They tell whether this result helps, or any result of its kind.
    hash of document and call over the pool's calls. So it depends on no batch, shard or order, and a call that
    leaves the pool changes the draw of those alone that drew it. Equal calls of a text draw the same placebos:
    their passes are equal, too, and are computed once.
-2. A call whose own reduction reaches `prune_below` gets K placebos. Its information is the mean of L(e(c,
-   r')) - L(e(c, r)).
-3. A sampled call, with any reduction, gets one placebo: the sample for the false-discovery rate. If this
-   placebo reaches `prune_below`, the next K are scored, too, and its information is measured against them as
-   that of a result is. So the rate counts what the run's whole keep rule would keep.
+2. A call whose own gain reaches `prune_below` gets K placebos. Its information is the mean of L(e(c, r')) -
+   L(e(c, r)). By the rule `probability` the first placebo bounds its gain: log P(e(c, r)) - log P(e(c, r')).
+3. A sampled call, with any gain, gets one placebo: the sample for the false-discovery rate. By the rule
+   `probability`, if this placebo reaches `prune_below`, it is compared with the second, as the call's result is
+   with the first. So the rate counts what the run's whole keep rule would keep.
 
-The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): the placebo
-reduction is at most any known term of L-, and at most such a term minus L(e(c, r')). If that is surely below
-`prune_below`, no threshold of the run counts the placebo, and nothing more is computed; the row keeps the
-bound.
+The shortcuts of scoring hold for placebos, with the same proof (`language_model/scoring.py`): what a placebo
+gains is at most what any result does, and is at most what it gains over the terms that are known. If that is
+surely below `prune_below`, no threshold of the run counts the placebo, and nothing more is computed; the row
+keeps the bound.
 """
 
 import dataclasses
 import functools
 import hashlib
-import itertools
 import math
 import operator
 import uuid
@@ -34,7 +33,7 @@ import numpy as np
 
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call, call_without_result
-from toolformer_ops.records import FLOAT32, TF32, PlacedCall
+from toolformer_ops.records import FLOAT32, TF32, LossWithResult, PlacedCall, gain_bound
 from toolformer_ops.runs.choices import ScoringChoices
 
 if TYPE_CHECKING:
@@ -62,11 +61,16 @@ class JudgedCall:
     """With all losses, or `pruned_below` with those that prove it."""
 
     @property
-    def known_bound(self) -> float:
-        """The smallest term of L- that is known, nats: no placebo saves more."""
+    def reduction_bound(self) -> float:
+        """The smallest term of L- that is known, nats: no result saves more."""
         own = self.scored
         terms = (own.loss_without_call, own.loss_without_result, own.loss_without_call_full_context)
         return min(term for term in terms if term is not None)
+
+    @property
+    def gain_bound(self) -> float:
+        """What no result gains by the run's keep rule, of the terms that are known."""
+        return gain_bound(self.reduction_bound, self.scored.probability_without, None)
 
     @property
     def has_losses(self) -> bool:
@@ -80,6 +84,11 @@ class JudgedCall:
     def own_loss(self) -> float | None:
         """L(e(c, r)) if it was computed; its placebos are computed in the same number format."""
         return self.scored.loss_with_result
+
+    @property
+    def is_judged_by_probability(self) -> bool:
+        """Whether the run's keep rule is `probability`."""
+        return self.scored.probability_without is not None
 
 
 @dataclass(frozen=True)
@@ -99,21 +108,15 @@ class PlaceboLoss:
     """L- minus L(e(c, r')), or, with the reason `pruned_below`, a number that it does not exceed."""
     information: float | None = None
     """L(e(c, r')) minus L(e(c, r)), nats; None beyond the first K."""
-    placebo_information: float | None = None
-    """The information that a sampled placebo that reaches `prune_below` would have as a result, nats."""
+    probability_with: float | None = None
+    """The probability of the next tokens with it; None by the rule `paper`, and where not computed."""
+    gain: float | None = None
+    """What the call would gain with it by the run's keep rule; None unless it is sampled and scored."""
 
     @property
     def has_losses(self) -> bool:
         """Whether it was scored: its reduction is known, or a bound that proves enough."""
         return self.source is not None and self.reason in (None, PRUNED)
-
-    def is_kept(self, threshold: float, tau_information: float | None) -> bool:
-        """Whether the keep rule would keep the call with this result."""
-        if self.reason is not None or self.reduction_bound is None or self.reduction_bound < threshold:
-            return False
-        if tau_information is None:
-            return True
-        return self.placebo_information is not None and self.placebo_information >= tau_information
 
 
 class PlaceboDraw:
@@ -134,10 +137,8 @@ class PlaceboDraw:
         return (call_id.int & _64_BITS) / 2**64 < self._share
 
     def reaches(self, scored: ScoredCall, prune_below: float) -> bool:
-        """Whether the call's own reduction reaches `prune_below`, so that it has K placebos."""
-        return (
-            self.placebos > 0 and scored.loss_reduction is not None and scored.loss_reduction >= prune_below
-        )
+        """Whether the call's own gain reaches `prune_below`, so that it has K placebos."""
+        return self.placebos > 0 and scored.reaches(prune_below)
 
     def of_call(self, call: JudgedCall, count: int) -> "list[PooledResult]":
         """The first `count` placebos of a call.
@@ -185,7 +186,7 @@ def score_placebos(
     wanted: list[Key] = []
     for index, drawn_call in enumerate(drawn):
         wanted += [(index, number) for number in drawn_call.wanted(draw.placebos)]
-    # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are measured against.
+    # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are compared with.
     losses: dict[Key, PlaceboLoss] = {}
     for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
         scorer = _Scorer(
@@ -206,7 +207,9 @@ def score_placebos(
         if not drawn_call.results and (drawn_call.reaches or drawn_call.is_sampled):
             placebos = [PlaceboLoss(1, None, is_sampled=drawn_call.is_sampled, reason=NO_OTHER_RESULT)]
         elif placebos:
-            placebos[0] = dataclasses.replace(placebos[0], is_sampled=drawn_call.is_sampled)
+            is_sampled = drawn_call.is_sampled
+            gain = placebos[0].gain if is_sampled else None
+            placebos[0] = dataclasses.replace(placebos[0], is_sampled=is_sampled, gain=gain)
         rows[drawn_call.text].append(placebos)
     return rows
 
@@ -229,26 +232,26 @@ def placebo_reduction(placebos: Sequence[PlaceboLoss]) -> float | None:
     return _mean(reductions)
 
 
-def carries_information(placebos: Sequence[PlaceboLoss], tau_information: float | None) -> bool:
-    """Whether a call carries at least `tau_information`.
+def compared_probability(placebos: Sequence[PlaceboLoss]) -> float | None:
+    """The probability that a call's own is compared with by the rule `probability`: its first placebo's.
 
-    Every call does if that is None; otherwise no call without placebos does.
+    It is None by the rule `paper`, and without a placebo.
     """
-    nats = information(placebos)
-    return tau_information is None or (nats is not None and nats >= tau_information)
+    return placebos[0].probability_with if placebos else None
 
 
-def run_keeps(
-    scored: ScoredCall,
-    placebos: Sequence[PlaceboLoss],
-    keep_threshold: float,
-    tau_information: float | None,
-) -> bool:
-    """Whether a run keeps a call: it saves enough, nats, and its result carries information if the run asks for it.
+def gain_of(scored: ScoredCall, placebo_probability: float | None) -> float | None:
+    """What a call gains by its run's keep rule; None if it is not scored, or the rule lacks a placebo.
 
-    `run_keeps` in sql/functions/02_losses.sql says the same of a stored call; a test compares the two.
+    `call_gain` in sql/functions/02_losses.sql says the same of a stored call; a test compares the two.
     """
-    return scored.is_kept(keep_threshold) and carries_information(placebos, tau_information)
+    if scored.reason is not None or scored.gain_bound is None:
+        return None
+    if scored.probability_with is None:  # the rule `paper`
+        return scored.gain_bound
+    if placebo_probability is None:
+        return None
+    return min(scored.gain_bound, math.log(scored.probability_with / placebo_probability))
 
 
 _64_BITS = 2**64 - 1
@@ -292,7 +295,7 @@ class _DrawnCall:
     """Number of its text."""
     call: JudgedCall
     reaches: bool
-    """Whether its own reduction reaches `prune_below`: it has K placebos."""
+    """Whether its own gain reaches `prune_below`: it has K placebos."""
     is_sampled: bool
     results: "Sequence[PooledResult]"
     """K placebos and one more, in the order of the draw."""
@@ -344,9 +347,9 @@ class _Scorer:
 
     def rows(self, wanted: Sequence[Key]) -> dict[Key, PlaceboLoss]:
         """The placebos of these keys."""
-        # 1. L(e(c, r')), if no term of L- proves enough. Beyond the first a placebo is compared by it, whatever
-        #    its bound.
-        undecided = [key for key in wanted if key[1] > 1 or not self._is_pruned(self._bound(key))]
+        # 1. L(e(c, r')), if no known term proves enough. Later placebos are compared by it, whatever their
+        #    bound.
+        undecided = [key for key in wanted if key[1] > 1 or not self._is_pruned(self._call(key).gain_bound)]
         with_result = self._losses(undecided, lambda key: self._result(key).result)
         # 2. L(e(c, "")), if it decides.
         open_keys = [key for key in with_result if self._needs_loss_without(key, with_result[key])]
@@ -354,37 +357,45 @@ class _Scorer:
         # 3. The rows.
         return {key: self._row(key, with_result.get(key), without_result.get(key)) for key in wanted}
 
-    def _needs_loss_without(self, key: Key, loss: float) -> bool:
-        """Whether L(e(c, "")) decides; a call whose own result saves too little was computed without it."""
-        if key[1] > 1 or self._call(key).scored.loss_without_result is not None:
+    def _needs_loss_without(self, key: Key, loss: LossWithResult) -> bool:
+        """Whether L(e(c, "")) decides; a call whose own result gains too little was computed without it."""
+        call = self._call(key)
+        if key[1] > 1 or call.scored.loss_without_result is not None or not math.isfinite(loss.nats):
             return False
-        return math.isfinite(loss) and not self._is_pruned(self._bound(key) - loss)
+        bound = gain_bound(
+            call.reduction_bound - loss.nats, call.scored.probability_without, loss.probability
+        )
+        return not self._is_pruned(bound)
 
     def compared(self, losses: Mapping[Key, PlaceboLoss], keys: Sequence[Key]) -> dict[Key, PlaceboLoss]:
-        """Return the rows, with information, of the sampled placebos that reach `prune_below`.
+        """Return the rows of the sampled placebos with their gain by the rule `probability`.
 
-        The rows of the placebos that it is measured against are among them, if `losses` lack them.
+        The rows of the second placebos that they are compared with are among them, if `losses` lack them.
         """
-        others: dict[int, list[Key]] = {}
-        for index, number in keys:
-            if number == 1 and self.placebos > 0 and self.drawn[index].is_sampled:
-                first = losses[index, 1]
-                if first.is_kept(self.choices.prune_below, None):
-                    others[index] = [(index, other) for other in range(2, len(self.drawn[index].results) + 1)]
-        missing = [key for key in itertools.chain.from_iterable(others.values()) if key not in losses]
+        # 1. Those that reach `prune_below` before a placebo; the others gain too little for any threshold.
+        reaching = []
+        for key in keys:
+            first = losses.get(key)
+            if key[1] == 1 and first is not None and first.gain is not None:
+                is_open = self._call(key).is_judged_by_probability and self.drawn[key[0]].is_sampled
+                if is_open and first.gain >= self.choices.prune_below:
+                    reaching.append(key[0])
+        # 2. The second placebos.
+        second_keys = [(index, 2) for index in reaching if len(self.drawn[index].results) > 1]
+        missing = [key for key in second_keys if key not in losses]
         rows = self.rows(missing) if missing else {}
-        for index, other_keys in others.items():
-            first = losses[index, 1]
-            saved = []
-            for key in other_keys:
-                nats = (rows.get(key) or losses[key]).loss_with_result
-                if nats is not None and first.loss_with_result is not None:
-                    saved.append(nats - first.loss_with_result)
-            mean = math.fsum(saved) / len(saved) if saved else None
-            rows[index, 1] = dataclasses.replace(first, placebo_information=mean)
+        # 3. The smaller of the two gains; without a second placebo the rule keeps nothing.
+        for index in reaching:
+            first, second = losses[index, 1], rows.get((index, 2)) or losses.get((index, 2))
+            gain = None
+            if second is not None and second.probability_with is not None:
+                assert first.gain is not None  # noqa: S101 - it reaches `prune_below`
+                assert first.probability_with is not None  # noqa: S101
+                gain = min(first.gain, math.log(first.probability_with / second.probability_with))
+            rows[index, 1] = dataclasses.replace(first, gain=gain)
         return rows
 
-    def _losses(self, keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, float]:
+    def _losses(self, keys: Iterable[Key], result_of: Callable[[Key], str]) -> dict[Key, LossWithResult]:
         """L(e(c, r)) with these results, of all texts together."""
         keys_by_text: list[list[Key]] = [[] for _ in self.texts]
         for key in keys:
@@ -399,39 +410,49 @@ class _Scorer:
                 text_calls.append(PlacedCall(call.token, call.call, result_of(key)))
             placed_calls.append((text, text_calls))
         computed = self.model.losses_with_result(
-            placed_calls, context_tokens=self.choices.scoring_context_tokens, number_format=self.number_format
+            placed_calls,
+            context_tokens=self.choices.scoring_context_tokens,
+            number_format=self.number_format,
+            keep_rule=self.choices.keep_rule,
         )
-        losses: dict[Key, float] = {}
+        losses: dict[Key, LossWithResult] = {}
         for text_keys, text_losses in zip(keys_by_text, computed, strict=True):
             losses.update(zip(text_keys, text_losses, strict=True))
         return losses
 
-    def _row(self, key: Key, loss: float | None, without: float | None) -> PlaceboLoss:
+    def _row(self, key: Key, loss: LossWithResult | None, without: LossWithResult | None) -> PlaceboLoss:
         """A placebo with L(e(c, r')), unless it was pruned, and with L(e(c, "")) if it was computed."""
-        call, number, bound = self._call(key), key[1], self._bound(key)
+        call, number = self._call(key), key[1]
         row = PlaceboLoss(number, self._result(key).source, is_sampled=False)
         if loss is None:
-            return dataclasses.replace(row, reason=PRUNED, reduction_bound=bound)
-        saved = min(bound, math.inf if without is None else without) - loss
-        if not math.isfinite(loss) or math.isnan(saved) or (without is not None and math.isnan(without)):
+            return dataclasses.replace(row, reason=PRUNED, reduction_bound=call.reduction_bound)
+        terms = [call.reduction_bound]
+        probabilities = [call.scored.probability_without]
+        if without is not None:
+            terms.append(without.nats)
+            probabilities.append(without.probability)
+        if not all(map(math.isfinite, (loss.nats, *terms))):
             return dataclasses.replace(row, reason=NOT_FINITE)
+        saved = min(terms) - loss.nats
+        largest = max((term for term in probabilities if term is not None), default=None)
         is_whole = call.scored.loss_without_result is not None or without is not None
         return dataclasses.replace(
             row,
             reason=None if is_whole else ONLY_COMPARED if number > 1 else PRUNED,
-            loss_with_result=loss,
+            loss_with_result=loss.nats,
             reduction_bound=saved,
-            information=None if call.own_loss is None or number > self.placebos else loss - call.own_loss,
+            information=None
+            if call.own_loss is None or number > self.placebos
+            else loss.nats - call.own_loss,
+            probability_with=loss.probability,
+            gain=gain_bound(saved, largest, loss.probability) if is_whole and number == 1 else None,
         )
 
     def _is_pruned(self, bound: float) -> bool:
-        return self.model.surely_below(bound, self.choices.prune_below)
+        return self.model.surely_below(bound, self.choices.prune_below, self.choices.keep_rule)
 
     def _call(self, key: Key) -> JudgedCall:
         return self.drawn[key[0]].call
-
-    def _bound(self, key: Key) -> float:
-        return self._call(key).known_bound
 
     def _result(self, key: Key) -> "PooledResult":
         return self.drawn[key[0]].results[key[1] - 1]

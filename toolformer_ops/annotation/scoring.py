@@ -6,19 +6,20 @@
    `score_texts`.
 3. A call without a usable result, or whose losses are not finite numbers, gets a reason and no losses. A call
    that provably cannot reach `prune_below` gets a reason and the losses that prove it.
-4. A call is kept if its loss reduction reaches a threshold: `ScoredCall.is_kept`. In Postgres, `sql/views`
-   decide that.
+4. A call is kept if its gain by the run's keep rule reaches a threshold. By the rule `paper` the gain is the
+   loss reduction; by the rule `probability` a placebo has its say (`annotation/placebo.py`). In Postgres,
+   `sql/views` decide that.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.call_syntax import Call, clean_result
-from toolformer_ops.language_model import losses
-from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities
+from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.records import CallLosses, Document, PlacedCall, TokenLogProbabilities, gain_bound
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.retrieval.own_text import OwnText
@@ -84,14 +85,32 @@ class ScoredCall:
     reduction_bound: float | None = None
     """The loss reduction L- minus L+, or, for a pruned call, a number that it does not exceed."""
 
+    probability_without: float | None = None
+    """The largest probability of the next tokens without the result; None by the rule `paper`."""
+    probability_with: float | None = None
+    """The probability of the next tokens with the result; None by the rule `paper`, or if not computed."""
+
     @property
     def loss_reduction(self) -> float | None:
         """L- minus L+; None for a call with a reason."""
         return self.reduction_bound if self.reason is None else None
 
-    def is_kept(self, keep_threshold: float) -> bool:
-        """Whether the call is kept at this threshold (tau_f), in nats."""
-        return self.loss_reduction is not None and losses.is_kept(self.loss_reduction, keep_threshold)
+    @property
+    def gain_bound(self) -> float | None:
+        """The gain before a placebo, or the most that it can be; None without losses."""
+        if self.reduction_bound is None:
+            return None
+        return gain_bound(self.reduction_bound, self.probability_without, self.probability_with)
+
+    def reaches(self, threshold: float) -> bool:
+        """Whether the call is scored and gains so much before a placebo, in the unit of the keep rule."""
+        return self.reason is None and self.gain_bound is not None and is_kept(self.gain_bound, threshold)
+
+
+def scored_call_of(line: Mapping[str, Any]) -> ScoredCall:
+    """The result and losses of a line that `annotate` or `judge` printed."""
+    names = {field.name for field in dataclasses.fields(ScoredCall)} & set(line)
+    return ScoredCall(**{name: line[name] for name in names})
 
 
 def own_text_of(tool: Tool, document: Document) -> OwnText | None:
@@ -151,6 +170,7 @@ def score_texts(
         keep_threshold=keep_threshold,
         context_tokens=choices.scoring_context_tokens,
         verify=choices.verify_in_float32,
+        keep_rule=choices.keep_rule,
     )
     # 3. What they say of each call, or the reason why it has no loss reduction.
     for (number, calls), losses_of_text in zip(placed.items(), computed, strict=True):
@@ -173,7 +193,7 @@ def _with_losses(chosen: ScoredCall, call_losses: CallLosses) -> ScoredCall:
     computed = dataclasses.replace(
         chosen, number_format=call_losses.number_format, within_rounding=call_losses.within_rounding
     )
-    if math.isnan(call_losses.reduction_bound):
+    if math.isnan(call_losses.gain_bound):
         return dataclasses.replace(computed, reason=NOT_FINITE)
     return dataclasses.replace(
         computed,
@@ -184,4 +204,6 @@ def _with_losses(chosen: ScoredCall, call_losses: CallLosses) -> ScoredCall:
         loss_without_call_full_context=call_losses.without_call_full_context,
         token_log_probabilities=call_losses.token_log_probabilities,
         reduction_bound=call_losses.reduction_bound,
+        probability_without=call_losses.probability_without,
+        probability_with=call_losses.probability_with,
     )

@@ -101,7 +101,7 @@ class TextPosition:
     @property
     def is_pruned(self) -> bool:
         """Whether no call here can be kept."""
-        return self.position.pruned_by_loss is not None
+        return self.position.pruned_by is not None
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def sample_texts(
         top_p=choices.top_p,
         until_arrow=choices.sample_until == "arrow",
     )
-    pruning = _Pruning(model, choices.prune_below, texts)
+    pruning = _Pruning(model, choices, texts)
     allows = [_allowing(text, number, proposals) for number, text in enumerate(texts)]
     are_restricted = proposals is not None or any(text.document or text.earlier_calls for text in texts)
     read: list[_TextAtPositions] = []
@@ -234,48 +234,52 @@ def _allowing(text: TextToSample, number: int, proposals: Proposals | None) -> C
 
 
 class _Pruning:
-    """Marks the positions at which provably no call can lower the loss by `prune_below` nats; 0 marks none.
+    """Marks the positions at which provably no call can gain `prune_below` by the keep rule; 0 marks none.
 
-    A call lowers the loss by at most L(nothing) of its document, since L- is at most that and L+ at least 0.
+    By the rule `paper` a call gains at most L(nothing) of its document, since L- is at most that and L+ at
+    least 0; by the rule `probability` at most 1 minus the probability of the next tokens without a call.
     A document that is sampled in several parts is read once for all of them: its passes before a later part
     hold the earlier ones, so that a pass for each part would take time that grows with their square.
     """
 
-    def __init__(self, model: "LanguageModel", prune_below: float, texts: Sequence[TextToSample]) -> None:
+    def __init__(
+        self, model: "LanguageModel", choices: ToolSamplingChoices, texts: Sequence[TextToSample]
+    ) -> None:
         self._model = model
-        self._prune_below = prune_below
+        self._prune_below = choices.prune_below
+        self._keep_rule = choices.keep_rule
         self._parts: dict[str, list[TextToSample]] = defaultdict(list)
         for text in texts:
             if text.document is not None:
                 self._parts[text.whole_text].append(text)
-        self._losses: dict[str, dict[int, float]] = {}
-        """By document in several parts, L(nothing) at the word starts of these, nats."""
+        self._bounds: dict[str, dict[int, float]] = {}
+        """By document in several parts, the most that a call can gain at the word starts of these."""
 
     def marked(
         self, texts: Sequence[TextToSample], positions_by_text: Sequence[Sequence[TextPosition]]
     ) -> list[list[TextPosition]]:
-        """The positions of each text, with the loss that proves it where one is pruned."""
+        """The positions of each text, with the bound that proves it where one is pruned."""
         if self._prune_below == 0 or not any(positions_by_text):
             return [list(text_positions) for text_positions in positions_by_text]
-        # 1. The losses of texts that are documents of their own, together.
+        # 1. The bounds of texts that are documents of their own, together.
         alone = []
         for text, text_positions in zip(texts, positions_by_text, strict=True):
             if not self._is_in_parts(text):
                 alone.append((text.whole_text, [each.position.token for each in text_positions]))
-        computed = iter(self._model.losses_without_call(alone) if alone else [])
-        # 2. What the losses of each text prove.
+        computed = iter(self._model.gain_bounds_without_call(alone, self._keep_rule) if alone else [])
+        # 2. What the bounds of each text prove.
         marked: list[list[TextPosition]] = []
         for text, text_positions in zip(texts, positions_by_text, strict=True):
             if self._is_in_parts(text):
-                losses_at = self._losses_of_parts(text)
-                losses = [losses_at[each.position.token] for each in text_positions]
+                bounds_at = self._bounds_of_parts(text)
+                bounds = [bounds_at[each.position.token] for each in text_positions]
             else:
-                losses = next(computed)
+                bounds = next(computed)
             marked_positions = []
-            for each, loss in zip(text_positions, losses, strict=True):
+            for each, bound in zip(text_positions, bounds, strict=True):
                 position = each.position
-                if self._model.surely_below(loss, self._prune_below):
-                    position = dataclasses.replace(position, pruned_by_loss=loss)
+                if self._model.surely_below(bound, self._prune_below, self._keep_rule):
+                    position = dataclasses.replace(position, pruned_by=bound)
                 marked_positions.append(TextPosition(each.token, position))
             marked.append(marked_positions)
         return marked
@@ -283,10 +287,10 @@ class _Pruning:
     def _is_in_parts(self, text: TextToSample) -> bool:
         return len(self._parts.get(text.whole_text, ())) > 1
 
-    def _losses_of_parts(self, text: TextToSample) -> dict[int, float]:
-        """L(nothing) at each word start of the document that lies in one of its parts."""
+    def _bounds_of_parts(self, text: TextToSample) -> dict[int, float]:
+        """The most that a call can gain at each word start of the document that lies in one of its parts."""
         whole = text.whole_text
-        if whole not in self._losses:
+        if whole not in self._bounds:
             assert text.document is not None  # noqa: S101 - or it has no parts
             parts = self._parts[whole]
             starts = text.document.starts
@@ -295,9 +299,9 @@ class _Pruning:
                 char = starts[token]
                 if any(part.start_char <= char < part.start_char + len(part.text) for part in parts):
                     tokens.append(token)
-            [losses] = self._model.losses_without_call([(whole, tokens)])
-            self._losses[whole] = dict(zip(tokens, losses, strict=True))
-        return self._losses[whole]
+            [bounds] = self._model.gain_bounds_without_call([(whole, tokens)], self._keep_rule)
+            self._bounds[whole] = dict(zip(tokens, bounds, strict=True))
+        return self._bounds[whole]
 
 
 def _groups(texts: Sequence[TextToSample], most_tokens: int) -> Iterator[list[TextToSample]]:

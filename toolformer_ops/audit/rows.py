@@ -192,7 +192,7 @@ def run_numbers(auditing: Auditing, run_id: str, _: str) -> Page:
 
 NUMBER_TABLES = (
     "finished_run_thresholds",
-    "finished_run_reductions",
+    "finished_run_gains",
     "finished_run_progress",
     "finished_run_yield",
     "finished_run_work",

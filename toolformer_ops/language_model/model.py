@@ -26,13 +26,22 @@ from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.context import ContextBuilder, ReadCallStart, best_positions, call_starts
 from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
+from toolformer_ops.language_model.losses import KEEP_RULES, KeepRule
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
 from toolformer_ops.language_model.scoring import Rung, Texts, verified_losses
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization, TokenizedText
-from toolformer_ops.records import FLOAT32, TF32, CallLosses, CallPosition, PlacedCall, VerifyInFloat32
+from toolformer_ops.records import (
+    FLOAT32,
+    TF32,
+    CallLosses,
+    CallPosition,
+    LossWithResult,
+    PlacedCall,
+    VerifyInFloat32,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +66,8 @@ class LanguageModel:
         """float32, bfloat16 or float16: that of the weights."""
         self.window_tokens = model.window_tokens
         """The model's window, in tokens."""
-        self.rounding_nats = scoring.ROUNDING_NATS[self.number_format]
-        """How far a loss reduction in this number format may be from float32's; `runs/rounding.py` measures
-        it."""
-        self.tf32_rounding_nats = scoring.ROUNDING_NATS[TF32]
-        """The margin of TF32."""
+        self.margins = {rule: dict(scoring.MARGINS) for rule in KEEP_RULES}
+        """By keep rule and number format, the nats by which a gain may be off (`runs/rounding.py`)."""
         self._tokenization = tokenization
         self._builder = ContextBuilder(model, tokenization)
         self._loaded = {self.number_format: model} if load else {self.number_format: model, FLOAT32: model}
@@ -179,22 +185,24 @@ class LanguageModel:
         self._builder.forget_texts()
 
     @torch.inference_mode()
-    def losses_without_call(self, texts: Sequence[tuple[str, Sequence[int]]]) -> list[list[float]]:
-        """L_i(nothing) at each of a text's tokens, nats.
+    def gain_bounds_without_call(
+        self, texts: Sequence[tuple[str, Sequence[int]]], keep_rule: KeepRule = "paper"
+    ) -> list[list[float]]:
+        """The most that a call can gain at each of a text's tokens, in nats: see `surely_below`.
 
-        The loss is computed with all the text before the token that the model's window holds. No call at i
-        lowers the loss by more: see `surely_below`.
+        It is computed with all the text before the token that the model's window holds. By the rule `paper`
+        it is L_i(nothing), nats.
         """
         tokenized = [(self.tokenize(text), tokens) for text, tokens in texts]
-        return scoring.losses_without_call(self._model, self._tokenization, tokenized)
+        return scoring.gain_bounds_without_call(self._model, self._tokenization, tokenized, keep_rule)
 
-    def surely_below(self, bound: float, prune_below: float) -> bool:
+    def surely_below(self, bound: float, prune_below: float, keep_rule: KeepRule = "paper") -> bool:
         """Whether `bound` proves that no call reaches `prune_below` there.
 
-        `bound` is a loss or loss reduction that this model computed. The rounding errors of the model's
-        number format are allowed for. A `prune_below` of 0 is never proved.
+        `bound` is of a gain that this model computed. The rounding errors of the model's number format are
+        allowed for. A `prune_below` of 0 is never proved.
         """
-        return scoring.surely_below(bound, prune_below, self.rounding_nats)
+        return scoring.surely_below(bound, prune_below, self.margins[keep_rule][self.number_format])
 
     @torch.inference_mode()
     def score_texts(
@@ -205,11 +213,12 @@ class LanguageModel:
         keep_threshold: float | None = None,
         context_tokens: int | None = None,
         verify: VerifyInFloat32 = "all",
+        keep_rule: KeepRule = "paper",
     ) -> list[list[CallLosses]]:
         """The losses of each call of each text, in nats, in order.
 
         Losses that are not finite are returned too. With `prune_below` above 0, what provably cannot reach
-        that loss reduction is not computed (`scoring.py`). `context_tokens` is how much text before a
+        that gain is not computed (`scoring.py`). `context_tokens` is how much text before a
         position the call is scored with; None is all.
 
         A model in bfloat16 or float16 marks the calls that rounding may bring over `prune_below` or
@@ -233,7 +242,8 @@ class LanguageModel:
                     tokenized_texts,
                     prune_below=prune_below,
                     context_tokens=context_tokens,
-                    rounding_nats=max(rung.rounding_nats, scoring.ROUNDING_NATS[FLOAT32]),
+                    keep_rule=keep_rule,
+                    margin=max(rung.margin, scoring.FLOAT32_MARGIN),
                 )
             if rung.number_format != TF32:
                 return losses
@@ -246,17 +256,18 @@ class LanguageModel:
         return verified_losses(
             score,
             tokenized,
-            self._rungs(verify),
+            self._rungs(verify, keep_rule),
             thresholds=[keep] if verify == "keep" else sorted({prune_below, keep}),
             always_from=prune_below if verify == "all" else math.inf,
         )
 
-    def _rungs(self, verify: VerifyInFloat32) -> list[Rung]:
+    def _rungs(self, verify: VerifyInFloat32, keep_rule: KeepRule) -> list[Rung]:
         """The number formats in which losses are computed, one after the other (`scoring.py`)."""
-        own = Rung(self.number_format, self.rounding_nats)
+        margins = self.margins[keep_rule]
+        own = Rung(self.number_format, margins[self.number_format])
         if not self.verifies(verify):
             return [own]
-        tf32 = [Rung(TF32, self.tf32_rounding_nats)] if self.has_tf32 else []
+        tf32 = [Rung(TF32, margins[TF32])] if self.has_tf32 else []
         return [own, *tf32, Rung(FLOAT32, 0.0)]
 
     @torch.inference_mode()
@@ -266,8 +277,9 @@ class LanguageModel:
         *,
         context_tokens: int | None = None,
         number_format: str = "float32",
-    ) -> list[list[float]]:
-        """L(e(c, r)) of each call alone, nats, in order, in float32, TF32 or the model's own format.
+        keep_rule: KeepRule = "paper",
+    ) -> list[list[LossWithResult]]:
+        """L(e(c, r)) of each call alone, in order, in float32, TF32 or the model's own format.
 
         On a device without TF32 it is float32.
 
@@ -280,13 +292,16 @@ class LanguageModel:
             raise ValueError(f"expected float32, tf32 or {self.number_format}, found {number_format!r}")
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
         with self._in_format(number_format) as model:
-            return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens)
+            return scoring.losses_with_result(model, self._tokenization, tokenized, context_tokens, keep_rule)
 
     @torch.inference_mode()
     def rounding_differences(
-        self, texts: Sequence[tuple[str, Sequence[PlacedCall]]], number_format: str | None = None
+        self,
+        texts: Sequence[tuple[str, Sequence[PlacedCall]]],
+        number_format: str | None = None,
+        keep_rule: KeepRule = "paper",
     ) -> list[float]:
-        """By how many nats the loss reduction of each call differs between a number format and float32.
+        """By how much the gain of each call differs between a number format and float32, in nats.
 
         The format is the model's own if None.
         """
@@ -294,11 +309,13 @@ class LanguageModel:
         computed = []
         for one in (number_format or self.number_format, FLOAT32):
             with self._in_format(one) as model:
-                computed.append(scoring.score_texts(model, self._tokenization, tokenized))
+                computed.append(
+                    scoring.score_texts(model, self._tokenization, tokenized, keep_rule=keep_rule)
+                )
         differences = []
         for losses_in_format, in_float32 in zip(*computed, strict=True):
             for losses, right in zip(losses_in_format, in_float32, strict=True):
-                difference = abs(losses.reduction_bound - right.reduction_bound)
+                difference = abs(losses.gain_bound - right.gain_bound)
                 if math.isfinite(difference):
                     differences.append(difference)
         return differences

@@ -3,7 +3,8 @@
 `L_i(z) = - sum_j w_(j-i) log p(x_j | start, z, newline, x[:j])`, j from i to i+4, on the ids of the text's
 one encoding. z is a prefix of the text, since the model has never met a call in mid-sentence (paper, footnote
 3). For z empty the text follows the start token directly. Weights are those of `losses.py`; near the end of a
-text fewer tokens count and no weight is scaled up.
+text fewer tokens count and no weight is scaled up. `P_i(z)` of the keep rule `probability` is a geometric mean
+of the same tokens' probabilities, over more of them.
 
 Context. The paper gives all the text before i. If a window of W tokens is asked for, or if text and prefix
 exceed the model's window, a call is scored with less: its three losses then see the same part of the text,
@@ -17,11 +18,14 @@ Shortcuts that change no kept call:
   positions.
 - Passes stop at the last token that is scored, and only the rows of scored tokens are projected. On a CPU
   tokens with which passes begin are computed once (`packing.py`).
-- `prune_below` = t > 0. A threshold tau keeps a call only if L- minus L+ >= tau. L- is a minimum, so each of
-  its terms bounds it from above; L+ >= 0, as a weighted sum of -log p >= 0. So min(L(nothing),
-  L_full(nothing)) < t, or that minimum minus L+ < t, proves that no tau >= t keeps the call, and its other
-  losses need not be computed. Computed numbers have rounding errors; a bound counts as below t only if it is
-  so by `rounding_nats`.
+- `prune_below` = t > 0. By the rule `paper`, a threshold tau keeps a call only if L- minus L+ >= tau. L- is a
+  minimum, so each of its terms bounds it from above; L+ >= 0, as a weighted sum of -log p >= 0. So
+  min(L(nothing), L_full(nothing)) < t, or that minimum minus L+ < t, proves that no tau >= t keeps the call,
+  and its other losses need not be computed. By the rule `probability` the gain is log P(e(c, r)) minus
+  the logarithm of a maximum; each of its terms bounds it from below, and P(e(c, r)) <= 1. So
+  -log max(P(nothing), P_full(nothing)) < t, or log P(e(c, r)) minus that logarithm < t, proves the same.
+  Computed numbers have rounding errors; a bound counts as below t only if it is so by the margin of the
+  number format.
 
 Many texts are scored together, so that passes are full (`packing.py`), in rounds: after each the calls are
 pruned. On a CPU the losses of a text do not depend on the other texts, bit for bit (those of a mixture of
@@ -38,7 +42,7 @@ TF32 computes with the float32 weights, whose products it rounds to 10 bits of m
 parameters on an H200, milliseconds a call and nats from float32 at most: bfloat16 6.1 and 0.15, TF32 13.6 and
 0.014, float32 71.
 
-The kept calls are those of float32. Proof: let r be a call's loss reduction in float32, and r_k what rung k
+The kept calls are those of float32. Proof: let r be a call's gain in float32, and r_k what rung k
 computes, with |r_k - r| <= m_k, the margin of the rung. Rung k decides a call if |r_k - t| > m_k for each
 threshold t that is asked for. Then r_k >= t exactly if r >= t. A call that no rung decides is float32's, and
 one whose losses are not finite is computed again as well. A call that is pruned has a bound of r, with the
@@ -48,14 +52,15 @@ same error, that is below `prune_below` by more than m_k (`surely_below`).
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 
 from toolformer_ops.language_model.causal_model import CausalModel
-from toolformer_ops.language_model.losses import SCORED_TOKENS, weighted_loss
+from toolformer_ops.language_model.losses import KeepRule, probability, tokens_scored_by, weighted_loss
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
     Tokenization,
@@ -63,24 +68,24 @@ from toolformer_ops.language_model.tokenization import (
     owner,
     plan_windows,
 )
-from toolformer_ops.records import CallLosses, PlacedCall, TokenLogProbabilities
+from toolformer_ops.records import CallLosses, LossWithResult, PlacedCall, TokenLogProbabilities
 
 Texts = Sequence[tuple[TokenizedText, Sequence[PlacedCall]]]
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A number format, and how far a loss reduction in it may be from float32's."""
+    """A number format, and how far a gain in it may be from float32's, nats."""
 
     number_format: str
-    rounding_nats: float
+    margin: float
 
     def decides(self, losses: CallLosses, thresholds: Sequence[float]) -> bool:
         """Whether the call is on the same side of each threshold in float32."""
-        bound = losses.reduction_bound
+        bound = losses.gain_bound
         if not math.isfinite(bound):
             return False
-        return all(abs(bound - threshold) > self.rounding_nats for threshold in thresholds)
+        return all(abs(bound - threshold) > self.margin for threshold in thresholds)
 
 
 def verified_losses(
@@ -93,7 +98,7 @@ def verified_losses(
     """The losses of each call of each text, in order, each by the first rung that decides it.
 
     `score` computes losses in a rung's number format, those of all texts together. Calls that the first
-    rung's rounding may bring over a threshold are marked `within_rounding`. Those whose reduction may reach
+    rung's rounding may bring over a threshold are marked `within_rounding`. Those whose gain may reach
     `always_from` are computed by the last rung whatever decides them.
     """
     # 1. All calls.
@@ -136,9 +141,9 @@ class _ScoredText:
         """Say which calls the first rung leaves to others, and mark those that its rounding may change."""
         for index, losses in enumerate(self.losses):
             is_decided = first.decides(losses, thresholds)
-            if not is_decided and math.isfinite(losses.reduction_bound):
+            if not is_decided and math.isfinite(losses.gain_bound):
                 self.losses[index] = dataclasses.replace(losses, within_rounding=True)
-            if losses.reduction_bound >= always_from - first.rounding_nats:
+            if losses.gain_bound >= always_from - first.margin:
                 self.exact.append(index)
             elif not is_decided:
                 self.undecided.append(index)
@@ -154,12 +159,17 @@ class _ScoredText:
         self.undecided = left
 
 
-ROUNDING_NATS = {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.25, "float16": 0.25}
-"""By how much two computations of a loss reduction in this number format may differ, with room to spare.
+MARGINS: Mapping[str, float] = MappingProxyType(
+    {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.25, "float16": 0.25}
+)
+"""By how many nats two computations of a gain in this number format may differ, with room to spare.
 
-Measured: between bfloat16 and float32 with SmolLM2-135M, 0.03 in the mean and 0.09 at most; with 7B
+Measured of `paper`: between bfloat16 and float32 with SmolLM2-135M, 0.03 on average and 0.09 at most; with 7B
 parameters on an H200, bfloat16 0.14 at most, float16 0.09, TF32 0.008; between two float32 batches below
-1e-5. What holds for the model at hand takes its place if it was measured (`runs/rounding.py`)."""
+1e-5. A gain of `probability` is a mean of seven such differences. What was measured of the model at hand
+(`runs/rounding.py`) takes its place."""
+FLOAT32_MARGIN = 1e-4
+"""That of float32 by both rules."""
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
 calls share windows."""
@@ -174,28 +184,31 @@ class _Pass(NamedTuple):
     """Ids of z and of the newline after it; empty for no call."""
 
 
-def surely_below(bound: float, prune_below: float, rounding_nats: float) -> bool:
-    """Whether an upper bound of a loss reduction proves it to be below `prune_below` (0: never).
+def surely_below(bound: float, prune_below: float, margin: float) -> bool:
+    """Whether an upper bound of a gain proves it to be below `prune_below` (0: never).
 
     The bound may have so much rounding error.
     """
-    return prune_below > 0 and bound < prune_below - rounding_nats
+    return prune_below > 0 and bound < prune_below - margin
 
 
-def losses_without_call(
-    model: CausalModel, tokenization: Tokenization, texts: Sequence[tuple[TokenizedText, Sequence[int]]]
+def gain_bounds_without_call(
+    model: CausalModel,
+    tokenization: Tokenization,
+    texts: Sequence[tuple[TokenizedText, Sequence[int]]],
+    keep_rule: KeepRule = "paper",
 ) -> list[list[float]]:
-    """L_i(nothing) under the full context at each of a text's tokens, in nats.
+    """The most that a call can gain at each of a text's tokens, nats: L_i(nothing), or -log P_i(nothing).
 
-    One pass a window of the text serves all of them.
+    Both are under the full context. One pass a window of the text serves all tokens.
     """
-    passes = _Passes(model, tokenization)
+    passes = _Passes(model, tokenization, keep_rule)
     planned = [(passes.of(text), tokens) for text, tokens in texts]
     wanted: list[_Wanted] = []
     for text, tokens in planned:
         wanted += [(text, text.full_pass(token), token) for token in tokens]
     _run(model, wanted)
-    return [text.full_losses(tokens) for text, tokens in planned]
+    return [text.gain_bounds(tokens) for text, tokens in planned]
 
 
 def score_texts(
@@ -205,23 +218,22 @@ def score_texts(
     *,
     prune_below: float = 0.0,
     context_tokens: int | None = None,
-    rounding_nats: float = ROUNDING_NATS["float32"],
+    keep_rule: KeepRule = "paper",
+    margin: float = FLOAT32_MARGIN,
 ) -> list[list[CallLosses]]:
     """The losses of each call of each text, in order.
 
     The losses are nan for a call that leaves no room for text in the model's window. `prune_below` is the
-    lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before a position are given,
-    all (the paper) if None. Two computations of a loss reduction may differ by `rounding_nats`.
+    lowest threshold of interest, nats; 0 computes every loss. `context_tokens` before
+    a position are given, all (the paper) if None. Two computations of a gain may differ by `margin`.
     """
-    planned = _planned(model, tokenization, texts, context_tokens)
+    planned = _planned(model, tokenization, texts, context_tokens, keep_rule)
     fitting = _fitting(planned)
 
     def open_calls() -> list[_PlannedCall]:
         """Those that no bound excludes so far."""
         return [
-            call
-            for call in fitting
-            if not surely_below(call.losses(model).reduction_bound, prune_below, rounding_nats)
+            call for call in fitting if not surely_below(call.losses(model).gain_bound, prune_below, margin)
         ]
 
     if prune_below > 0:
@@ -244,17 +256,20 @@ def losses_with_result(
     tokenization: Tokenization,
     texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     context_tokens: int | None = None,
-) -> list[list[float]]:
-    """L(e(c, r)) of each call alone, nats, in order.
+    keep_rule: KeepRule = "paper",
+) -> list[list[LossWithResult]]:
+    """L(e(c, r)) of each call alone, and P(e(c, r)) by the rule `probability`, in order.
 
-    It is nan for a call that leaves no room for text in the model's window. The same number as
-    `CallLosses.with_result`, with equal passes computed once.
+    They are nan for a call that leaves no room for text in the model's window. The same numbers as those of
+    `CallLosses`, with equal passes computed once.
     """
-    planned = _planned(model, tokenization, texts, context_tokens)
+    planned = _planned(model, tokenization, texts, context_tokens, keep_rule)
     _run(model, _wanted(_fitting(planned), lambda call: (call.with_result,)))
-    losses: list[list[float]] = []
+    losses: list[list[LossWithResult]] = []
     for calls_of_text in planned:
-        losses.append([math.nan if call is None else call.loss_with_result for call in calls_of_text])
+        losses.append(
+            [LossWithResult(math.nan) if call is None else call.loss_with_result for call in calls_of_text]
+        )
     return losses
 
 
@@ -264,18 +279,22 @@ _NO_LOSSES = CallLosses(math.nan, math.nan, math.nan)
 class _TextPasses:
     """The passes of one text: which ones a call needs, and the log probabilities of those that were run."""
 
-    def __init__(self, model: CausalModel, tokenization: Tokenization, text: TokenizedText) -> None:
+    def __init__(
+        self, model: CausalModel, tokenization: Tokenization, text: TokenizedText, keep_rule: KeepRule
+    ) -> None:
         self.tokenization = tokenization
         self.text = text
+        self.keep_rule = keep_rule
+        self._scored_tokens = tokens_scored_by(keep_rule)
         self._room = model.window_tokens - len(tokenization.start_ids)  # tokens beside the start token
         self.computed: dict[tuple[_Pass, int], float] = {}
         """Natural log probability of a token of the text in a pass."""
 
     def full_pass(self, token: int) -> _Pass:
         """No call, and as much of the text before `token` as the model's window holds."""
-        if token + SCORED_TOKENS <= self._room or len(self.text) <= self._room:
+        if token + self._scored_tokens <= self._room or len(self.text) <= self._room:
             return _Pass(0)
-        return _Pass(owner(plan_windows(len(self.text), self._room), token).start)
+        return _Pass(owner(plan_windows(len(self.text), self._room, self._scored_tokens), token).start)
 
     def planned(self, call: PlacedCall, context_tokens: int | None) -> "_PlannedCall | None":
         """A call with its passes; None if its prefix leaves no room for text."""
@@ -292,7 +311,8 @@ class _TextPasses:
             size = self._room - math.ceil(longest / RESERVE_STEP) * RESERVE_STEP
             if size < MIN_WINDOW:
                 return None
-            start = max(start, owner(plan_windows(len(self.text), size), call.token).start)
+            windows = plan_windows(len(self.text), size, self._scored_tokens)
+            start = max(start, owner(windows, call.token).start)
         return _PlannedCall(
             text=self,
             token=call.token,
@@ -304,22 +324,25 @@ class _TextPasses:
 
     def scored(self, token: int) -> range:
         """The tokens whose losses count for a call before `token`."""
-        return range(token, min(token + SCORED_TOKENS, len(self.text)))
+        return range(token, min(token + self._scored_tokens, len(self.text)))
 
     def log_probabilities(self, one: _Pass, token: int) -> tuple[float, ...]:
-        """Natural log probabilities of up to five tokens from `token` on, of a pass that was run."""
+        """Natural log probabilities of the scored tokens from `token` on, of a pass that was run."""
         return tuple(self.computed[one, scored] for scored in self.scored(token))
 
-    def loss(self, one: _Pass, token: int) -> float:
-        """The weighted loss in a pass that was run, nats."""
-        return weighted_loss(self.log_probabilities(one, token))
-
-    def full_losses(self, tokens: Sequence[int]) -> list[float]:
-        """The weighted losses, nats, without a call under the full context; the passes were run."""
-        return [self.loss(self.full_pass(token), token) for token in tokens]
+    def gain_bounds(self, tokens: Sequence[int]) -> list[float]:
+        """The most that a call can gain at each token; the passes under the full context were run."""
+        bounds = []
+        for token in tokens:
+            log_probabilities = self.log_probabilities(self.full_pass(token), token)
+            if self.keep_rule == "paper":
+                bounds.append(weighted_loss(log_probabilities))
+            else:
+                bounds.append(-math.log(probability(log_probabilities)))
+        return bounds
 
     def computed_log_probabilities(self, one: _Pass, token: int) -> tuple[float, ...] | None:
-        """The log probabilities if all five were run.
+        """The log probabilities if those of all scored tokens were run.
 
         Passes with calls nearby may have run some of them, or all.
         """
@@ -331,15 +354,16 @@ class _TextPasses:
 class _Passes:
     """The passes of several texts; a text that comes twice, for two of its parts, has its passes once."""
 
-    def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
+    def __init__(self, model: CausalModel, tokenization: Tokenization, keep_rule: KeepRule) -> None:
         self._model = model
         self._tokenization = tokenization
+        self._keep_rule = keep_rule
         self._by_text: dict[str, _TextPasses] = {}
 
     def of(self, text: TokenizedText) -> _TextPasses:
         """Those of a text."""
         if text.text not in self._by_text:
-            self._by_text[text.text] = _TextPasses(self._model, self._tokenization, text)
+            self._by_text[text.text] = _TextPasses(self._model, self._tokenization, text, self._keep_rule)
         return self._by_text[text.text]
 
 
@@ -357,9 +381,13 @@ class _PlannedCall:
     with_result: _Pass
 
     @property
-    def loss_with_result(self) -> float:
-        """The weighted loss with the result, nats; its pass was run."""
-        return self.text.loss(self.with_result, self.token)
+    def loss_with_result(self) -> LossWithResult:
+        """The loss with the result; its pass was run."""
+        log_probabilities = self.text.log_probabilities(self.with_result, self.token)
+        return LossWithResult(
+            nats=weighted_loss(log_probabilities),
+            probability=None if self.text.keep_rule == "paper" else probability(log_probabilities),
+        )
 
     def losses(self, model: CausalModel) -> CallLosses:
         """What is known of the call; `nothing` was run."""
@@ -373,13 +401,22 @@ class _PlannedCall:
             else self.text.computed_log_probabilities(self.full, self.token),
             tokens=tuple(text.char_span(scored, scored + 1) for scored in self.text.scored(self.token)),
         )
-        return CallLosses(
+        losses = CallLosses(
             without_call=weighted_loss(tokens.without_call),
             without_result=_loss_of(tokens.without_result),
             with_result=_loss_of(tokens.with_result),
             without_call_full_context=_loss_of(tokens.without_call_full_context),
             number_format=model.number_format,
             token_log_probabilities=tokens,
+        )
+        if self.text.keep_rule == "paper":
+            return losses
+        without = (tokens.without_call, tokens.without_result, tokens.without_call_full_context)
+        with_result = tokens.with_result
+        return dataclasses.replace(
+            losses,
+            probability_without=max(probability(line) for line in without if line is not None),
+            probability_with=None if with_result is None else probability(with_result),
         )
 
 
@@ -388,9 +425,10 @@ def _planned(
     tokenization: Tokenization,
     texts: Sequence[tuple[TokenizedText, Sequence[PlacedCall]]],
     context_tokens: int | None,
+    keep_rule: KeepRule,
 ) -> list[list[_PlannedCall | None]]:
     """The calls of each text with their passes; equal texts have the same passes."""
-    passes = _Passes(model, tokenization)
+    passes = _Passes(model, tokenization, keep_rule)
     planned = []
     for text, calls in texts:
         text_passes = passes.of(text)
@@ -399,7 +437,7 @@ def _planned(
 
 
 _Wanted = tuple[_TextPasses, _Pass, int]
-"""A pass of a text, and the token from which five are scored in it."""
+"""A pass of a text, and the token from which on tokens are scored in it."""
 
 
 def _fitting(planned: Iterable[Sequence[_PlannedCall | None]]) -> list[_PlannedCall]:
@@ -417,7 +455,7 @@ def _wanted(
 
 
 def _run(model: CausalModel, wanted: Iterable[_Wanted]) -> None:
-    """Run passes of texts, each up to the last of the tokens from which five are scored in it.
+    """Run passes of texts, each up to the last token that is scored in it.
 
     None is run twice. The order in which they are given does not matter: a text's passes are sorted by their
     start and prefix.

@@ -29,14 +29,14 @@ from typing import Any, Literal
 
 from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.errors import ModelError, UsageError
-from toolformer_ops.language_model.losses import SCORED_TOKENS
+from toolformer_ops.language_model.losses import SCORED_TOKENS, STORED_TOKENS
 from toolformer_ops.writing_systems import unspaced_word_starts
 
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that separate documents in pre-training, by the names that model families use."""
 RECENT_TEXTS = 4
 """Encodings that are kept: those of the documents that are worked on together."""
-MIN_WINDOW = 4 * SCORED_TOKENS
+MIN_WINDOW = 2 * STORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"
 Start = Literal["trained", "tokenizer"]
@@ -357,8 +357,10 @@ class Window:
     """Exclusive."""
 
 
-def plan_windows(tokens: int, size: int) -> list[Window]:
+def plan_windows(tokens: int, size: int, scored_tokens: int = SCORED_TOKENS) -> list[Window]:
     """Windows of at most `size` tokens for a text of `tokens` tokens, ascending; one if the text fits.
+
+    So many tokens from a position on are in the window that owns it, if the text has them.
 
     Raises:
         ValueError: `size` is below `MIN_WINDOW` and the text does not fit.
@@ -372,7 +374,7 @@ def plan_windows(tokens: int, size: int) -> list[Window]:
     while owned_start < tokens:
         start = min(max(0, owned_start - size // 2), tokens - size)
         end = start + size
-        owned_end = tokens if end == tokens else end - SCORED_TOKENS + 1
+        owned_end = tokens if end == tokens else end - scored_tokens + 1
         windows.append(Window(start, end, owned_start, owned_end))
         owned_start = owned_end
     return windows

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from toolformer_ops.language_model.losses import PROBABILITY_TOKENS
 from toolformer_ops.release.format import COLUMN_MEANINGS, ReleasedText
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, kept_by_chance
 from toolformer_ops.shown_text import visible
@@ -61,6 +62,7 @@ def dataset_card(
         counts=counts,
         by_chance={tool: kept_by_chance(SimpleNamespace(**rate)) for tool, rate in rates.items()},
         fewest_placebos=FEWEST_PLACEBOS,
+        probability_tokens=PROBABILITY_TOKENS,
         columns=COLUMN_MEANINGS,
     )
 

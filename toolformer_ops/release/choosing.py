@@ -31,11 +31,10 @@ class ReleaseTool:
     execution_recipe_id: str
     scoring_recipe_id: str
     keep_threshold: float
-    """tau_f, nats."""
+    """tau_f, in the unit of the keep rule."""
     placebo_recipe_id: str | None = None
     """None under the paper's keep rule, for which placebos decide nothing."""
-    tau_information: float | None = None
-    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
+    keep_rule: str = "paper"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from psycopg2 import sql
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.airflow_tasks.run_ids import dag_run_of
+from toolformer_ops.language_model.losses import PROBABILITY_TOKENS
 from toolformer_ops.run_page.calls import candidates, largest_loss
 from toolformer_ops.run_page.reading import Page, answer
 from toolformer_ops.run_page.rights import AskedRunDep, VisitorDep
@@ -121,6 +122,7 @@ async def show(
             "token_columns": TOKEN_COLUMNS,
             "others": same_call_in_other_runs(connection, run, run_tool, call, visitor.dag_ids),
             "largest_loss": largest_loss([call]),
+            "tokens_read": PROBABILITY_TOKENS,
         }
         return Page("call.html.j2", values, run.seconds_to_keep)
 
@@ -180,9 +182,10 @@ def token_rows(
     """
     by_token = zip_longest(*(values or [] for values in stored or ()))
     token_rows = []
-    for place, (weight, log_probabilities) in enumerate(zip(weights, by_token, strict=False)):
+    for place, log_probabilities in enumerate(by_token):
         if any(value is not None for value in log_probabilities):
             token = repr(tokens[place]) if tokens else str(place + 1)
+            weight = weights[place] if place < len(weights) else 0.0
             token_rows.append(TokenRow(token, weight, log_probabilities))
     return token_rows
 

@@ -14,12 +14,15 @@ from typing import Any
 from toolformer_ops.run_page.reading import File
 
 COLUMNS = (
-    "tool", "outcome", "release_outcome", "reason", "loss_reduction", "keep_threshold", "information", "loss_without_call",
-    "loss_without_result", "loss_with_result", "text_before", "call_text", "result", "text_after", "url", "position_char",
+    "tool", "outcome", "release_outcome", "reason", "gain", "keep_threshold", "keep_rule", "probability_without",
+    "placebo_probability", "probability_with", "loss_reduction", "information", "loss_without_call", "loss_without_result",
+    "loss_with_result", "text_before", "call_text", "result", "text_after", "url", "position_char",
     "document_id", "call_id",
 )  # fmt: skip
 """Columns of the view `candidates`."""
-NUMBERS = frozenset(name for name in COLUMNS if name.startswith("loss_")) | {"keep_threshold", "information"}
+NUMBERS = frozenset(name for name in COLUMNS if name.startswith(("loss_", "probability_"))) | {
+    "gain", "keep_threshold", "information", "placebo_probability",
+}  # fmt: skip
 _FORMULA = re.compile(r"\s*[=+\-@\t\r]")
 """How a cell begins that a spreadsheet computes."""
 

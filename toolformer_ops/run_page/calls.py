@@ -33,7 +33,7 @@ router = APIRouter()
 
 CALLS_A_PAGE = 50
 INFINITY = float("inf")
-NEAR_NATS = 0.25
+NEAR = 0.25
 """How far from its keep threshold a call is near it."""
 FIRST_LOOK, LONGEST_LOOK = 64, 512
 """Calls (texts, in the order of the corpus) that one query looks at: more each time, while the page is not
@@ -56,23 +56,22 @@ class Status:
     where: str
     """Which calls these are: a condition on the view `candidates`."""
     at_least: float = -INFINITY
-    """What such a call saves beyond its keep threshold, nats: where a scan of the loss reductions starts, and
-    where it ends."""
+    """What such a call gains beyond its keep threshold: where a scan of the gains starts, and ends."""
     below: float = INFINITY
     in_text_order: bool = False
-    """Whether some of them have no loss reduction, by which they could be sorted."""
+    """Whether some of them have no gain, by which they could be sorted."""
 
 
 STATUSES: Mapping[str, Status] = MappingProxyType(
     {
-        "scored": Status("scored", "loss_reduction is not null and reason is null"),
+        "scored": Status("scored", "gain_bound is not null and reason is null"),
         "kept": Status("kept", "outcome = 'kept'", at_least=0.0),
         "near": Status(
-            f"within {NEAR_NATS} nats of the threshold",
-            f"loss_reduction >= keep_threshold - {NEAR_NATS} and loss_reduction < keep_threshold + "
-            f"{NEAR_NATS}",
-            at_least=-NEAR_NATS,
-            below=NEAR_NATS,
+            f"within {NEAR} of the threshold",
+            f"reason is null and gain_bound >= keep_threshold - {NEAR} "
+            f"and gain_bound < keep_threshold + {NEAR}",
+            at_least=-NEAR,
+            below=NEAR,
         ),
         "below": Status("scored, below the threshold", "outcome = 'below_threshold'", below=0.0),
         "released": Status("in the release", "release_outcome = 'released'", at_least=0.0),
@@ -80,9 +79,7 @@ STATUSES: Mapping[str, Status] = MappingProxyType(
         "input_only_after": Status(
             "kept, its input stands only after it", "outcome = 'kept' and input_only_after", at_least=0.0
         ),
-        "uninformative": Status(
-            "saves enough, says too little", "outcome = 'below_tau_information'", at_least=0.0
-        ),
+        "uninformative": Status("gains no more than a placebo", "outcome = 'like_a_placebo'", at_least=0.0),
         "not_scored": Status("not scored yet", "outcome = 'sampled'", in_text_order=True),
         "every": Status("every candidate", "true", in_text_order=True),
     }
@@ -93,7 +90,7 @@ PRUNED = f"{REASON}pruned_below"
 LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")
 """The bars of a call."""
 Key = tuple[Any, ...]
-UNASKED: Mapping[str, None] = MappingProxyType({"after_loss_reduction": None, "after_variant_id": None})
+UNASKED: Mapping[str, None] = MappingProxyType({"after_gain_bound": None, "after_variant_id": None})
 """Parameters of `page_calls.scan` that not every order compares with."""
 
 
@@ -112,7 +109,7 @@ class Asked:
     after: str = ""
     """The key that the page before ended with; empty: from the start."""
     between: tuple[float, float] | None = None
-    """Loss reductions in nats, instead of those that the status has: at least the first, below the second."""
+    """Gains, instead of those that the status has: at least the first, below the second."""
 
     @property
     def reason(self) -> str | None:
@@ -141,9 +138,13 @@ class Asked:
         return {name: getattr(self, name) for name in ("tool", "status", "contains", "information", "sort")}
 
     def range_of(self, tool: RunTool) -> tuple[float, float]:
-        """Between which loss reductions of a tool the calls are, in nats."""
-        if self.between is not None or self.reason:
-            return self.between or (-INFINITY, INFINITY)
+        """Between which gains before a placebo of a tool the calls are."""
+        if self.reason:
+            return -INFINITY, INFINITY
+        if self.between is not None:
+            at_least, below = self.between
+            # A placebo can only lower a gain.
+            return at_least, below if tool.keep_rule == "paper" else INFINITY
         status = STATUSES[self.status]
         return tool.keep_threshold + status.at_least, tool.keep_threshold + status.below
 
@@ -306,11 +307,11 @@ class _Order:
         return tuple(read(part) for read, part in zip(self.columns.values(), place.split("~"), strict=True))
 
 
-_REDUCTION = {"loss_reduction": float, "call_id": uuid.UUID}
+_GAIN = {"gain_bound": float, "call_id": uuid.UUID}
 _ORDERS: Mapping[str, _Order] = MappingProxyType(
     {
-        "most_saved": _Order(_REDUCTION, start=(INFINITY, NO_ID), is_descending=True),
-        "least_saved": _Order(_REDUCTION, start=(-INFINITY, NO_ID)),
+        "most_saved": _Order(_GAIN, start=(INFINITY, NO_ID), is_descending=True),
+        "least_saved": _Order(_GAIN, start=(-INFINITY, NO_ID)),
         "by_reason": _Order({"variant_id": uuid.UUID, "call_id": uuid.UUID}, start=(NO_ID, NO_ID)),
         "in_text_order": _Order(
             {"ordinal": int, "position_char": int, "call_id": uuid.UUID}, start=(0, -1, NO_ID)
@@ -451,10 +452,9 @@ def _conditions(selection: Asked) -> list[sql.Composable]:
         terms.append(sql.SQL("tool = {}").format(sql.Literal(selection.tool)))
     if selection.between is not None:
         terms.append(
-            sql.SQL(
-                "loss_reduction >= {} and loss_reduction < {} and reason is null "
-                "and (tau_information is null or information >= tau_information)"
-            ).format(*map(sql.Literal, selection.between))
+            sql.SQL("gain >= {} and gain < {} and reason is null").format(
+                *map(sql.Literal, selection.between)
+            )
         )
     elif selection.reason:
         terms.append(sql.SQL("reason = {}").format(sql.Literal(selection.reason)))
@@ -514,9 +514,7 @@ def candidates(
 
 def as_sql(connection: Connection, run: ShownRun, selection: Asked) -> str:
     """The statement that the page runs, as psql takes it: every value quoted by psycopg2."""
-    columns = (
-        "tool, outcome, release_outcome, reason, loss_reduction, text_before, call_text, result, text_after"
-    )
+    columns = "tool, outcome, release_outcome, reason, gain, text_before, call_text, result, text_after"
     with raw_cursor(connection) as cursor:
         return str(
             _statement(

@@ -117,7 +117,7 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
             "view": "run",
             "best_status": best_status,
             "best": best,
-            "waits_for_placebos": is_running and best_status == "scored" and any(map(_saves_enough, best)),
+            "waits_for_placebos": is_running and best_status == "scored" and any(map(_gains_enough, best)),
             "progress": Progress(
                 tools=tools,
                 phase=phase if is_running else "",
@@ -162,9 +162,9 @@ def best_calls(
     return "scored", find_calls(connection, run, Asked(status="scored"), at_most).rows
 
 
-def _saves_enough(call: Mapping[str, Any]) -> bool:
-    """Whether a scored call saves what its tool asks for, whatever else its run asks for."""
-    return call["loss_reduction"] is not None and call["loss_reduction"] >= call["keep_threshold"]
+def _gains_enough(call: Mapping[str, Any]) -> bool:
+    """Whether a scored call gains what its tool asks for, before its placebo."""
+    return call["gain_bound"] is not None and call["gain_bound"] >= call["keep_threshold"]
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

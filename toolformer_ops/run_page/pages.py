@@ -9,6 +9,7 @@ import datetime
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -57,7 +58,9 @@ def environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else "" if value is None else value,
     )
     templates.filters |= {
-        "count": count, "nats": nats, "percent": percent, "seconds": duration, "moment": moment, "words": title, "json": as_json,
+        "count": count, "nats": nats,
+        "gained": gained, "percent": percent, "seconds": duration, "moment": moment, "words": title,
+        "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
     templates.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
@@ -81,6 +84,20 @@ def count(number: float | None) -> str:
 def nats(number: float | None) -> str:
     """`1.25`, with a real minus sign."""
     return MISSING if number is None else f"{number:.2f}".replace("-", "\u2212")
+
+
+def gained(call: Any) -> str:
+    """What a call gains by its keep rule: `1.21 nats`, `0.21 → 0.64`, or the most that it can gain."""
+    values = call if isinstance(call, Mapping) else call._asdict()
+    gain, with_result = values.get("gain"), values.get("probability_with")
+    if gain is not None:
+        return (
+            f"{nats(gain)} nats"
+            if with_result is None
+            else f"{with_result / math.exp(gain):.2f} → {with_result:.2f}"
+        )
+    bound = values.get("gain_bound")
+    return MISSING if bound is None else f"≤ {nats(bound)} nats"
 
 
 def percent(share: float | None) -> str:

@@ -27,9 +27,7 @@ class RunTool:
 
     tool: str
     keep_threshold: float
-    """Nats."""
     prune_below: float
-    """Nats."""
     reads_record: bool
     sampling_recipe_id: str
     execution_recipe_id: str
@@ -37,10 +35,8 @@ class RunTool:
     tool_version: str
     placebo_recipe_id: str | None
     """None if the run asks for no placebos, or none were drawn yet."""
-    tau_information: float | None
-    """A kept call carries at least so much information, nats; None: the paper's keep rule alone."""
-    """What the run asks for, for the cost of a call, nats; the keep threshold is at least this. None: it asks
-    for nothing."""
+    keep_rule: str
+    """In whose unit the two numbers above are."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Thresholds: what another keep threshold would keep, with examples that come in and go out.
 
 It takes no GPU and no new run. The counts of the run's own threshold come from the view `threshold_counts`,
-those of a slider's place from `reduction_histogram`, which is stored with a finished run: the places of a
+those of a slider's place from `gain_histogram`, which is stored with a finished run: the places of a
 slider are the histogram's bounds, so that both are exact. "Trigger" starts a run of `annotate_corpus` with
 the run's choices and these thresholds. Its losses are there, so that it computes nothing again but what the
 corpus has anew. Airflow's form cannot be filled in by an address (3.3), so the page shows what will be sent,
@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -31,10 +32,10 @@ from toolformer_ops.tools.registry import tool_names
 router = APIRouter()
 
 EXAMPLES = 10
-PLACES_A_NAT = 20
-"""Places of a slider, at multiples of 0.05 nats: the bounds of the view `reduction_histogram`."""
-SMALLEST_TOP = 2.0
-"""A slider reaches at least so far, nats."""
+PLACES: Mapping[str, int] = MappingProxyType({"paper": 20, "probability": 100})
+"""By keep rule, the places of a slider a nat: the bounds of the view `gain_histogram`."""
+SMALLEST_TOP: Mapping[str, float] = MappingProxyType({"paper": 2.0, "probability": 1.0})
+"""By keep rule, how far a slider reaches at least, nats."""
 OF_TOOL = "threshold."
 """Before a tool's name in the address."""
 
@@ -57,6 +58,8 @@ class ToolThreshold:
     tool: RunTool
     threshold: float
     """The threshold that is asked about, nats."""
+    step: float
+    """Between two places of the slider."""
     bottom: float
     """Where the slider begins."""
     top: float
@@ -70,14 +73,14 @@ class ToolThreshold:
 
 @router.get("/thresholds")
 async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) -> Response:
-    """The sliders; `threshold.TOOL=NATS` in the address moves one."""
+    """The sliders; `threshold.TOOL=NUMBER` in the address moves one."""
     chosen: dict[str, float] = {}
     for name, value in request.query_params.items():
         if name.startswith(OF_TOOL):
             try:
                 chosen[name.removeprefix(OF_TOOL)] = float(value)
             except ValueError:
-                raise HTTPException(422, f"{name}: expected a number of nats, found {value!r:.80}") from None
+                raise HTTPException(422, f"{name}: expected a number, found {value!r:.80}") from None
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, run_address)
@@ -90,7 +93,6 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
             "run": run,
             "view": "thresholds",
             "tools": tools,
-            "step": 1 / PLACES_A_NAT,
             "counted": counted,
             "largest_loss": largest_loss(itertools.chain.from_iterable(moved_rows)),
             "conf": conf_with(run.parameters, thresholds) if tools else {},
@@ -115,7 +117,7 @@ class Counts:
     """By tool with placebos, the row of `page.false_discovery`."""
 
     def at(self, tool: str, place: int) -> Kept:
-        """What a tool keeps at a slider's place, `place / PLACES_A_NAT` nats."""
+        """What a tool keeps at a slider's place, in the intervals of its histogram."""
         rows = [row for row in self.histogram.get(tool, ()) if row.bucket >= place]
         calls = sum(row.calls for row in rows)
         sample = self.placebos.get(tool)
@@ -160,19 +162,18 @@ def _of_tool(
     counts: Counts | None,
 ) -> ToolThreshold:
     # 1. The places of the slider: from the first one at which all calls were computed.
-    reductions = fetch_one(
-        connection, queries.page.largest_reduction, scoring_recipe_id=tool.scoring_recipe_id
-    )
+    gains = fetch_one(connection, queries.page.largest_gain, scoring_recipe_id=tool.scoring_recipe_id)
     tau = tool.keep_threshold
-    first = round(tool.prune_below * PLACES_A_NAT)
-    first += first / PLACES_A_NAT < tool.prune_below
-    last = max(first, PLACES_A_NAT * math.ceil(max(SMALLEST_TOP, 2 * tau, reductions.largest or 0.0)))
+    places = PLACES[tool.keep_rule]
+    first = round(tool.prune_below * places)
+    first += first / places < tool.prune_below
+    last = max(first, math.ceil(places * max(SMALLEST_TOP[tool.keep_rule], 2 * tau, gains.largest or 0.0)))
     # 2. The place that is asked for. A slider that was not moved is at the place nearest to the run's own
     #    threshold.
     place = None
-    if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / PLACES_A_NAT:
-        place = min(max(round(chosen * PLACES_A_NAT), first), last)
-    threshold = tau if place is None else place / PLACES_A_NAT
+    if chosen is not None and math.isfinite(chosen) and abs(chosen - tau) > 0.5 / places:
+        place = min(max(round(chosen * places), first), last)
+    threshold = tau if place is None else place / places
     now = counts.at_own.get(tool.tool) if counts else None
     # 3. What it keeps there, and calls that come in or go out.
     then, moved = now, None
@@ -181,7 +182,14 @@ def _of_tool(
         moved = find_calls(connection, run, selection, at_most=EXAMPLES)
         then = counts.at(tool.tool, place) if counts else None
     return ToolThreshold(
-        tool, threshold, first / PLACES_A_NAT, last / PLACES_A_NAT, now=now, then=then, moved=moved
+        tool=tool,
+        threshold=threshold,
+        step=1 / places,
+        bottom=first / places,
+        top=last / places,
+        now=now,
+        then=then,
+        moved=moved,
     )
 
 

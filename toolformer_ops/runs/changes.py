@@ -99,8 +99,8 @@ class ChangedCall:
     """Offset in the text. None, as the three that follow, if the recipe's rows were dropped."""
     call_text: str | None
     result: str | None
-    loss_reduction: float | None
-    """Nats."""
+    gain: float | None
+    """By the keep rule of its run."""
 
 
 @dataclass(frozen=True)

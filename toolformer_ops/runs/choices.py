@@ -25,6 +25,12 @@ from pydantic import (
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError, did_you_mean, expectation
+from toolformer_ops.language_model.losses import (
+    MOST_GAIN,
+    PROBABILITY_PRUNE_BELOW,
+    PROBABILITY_THRESHOLD,
+    KeepRule,
+)
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS, Preset
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
@@ -62,7 +68,7 @@ THRESHOLD_OF = "keep_threshold_"
 
 Approve = Literal["none", "before_finetuning", "before_publishing"]
 
-# Two choices belong to two sets each.
+# Three choices belong to two sets each.
 Seed = Annotated[
     int,
     Field(
@@ -75,7 +81,16 @@ PruneBelow = Annotated[
         ge=0.0,
         le=20.0,
         title="Prune below",
-        description="Calls that provably save fewer nats are not computed; no keep threshold may be lower. 0: off.",
+        description="Calls that provably gain less are not computed; no keep threshold may be lower. 0: off.",
+        json_schema_extra={"usual": f"0.5 nats; with the keep rule probability {PROBABILITY_PRUNE_BELOW}"},
+    ),
+]
+KeepRuleChoice = Annotated[
+    KeepRule,
+    Field(
+        title="Keep rule",
+        description="paper: a result lowers the loss by enough nats; probability: it makes the next tokens "
+        "more probable, also than another text's result does (docs/method.md).",
     ),
 ]
 
@@ -164,7 +179,8 @@ class SubjectChoices(Choices):
     )
     """Tools whose calls are sampled; one that fails does not stop the others."""
     keep_thresholds: dict[ToolName, Threshold] = Field(default_factory=dict, title="Keep thresholds (tau_f)")
-    """Nats from which a call is kept, by tool: {"Calculator": 0.5}; others keep their own."""
+    """Nats from which a call is kept, by tool: {"Calculator": 0.5}. Others have the usual ones of the keep
+    rule."""
     model: str = Field(min_length=1, max_length=1000, title="Language model")
     """A folder with safetensors, s3://bucket/models/NAME, or a hub id with its commit, id@revision."""
     proposer: str | None = Field(
@@ -292,6 +308,7 @@ class SamplingChoices(Choices):
     """bracket: the end of the call (the paper); arrow: before the result that a finetuned model would
     write."""
     seed: Seed = 0
+    keep_rule: KeepRuleChoice = "paper"
     prune_below: PruneBelow = 0.5
     chains: bool = Field(default=False, title="Chains")
     """The corpus is a release (s3:// address): samples calls whose input holds the result of a call in its
@@ -321,6 +338,7 @@ class ToolSamplingChoices(SamplingChoices):
 class ScoringChoices(Choices):
     """How calls are scored."""
 
+    keep_rule: KeepRuleChoice = "paper"
     prune_below: PruneBelow = 0.5
     scoring_context_tokens: int | None = Field(
         default=None, ge=0, le=4096, title="Scoring context", json_schema_extra={"usual": "all"}
@@ -345,8 +363,8 @@ class StoringChoices(Choices):
     """What is stored of a score beside what the method needs."""
 
     token_log_probabilities: bool = Field(default=True, title="Store token log probabilities")
-    """Stores the terms of the losses, 100 bytes a call: explain then needs no model, another weighting only
-    SQL."""
+    """Stores the terms of the losses, 100 bytes a call (200 by the keep rule probability): explain then needs
+    no model, another weighting only SQL."""
 
 
 class PlaceboChoices(Choices):
@@ -361,20 +379,6 @@ class PlaceboChoices(Choices):
     def wants_placebos(self) -> bool:
         """Whether any placebos are asked for."""
         return self.placebos > 0 or self.placebo_sample > 0
-
-
-class KeepRuleChoices(Choices):
-    """Which calls are kept, beside the thresholds of the tools: asked of stored losses."""
-
-    keep_rule: Literal["paper", "information"] = Field(default="paper", title="Keep rule")
-    """information: a kept call also saves more than placebos."""
-    tau_information: float = Field(default=0.2, ge=0.0, le=20.0, title="Least information (tau_information)")
-    """With the rule information: nats that a kept call's result saves beyond its placebos, in the mean."""
-
-    @property
-    def least_information(self) -> float | None:
-        """The nats of information that a kept call carries at least; None: the paper's rule alone."""
-        return self.tau_information if self.keep_rule == "information" else None
 
 
 class QualityChoices(Choices):
@@ -520,7 +524,6 @@ class RunChoices(
     FinetuningChoices,
     ReleaseChoices,
     QualityChoices,
-    KeepRuleChoices,
     PlaceboChoices,
     StoringChoices,
     ScoringChoices,
@@ -552,10 +555,14 @@ class RunChoices(
         # 2. The preset. `finetune` is a switch, which is never empty: a preset that turns it off wins.
         name = sent.get("preset", "paper")
         preset = dict(PRESETS.get(name, {})) if isinstance(name, str) else {}
-        if sent.get("placebos") == 0:  # nothing that information could be measured against
+        if sent.get("placebos") == 0:  # nothing that a call could be compared with
             preset.pop("keep_rule", None)
         switches = {switch: False for switch, value in preset.items() if value is False}
-        return {**preset, **sent, **switches}
+        chosen = {**preset, **sent, **switches}
+        # 3. What the keep rule prunes below.
+        if chosen.get("keep_rule") == "probability":
+            chosen.setdefault("prune_below", PROBABILITY_PRUNE_BELOW)
+        return chosen
 
     @model_validator(mode="after")
     def _chains_are_sampled(self) -> Self:
@@ -566,11 +573,20 @@ class RunChoices(
         return self
 
     @model_validator(mode="after")
-    def _information_has_placebos(self) -> Self:
-        if self.keep_rule == "information" and not self.placebos:
+    def _probability_has_placebos(self) -> Self:
+        if self.keep_rule == "probability" and not self.placebos:
             raise ValueError(
-                "keep_rule information needs placebos of at least 1, since information is measured against "
-                "them"
+                "keep_rule probability needs placebos of at least 1: a kept call gains more than a placebo"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _thresholds_can_be_reached(self) -> Self:
+        largest = max([self.prune_below, *self.keep_thresholds.values()])
+        if self.keep_rule == "probability" and largest > MOST_GAIN:
+            raise ValueError(
+                f"keep_thresholds and prune_below must be at most {MOST_GAIN:.1f} with keep_rule probability: "
+                f"no call gains {largest:g} nats"
             )
         return self
 
@@ -627,7 +643,7 @@ class RunChoices(
         return cls.parse(values_in(text))
 
     def kept_from(self) -> dict[str, float]:
-        """By chosen tool, the loss reduction in nats from which its calls are kept.
+        """By chosen tool, the gain in nats from which its calls are kept.
 
         Raises:
             ToolError: a tool is not registered.
@@ -654,15 +670,19 @@ class RunChoices(
             deciding["float32_near"] = [self.keep_threshold(spec)]
         return deciding
 
+    def usual_threshold(self, spec: ToolSpec) -> float:
+        """The keep threshold of a tool for which the run has none: by the rule `probability` one for all."""
+        return spec.keep_threshold if self.keep_rule == "paper" else PROBABILITY_THRESHOLD
+
     def keep_threshold(self, spec: ToolSpec) -> float:
-        """The loss reduction in nats from which a tool's calls are kept: the run's number if it has one, else the tool's.
+        """The gain from which a tool's calls are kept: the run's number if it has one, else the usual one.
 
         Raises:
             UsageError: it is below `prune_below`, so that calls that it would keep are not computed.
         """
-        threshold = self.keep_thresholds.get(spec.name, spec.keep_threshold)
+        threshold = self.keep_thresholds.get(spec.name, self.usual_threshold(spec))
         if threshold < self.prune_below:
-            source = "the run's" if spec.name in self.keep_thresholds else "the tool's own"
+            source = "the run's" if spec.name in self.keep_thresholds else "the usual one"
             raise UsageError(
                 f"expected keep thresholds of at least prune_below, {self.prune_below:g} nats, found "
                 f"{threshold:g} for {spec.name} ({source}): calls between the two would be missing. Set "
@@ -678,6 +698,7 @@ FINETUNING_FIELDS = tuple(
 
 UNSAID: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
+        "keep_rule": ("paper",),
         "filter_rule": ("paper",),
         "sample_until": (None, "bracket"),
         "chains": (False,),
@@ -701,8 +722,6 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "proposer": "a name; the recipes hold the identity of who proposes, unless it is the language model",
         "keep_thresholds": "asked of the stored losses; if they decide which losses are float32, `deciding_losses` adds them; a "
         "release's id holds the threshold of each of its tools",
-        "keep_rule": "asked of the stored losses; a release's id holds the least information of each of its tools",
-        "tau_information": "asked of the stored losses; a release's id holds it",
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
         "max_kept_share": "fails a check; writes no rows of a stage",

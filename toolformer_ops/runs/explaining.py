@@ -66,9 +66,10 @@ def explain_stored(
 def explained_tokens(
     texts: Sequence[str | None], weights: Sequence[float], lines: Sequence[Sequence[float | None]]
 ) -> list[dict[str, Any]]:
-    """The weighted tokens of an explanation, with their log probabilities.
+    """The tokens of an explanation, with their weights in the losses and their log probabilities.
 
     `lines` has those without the call, without a result and with it.
     """
     columns = ("text", "weight", "log_p_without_call", "log_p_without_result", "log_p_with_result")
-    return [dict(zip(columns, row, strict=True)) for row in zip(texts, weights, *lines[:3], strict=False)]
+    all_weights = [*weights, *[0.0] * (len(texts) - len(weights))]
+    return [dict(zip(columns, row, strict=True)) for row in zip(texts, all_weights, *lines[:3], strict=False)]

@@ -19,6 +19,7 @@ from toolformer_ops.language_model.endpoint.client import Client
 from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX, Endpoint, read_endpoint
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.endpoint.stored_answers import DatabaseAnswers
+from toolformer_ops.language_model.losses import KeepRule
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
@@ -61,7 +62,9 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     )
 
 
-def load_scoring_model(settings: Settings, model: str, verify: VerifyInFloat32 = "auto") -> "LanguageModel":
+def load_scoring_model(
+    settings: Settings, model: str, verify: VerifyInFloat32 = "auto", keep_rule: KeepRule = "paper"
+) -> "LanguageModel":
     """Load a model for scoring without a database: with the rounding of a low-precision format measured as a run would measure it.
 
     `verify` is the choice `verify_in_float32`.
@@ -70,7 +73,7 @@ def load_scoring_model(settings: Settings, model: str, verify: VerifyInFloat32 =
         ModelError: it is not there.
     """
     loaded = load_model(settings, model)
-    allow_rounding_without_database(settings, loaded, verify)
+    allow_rounding_without_database(settings, loaded, verify, keep_rule)
     return loaded
 
 
@@ -279,6 +282,7 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """
     model = load_model(settings, run.choices.model)
     require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
-    allow_measured_rounding(settings, model, run.choices.verify_in_float32)
+    choices = run.choices
+    allow_measured_rounding(settings, model, choices.verify_in_float32, choices.keep_rule)
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

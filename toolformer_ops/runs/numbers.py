@@ -1,12 +1,12 @@
 """Store a run's numbers when it finishes. Later runs and later versions of the corpus do not change them.
 
-The views `threshold_counts`, `reduction_histogram`, `annotation_progress`, `yield_by_stage` and `run_work`
+The views `threshold_counts`, `gain_histogram`, `annotation_progress`, `yield_by_stage` and `run_work`
 show the stored rows of finished runs and compute those of the others, by the functions of
 `sql/functions/07_numbers.sql`. All numbers are sums over documents. So those of a run are stored as those of
 an earlier one with the same recipes and threshold (its base), plus the documents that joined, minus those
 that left: what this costs follows what changed. Without a base all documents are counted once.
 
-Owns the tables `finished_run_thresholds`, `finished_run_reductions`, `finished_run_progress`,
+Owns the tables `finished_run_thresholds`, `finished_run_gains`, `finished_run_progress`,
 `finished_run_yield` and `finished_run_work`.
 """
 

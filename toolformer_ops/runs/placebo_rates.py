@@ -208,7 +208,7 @@ class HeldThreshold:
 
     tool: str
     threshold: float | None
-    """Nats; None if no threshold holds it."""
+    """None if no threshold holds it."""
     calls: int = 0
     rate: Rate | None = None
     why_not: str = ""
@@ -216,16 +216,16 @@ class HeldThreshold:
 
 @dataclass(frozen=True)
 class Interval:
-    """The calls of a tool between two neighbouring placebos, by the reductions of both."""
+    """The calls of a tool between two neighbouring placebos, by the gains of both."""
 
     lower_end: float
-    """The reduction of the placebo below, nats, or prune_below."""
+    """The gain of the placebo below, or prune_below."""
     placebos_at_lower_end: int
     """0 at prune_below."""
     calls: int
     """Above it, up to the next placebo."""
     smallest_call: float | None
-    """What the least of these calls saves, nats."""
+    """What the least of these calls gains."""
 
 
 def lowest_interval(intervals: Sequence[Interval], scale: float, largest_rate: float) -> int | None:
@@ -272,7 +272,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     )
     intervals = [Interval(**row._asdict()) for row in rows]
     if not any(interval.calls for interval in intervals):
-        return HeldThreshold(run.tool, None, why_not=f"no call saves {run.choices.prune_below:g} nats")
+        return HeldThreshold(run.tool, None, why_not=f"no call gains {run.choices.prune_below:g}")
     scale = calls_represented / sample.scored
     number = lowest_interval(intervals, scale, largest_rate)
     if number is None:

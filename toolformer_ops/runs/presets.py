@@ -30,6 +30,11 @@ _ANNOTATION_BY_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
         # At 1.0 the sums kept a call in 16 of 46 texts, at 0.7 in 22 (three places, three samples): fewer
         # slips in digits.
         "temperature": 0.7,
+        # Of a weak model five tokens in nats say little, and many a result helps that has nothing to do with
+        # the text (docs/evidence.md).
+        "keep_rule": "probability",
+        # The rule reads one placebo a call.
+        "placebos": 1,
         # A call is before the text that it is scored with, and a small model hardly sees it beyond
         # so many tokens. Of a longer text the loss without a call is still that of all of it.
         "scoring_context_tokens": 1024,
@@ -40,8 +45,6 @@ _ANNOTATION_BY_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
 _OF_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
     {
         **_ANNOTATION_BY_A_SMALL_MODEL,
-        # A weak model is helped by many a result that has nothing to do with the text.
-        "keep_rule": "information",
         # Some eight passes over the release, in batches that two cores finish within two minutes. At the
         # paper's rate so few steps would teach nothing; at ten times the rate the model begins to call.
         "finetune_steps": 12,
@@ -62,19 +65,21 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "paper": {},  # the fields' defaults
         "small_model": _OF_A_SMALL_MODEL,
         # Where a model of any size is asked. To a large one the lower threshold adds places only in texts
-        # that have fewer likely places than are asked, and the tool's name costs it nothing.
+        # that have fewer likely places than are asked, the tool's name costs it nothing, and the keep rule is no
+        # worse.
         "only_look": {
             "call_prefix": _OF_A_SMALL_MODEL["call_prefix"],
             "sampling_threshold": _OF_A_SMALL_MODEL["sampling_threshold"],
+            "keep_rule": _OF_A_SMALL_MODEL["keep_rule"],
+            "placebos": _OF_A_SMALL_MODEL["placebos"],
             "document_limit": 20,
             "finetune": False,
         },
-        # What the command `preview` does, as a run: a small model's samples, judged by their loss alone.
+        # What the command `preview` does, as a run: a small model's samples, without a rate by chance.
         "preview": {
             **_ANNOTATION_BY_A_SMALL_MODEL,
             "document_limit": 20,
             "finetune": False,
-            "placebos": 0,
             "placebo_sample": 0,
         },
     }

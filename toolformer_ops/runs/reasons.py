@@ -202,7 +202,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "only_compared": "only there to compare a sampled result with",
         # What is kept and released
         "below_threshold": "saves less than the threshold",
-        "below_tau_information": "carries less information than the run asks for",
+        "like_a_placebo": "another text's result does nearly as much",
         "better_call_at_position": "another call at its place saves more",
         "result_has_other_sign": "the text continues with the number of the other sign",
         "result_does_not_follow": "the text does not go on with the result",

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from toolformer_ops.call_syntax import ARROW, CALL_END, CALL_START
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
+from toolformer_ops.language_model.losses import PROBABILITY_TOKENS, TOKEN_WEIGHTS
 from toolformer_ops.runs.choices import FilterChoices, PlaceboChoices, RunChoices
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.base import ToolSpec
@@ -38,7 +38,7 @@ EXECUTION_VERSION = 1
 """Raised when the code that asks the tool would ask it otherwise."""
 SCORING_VERSION = 3
 """Raised when the code that scores calls would take another of the tool's results, or give other losses."""
-PLACEBO_VERSION = 2
+PLACEBO_VERSION = 3
 """Raised when the code would draw other placebos from the same pool, or give other losses."""
 
 
@@ -109,6 +109,8 @@ def tool_recipes(
     no number of sampling decides any.
     """
     model = {"model": model_identity, "dtype": dtype}
+    # What the rule reads decides what is pruned; the rule itself is a field of the choices.
+    read_by_rule = {} if choices.keep_rule == "paper" else {"probability_tokens": PROBABILITY_TOKENS}
     proposer: dict[str, Any] = {} if proposer_identity is None else {"proposer": proposer_identity}
     if choices.tool_proposes and proposer:
         proposer["proposing_version"] = PROPOSING_VERSION
@@ -118,6 +120,7 @@ def tool_recipes(
         "prompt": prompt_text,
         "markers": [CALL_START, ARROW, CALL_END],
         **choices.for_tool(spec, prompt_text).deciding(),
+        **read_by_rule,
         **model,
         **proposer,
     }
@@ -139,6 +142,7 @@ def tool_recipes(
             "weights": list(TOKEN_WEIGHTS),
             "joined_by": "\n",
             **choices.deciding_losses(spec, dtype),
+            **read_by_rule,
             "own_text_rule": own_text.RULE if spec.pass_over_own_text else None,
             **model,
         },

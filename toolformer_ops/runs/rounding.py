@@ -1,8 +1,8 @@
 """How far losses in a model's own number format are from float32's: measured once a model, device and format.
 
-A network in bfloat16 or float16 decides near a threshold by rounding, and so does TF32. So calls whose loss
-reduction is nearer to a threshold than the margin of the format are computed again in a more exact one
-(`language_model/scoring.py`). The margin is `ROOM` times the largest difference
+A network in bfloat16 or float16 decides near a threshold by rounding, and so does TF32. So calls whose gain is
+nearer to a threshold than the margin of the format are computed again in a more exact one
+(`language_model/scoring.py`). The margin of a keep rule is `ROOM` times the largest difference
 over a few hundred calls, in texts that every installation has: the examples in the prompts of the tools, with
 the word that follows as the result, which makes large reductions, and with another one.
 
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
+from toolformer_ops.language_model.losses import KeepRule
 from toolformer_ops.records import FLOAT32, TF32, PlacedCall, VerifyInFloat32
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.storage.postgres import database, queries
@@ -40,11 +41,13 @@ MARGIN_TOOLS = BUILT_IN_TOOLS
 CALLS_A_TEXT = 14
 """Calls that a text is given; one half get the word that follows as the result."""
 FILE = "rounding_margins.json"
-"""In the state folder: an object with a margin, nats, for each model, device and format."""
+"""In the state folder: an object with a margin for each model, device, format and keep rule."""
 _EXAMPLE = re.compile(r"^Input: (.+)$", re.MULTILINE)
 
 
-def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: VerifyInFloat32) -> None:
+def allow_measured_rounding(
+    settings: Settings, model: "LanguageModel", verify: VerifyInFloat32, keep_rule: KeepRule
+) -> None:
     """Let a model in low precision allow for the rounding that Postgres has for it on this device.
 
     It is measured if that was not done.
@@ -61,19 +64,20 @@ def allow_measured_rounding(settings: Settings, model: "LanguageModel", verify: 
             "model_identity": model.identity,
             "device": device_name(settings.device),
             "number_format": number_format,
+            "keep_rule": keep_rule,
         }
         stored = database.fetch_all(engine, queries.rounding.rounding_margin, **key)
         if not stored and verifies:
-            measured = _measured(model, number_format)
+            measured = _measured(model, number_format, keep_rule)
             with database.transaction(engine) as connection:
                 database.execute(connection, queries.rounding.insert_rounding_margin, **key, **measured)
                 stored = database.fetch_all(connection, queries.rounding.rounding_margin, **key)
         if stored:
-            _allow(model, number_format, stored[0].margin)
+            model.margins[keep_rule][number_format] = stored[0].margin
 
 
 def allow_rounding_without_database(
-    settings: Settings, model: "LanguageModel", verify: VerifyInFloat32
+    settings: Settings, model: "LanguageModel", verify: VerifyInFloat32, keep_rule: KeepRule
 ) -> None:
     """Let the model's scores differ by the margin in the state folder, measured now if it is not there.
 
@@ -83,14 +87,14 @@ def allow_rounding_without_database(
         return
     file = settings.state_dir / FILE
     for number_format in _formats_of(model):
-        key = f"{model.identity} {device_name(settings.device)} {number_format}"
+        key = f"{model.identity} {device_name(settings.device)} {number_format} {keep_rule}"
         margins = _margins_in(file)
         if model.verifies(verify) and key not in margins:
-            margins[key] = _measured(model, number_format)["margin"]
+            margins[key] = _measured(model, number_format, keep_rule)["margin"]
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, json.dumps({**_margins_in(file), **margins}, indent=1) + "\n")
         if key in margins:
-            _allow(model, number_format, margins[key])
+            model.margins[keep_rule][number_format] = margins[key]
 
 
 def _formats_of(model: "LanguageModel") -> list[str]:
@@ -98,15 +102,8 @@ def _formats_of(model: "LanguageModel") -> list[str]:
     return [model.number_format, *([TF32] if model.has_tf32 else [])]
 
 
-def _allow(model: "LanguageModel", number_format: str, margin: float) -> None:
-    if number_format == TF32:
-        model.tf32_rounding_nats = margin
-    else:
-        model.rounding_nats = margin
-
-
 def _margins_in(file: Path) -> dict[str, float]:
-    """By model, device and format; none if the file is not there or damaged: they are measured again."""
+    """By model, device, format and keep rule; none if the file is missing or damaged: measured again."""
     try:
         return {
             str(key): float(margin) for key, margin in json.loads(file.read_text(encoding="utf-8")).items()
@@ -115,10 +112,10 @@ def _margins_in(file: Path) -> dict[str, float]:
         return {}
 
 
-def _measured(model: "LanguageModel", number_format: str) -> dict[str, float]:
-    """The columns of `rounding_margins` that say how far the example calls' reductions are from those in float32, in nats."""
+def _measured(model: "LanguageModel", number_format: str, keep_rule: KeepRule) -> dict[str, float]:
+    """The columns of `rounding_margins`: how far the example calls' gains are from those in float32."""
     logger.info("measuring the rounding of %s in %s, once", model.identity, number_format)
-    differences = model.rounding_differences(example_calls(model), number_format)
+    differences = model.rounding_differences(example_calls(model), number_format, keep_rule)
     if not differences:
         other = "bfloat16, which has the range of float32" if number_format == "float16" else "float32"
         raise ModelError(

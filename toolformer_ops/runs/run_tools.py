@@ -58,8 +58,8 @@ class RunTool:
     """None if the run asks for no placebos, and before their pool is drawn (`stages/placebo.py`)."""
     chained_release_id: str | None = None
     """The release over whose texts the run goes, with chains."""
-    tau_information: float | None = None
-    """Nats of information that a kept call carries at least; None: the paper's keep rule alone."""
+    keep_rule: str = "paper"
+    """In whose unit `keep_threshold` is."""
     proposer_identity: str | None = None
     """The model behind an endpoint that samples; None: the language model."""
 

@@ -17,7 +17,7 @@ from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
@@ -78,8 +78,10 @@ class BestCall:
     text_before: str
     """The end of the text before it."""
     text_after: str
-    loss_reduction: float
-    """Nats."""
+    gain: float
+    """By the run's keep rule."""
+    probability_with: float | None
+    """With the rule `probability`: the probability of the next tokens with the result."""
 
     @classmethod
     def of(cls, row: Row[Any]) -> "BestCall":
@@ -89,7 +91,8 @@ class BestCall:
             call=call_with_result(parse_call(row.call_text), row.result or ""),
             text_before=row.text_before[-SHOWN_BEFORE:],
             text_after=row.text_after[:SHOWN_AFTER],
-            loss_reduction=row.loss_reduction,
+            gain=row.gain,
+            probability_with=row.probability_with,
         )
 
     def __str__(self) -> str:
@@ -99,7 +102,7 @@ class BestCall:
         text is untrusted.
         """
         quoted = visible(" ".join(f"{self.text_before}{self.call} {self.text_after}".split()))
-        return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, saves {self.loss_reduction:.2f} nats)"
+        return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, {gained(self.gain, self.probability_with)})"
 
 
 @dataclass(frozen=True)
@@ -135,11 +138,11 @@ class LowerThresholds:
 
     tool: str
     keep_threshold: float
-    """The tool's own in this run, in nats."""
+    """The tool's own in this run."""
     prune_below: float
     """Calls that save less were not computed to the end, and are not counted."""
     keeps: Mapping[int, float]
-    """By number of calls, one, ten and a hundred, the threshold in nats that keeps so many."""
+    """The thresholds that would keep 1, 10 and 100 calls."""
 
     @classmethod
     def of(cls, row: Row[Any]) -> "LowerThresholds":

@@ -22,6 +22,7 @@ from toolformer_ops.annotation.placebo import (
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
+    compared_probability,
     information,
     placebo_reduction,
     score_placebos,
@@ -153,6 +154,7 @@ class PlaceboWork(StageWork[Loaded]):
                             placebo_reduction=placebo_reduction(placebos),
                             information=nats,
                             placebos=sum(placebo.information is not None for placebo in placebos),
+                            probability=compared_probability(placebos),
                         )
                     )
                 has_placebos = bool(placebos) and placebos[0].source is not None

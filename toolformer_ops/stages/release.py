@@ -364,7 +364,7 @@ def tools_of_run(connection: Connection, run_id: str) -> ToolsOfRun:
             lacking[row.tool] = reasons[0]
             continue
         tool = ReleaseTool(**{item.name: getattr(row, item.name) for item in fields(ReleaseTool)})
-        present.append(tool if tool.tau_information is not None else replace(tool, placebo_recipe_id=None))
+        present.append(tool if tool.keep_rule != "paper" else replace(tool, placebo_recipe_id=None))
         if row.false_discovery_rate is not None:
             rates[row.tool] = {name: getattr(row, name) for name in RATE_COLUMNS}
     for name, reason in lacking.items():
@@ -485,8 +485,11 @@ def _no_kept_call(
 
 
 def _definition_of_tool(tool: ReleaseTool) -> dict[str, Any]:
-    """What decides the calls of a tool; costs that it does not have are left out."""
-    return {name: value for name, value in vars(tool).items() if value is not None}
+    """What decides the calls of a tool; placebos that decide nothing, and the paper's rule, are left out."""
+    decided = {name: value for name, value in vars(tool).items() if value is not None}
+    if tool.keep_rule == "paper":
+        del decided["keep_rule"]
+    return decided
 
 
 def release_definition(

@@ -294,7 +294,7 @@ def _register_tool(
         run_id=run_id,
         tool=tool,
         prune_below=choices.prune_below,
-        tau_information=choices.least_information,
+        keep_rule=choices.keep_rule,
         **columns,
         **ids,
     )

@@ -63,7 +63,7 @@ def pruned_row(recipe_id: str, paragraph: Paragraph, position: CallPosition) -> 
     """The row of a position at which no call can be kept, so that none was sampled."""
     place = _place(paragraph, position)
     return TableRow.of(
-        "pruned_positions", sampling_recipe_id=recipe_id, **place, loss_without_call=position.pruned_by_loss
+        "pruned_positions", sampling_recipe_id=recipe_id, **place, gain_bound=position.pruned_by
     )
 
 

@@ -39,19 +39,19 @@ def sampled(model: FakeLanguageModel, texts: list[str], **changed: Any) -> list[
 def test_pruned_positions_are_marked_with_the_loss_that_proves_it():
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     first, second = sampled(model, ["one is sure", "eleven more"])
-    assert [(one.token, one.pruned_by_loss) for one in first.positions] == [(1, None), (2, 0.25)]
+    assert [(one.token, one.pruned_by) for one in first.positions] == [(1, None), (2, 0.25)]
     assert (len(first.samples), len(second.samples)) == (1, 1)
-    assert [one.pruned_by_loss for one in second.positions] == [None]
+    assert [one.pruned_by for one in second.positions] == [None]
     [reached] = sampled(model, ["one is sure"], prune_below=0.25)  # a call may save all of it
-    assert [one.pruned_by_loss for one in reached.positions] == [None, None]
+    assert [one.pruned_by for one in reached.positions] == [None, None]
 
 
 def test_without_pruning_no_loss_is_computed_before_sampling():
     model = FakeLanguageModel(sure_words=frozenset({"sure"}))
     never = mock.Mock(side_effect=AssertionError("a loss was computed that prunes nothing"))
-    model.losses_without_call = never  # type: ignore[method-assign]
+    model.gain_bounds_without_call = never  # type: ignore[method-assign]
     [unpruned] = sampled(model, ["one is sure"], prune_below=0.0)
-    assert [one.pruned_by_loss for one in unpruned.positions] == [None, None]
+    assert [one.pruned_by for one in unpruned.positions] == [None, None]
     assert len(unpruned.samples) == 2
 
 
@@ -132,14 +132,14 @@ def test_a_position_of_a_paragraph_is_pruned_by_the_loss_in_its_document():
     model: Any = FakeLanguageModel()
     asked: list[tuple[str, list[int]]] = []
 
-    def losses_without_call(texts: Sequence[tuple[str, list[int]]]) -> list[list[float]]:
+    def gain_bounds_without_call(texts: Sequence[tuple[str, list[int]]], _: str) -> list[list[float]]:
         asked.extend(texts)
         return [[0.125 if token == 6 else 2.0 for token in tokens] for _, tokens in texts]
 
-    model.losses_without_call = losses_without_call
+    model.gain_bounds_without_call = gain_bounds_without_call
     [sampled_paragraph] = sample_paragraphs(model, CALCULATOR, choices(), halves()[1:])
     assert asked == [(HALVES.text, [6, 7])]
-    assert [(one.token, one.pruned_by_loss) for one in sampled_paragraph.pruned] == [(6, 0.125)]
+    assert [(one.token, one.pruned_by) for one in sampled_paragraph.pruned] == [(6, 0.125)]
 
 
 def test_a_document_in_parts_is_read_once_to_prune_them():
@@ -147,10 +147,10 @@ def test_a_document_in_parts_is_read_once_to_prune_them():
     third = len(long.text) // 3
     parts = [Paragraph(long, number, number * third, number * third + third) for number in range(3)]
     model: Any = FakeLanguageModel()
-    watched = mock.Mock(wraps=model.losses_without_call)
-    model.losses_without_call = watched
+    watched = mock.Mock(wraps=model.gain_bounds_without_call)
+    model.gain_bounds_without_call = watched
     sample_paragraphs(model, CALCULATOR, choices(), parts)
-    [[[(text, _)]]] = [call.args for call in watched.call_args_list]
+    [[[(text, _)], _]] = [call.args for call in watched.call_args_list]
     assert text == long.text
 
 

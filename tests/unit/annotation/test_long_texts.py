@@ -81,8 +81,8 @@ def test_a_call_in_a_piece_has_the_losses_that_it_has_in_the_whole_text(whole, p
 
 
 def test_pieces_keep_the_calls_that_the_whole_text_keeps(whole, pieces):
-    kept_in_whole = {place for place, call in whole.items() if call.is_kept(0.5)}
-    assert {place for place, call in pieces.items() if call.is_kept(0.5)} == kept_in_whole
+    kept_in_whole = {place for place, call in whole.items() if call.reaches(0.5)}
+    assert {place for place, call in pieces.items() if call.reaches(0.5)} == kept_in_whole
     assert len(kept_in_whole) == 20  # before the 5 of each paragraph
 
 

@@ -17,14 +17,14 @@ from toolformer_ops.annotation.placebo import (
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
-    carries_information,
+    gain_of,
     placebo_reduction,
     score_placebos,
 )
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.on_a_file.annotate.pooled_placebos import false_discovery_rate
-from toolformer_ops.records import PlacedCall, content_uuid
+from toolformer_ops.records import LossWithResult, PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 
@@ -55,7 +55,7 @@ def results_elsewhere(count: int) -> list[PooledResult]:
 
 @dataclass
 class ScriptedModel:
-    """Says the loss of each call, and remembers what it was asked."""
+    """Says the loss of each call, and the probability 1 - loss / 10, and remembers what it was asked."""
 
     loss: Callable[[PlacedCall], float]
     number_format: str = "float32"
@@ -63,7 +63,7 @@ class ScriptedModel:
     formats: list[tuple[str, int]] = field(default_factory=list)
     context_tokens: set[int | None] = field(default_factory=set)
 
-    def surely_below(self, bound: float, prune_below: float) -> bool:
+    def surely_below(self, bound: float, prune_below: float, keep_rule: str = "paper") -> bool:
         return prune_below > 0 and bound < prune_below
 
     def verifies(self, choice: str) -> bool:
@@ -75,12 +75,17 @@ class ScriptedModel:
         *,
         context_tokens: int | None,
         number_format: str,
-    ) -> list[list[float]]:
+        keep_rule: str,
+    ) -> list[list[LossWithResult]]:
         self.context_tokens.add(context_tokens)
         asked = [call.result for _, calls in texts for call in calls]
         self.asked += asked
         self.formats.append((number_format, len(asked)))
-        return [[self.loss(call) for call in calls] for _, calls in texts]
+        return [[self.said_of(call, keep_rule) for call in calls] for _, calls in texts]
+
+    def said_of(self, call: PlacedCall, keep_rule: str) -> LossWithResult:
+        loss = self.loss(call)
+        return LossWithResult(loss, None if keep_rule == "paper" else 1 - loss / 10)
 
 
 def placebos_of(
@@ -124,48 +129,33 @@ NAN = math.nan
 @pytest.mark.parametrize(
     ("own", "is_sampled", "losses", "rows", "asked"),
     [
-        # A row: number, sampled, reason, L(e(c, r')), reduction or bound, information, placebo information.
+        # A row: number, sampled, reason, L(e(c, r')), reduction or bound, information, probability, gain.
         # Two placebos a call (K) that reaches 0.5 nats: each against L- = 3.0 and the call's own 2.0.
         (
             OWN, False, (2.25, 2.75, 1.0),
-            [(1, False, None, 2.25, 0.75, 0.25, None), (2, False, None, 2.75, 0.25, 0.75, None)], [1, 2],
+            [(1, False, None, 2.25, 0.75, 0.25, None, None), (2, False, None, 2.75, 0.25, 0.75, None, None)], [1, 2],
         ),
         (SMALL, False, (1.0, 1.0, 1.0), [], []),
         # A sampled call: one, whatever the call saves.
-        (SMALL, True, (2.75, 1.0, 1.0), [(1, True, None, 2.75, 0.25, 0.0, None)], [1]),
-        # One that reaches 0.5, exactly, is measured against the next two: (2.0 + 3.5) / 2 - 2.5. The third
-        # measures it alone.
-        (
-            SMALL, True, (2.5, 2.0, 3.5),
-            [(1, True, None, 2.5, 0.5, -0.25, 0.25), (2, False, None, 2.0, 1.0, -0.75, None),
-             (3, False, None, 3.5, -0.5, None, None)], [1, 2, 3],
-        ),
+        (SMALL, True, (2.75, 1.0, 1.0), [(1, True, None, 2.75, 0.25, 0.0, None, 0.25)], [1]),
+        # By the paper's rule it is compared with no other, whatever it saves.
+        (SMALL, True, (2.5, 2.0, 3.5), [(1, True, None, 2.5, 0.5, -0.25, None, 0.5)], [1]),
         (
             OWN, True, (2.0, 2.25, 1.25),
-            [(1, True, None, 2.0, 1.0, 0.0, -0.25), (2, False, None, 2.25, 0.75, 0.25, None),
-             (3, False, None, 1.25, 1.75, None, None)], [1, 2, 3],
+            [(1, True, None, 2.0, 1.0, 0.0, None, 1.0), (2, False, None, 2.25, 0.75, 0.25, None, None)], [1, 2],
         ),
         # A term of L- that is known proves enough: the model is not asked.
-        (SURE, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
-        (SURE_IN_FULL, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None)], []),
-        # L(e(c, "")) = 2.875 is computed where it decides: for the first alone, and not where 3.0 - L(e(c,
-        # r')) proves enough.
-        (
-            UNKNOWN, True, (2.25, 2.0, 3.0),
-            [(1, True, None, 2.25, 0.625, -0.5, 0.25), (2, False, ONLY_COMPARED, 2.0, 1.0, -0.75, None),
-             (3, False, ONLY_COMPARED, 3.0, 0.0, None, None)], [1, 0, 2, 3],
-        ),
-        (UNKNOWN, True, (2.75, 1.0, 1.0), [(1, True, PRUNED, 2.75, 0.25, 0.0, None)], [1]),
-        # No number, no reduction; and it is measured against nothing.
-        (SMALL, True, (NAN, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
-        (SMALL, True, (math.inf, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None)], [1]),
-        (SMALL, True, (1.0, NAN, 2.0), [
-            (1, True, None, 1.0, 2.0, -1.75, 1.0), (2, False, NOT_FINITE, None, None, None, None),
-            (3, False, None, 2.0, 1.0, None, None)], [1, 2, 3],
-        ),
+        (SURE, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None, None)], []),
+        (SURE_IN_FULL, True, (0.0, 0.0, 0.0), [(1, True, PRUNED, None, 0.25, None, None, None)], []),
+        # L(e(c, "")) = 2.875 is computed where it decides, and not where 3.0 - L(e(c, r')) proves enough.
+        (UNKNOWN, True, (2.25, 2.0, 3.0), [(1, True, None, 2.25, 0.625, -0.5, None, 0.625)], [1, 0]),
+        (UNKNOWN, True, (2.75, 1.0, 1.0), [(1, True, PRUNED, 2.75, 0.25, 0.0, None, None)], [1]),
+        # No number, no reduction.
+        (SMALL, True, (NAN, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None, None)], [1]),
+        (SMALL, True, (math.inf, 1.0, 1.0), [(1, True, NOT_FINITE, None, None, None, None, None)], [1]),
         # A pool without another result.
-        (OWN, False, (), [(1, False, NO_OTHER_RESULT, None, None, None, None)], []),
-        (SMALL, True, (), [(1, True, NO_OTHER_RESULT, None, None, None, None)], []),
+        (OWN, False, (), [(1, False, NO_OTHER_RESULT, None, None, None, None, None)], []),
+        (SMALL, True, (), [(1, True, NO_OTHER_RESULT, None, None, None, None, None)], []),
         (SMALL, False, (), [], []),
     ],
 )  # fmt: skip
@@ -187,6 +177,65 @@ def test_what_is_stored_of_a_calls_placebos(own, is_sampled, losses, rows, asked
     assert model.context_tokens <= {16}
 
 
+PROBABLE = replace(OWN, probability_without=0.5, probability_with=0.875)
+"""By the rule `probability`: its result gains log(0.875 / 0.5) nats before a placebo."""
+IMPROBABLE = replace(PROBABLE, probability_with=0.5)
+UNPROBED = replace(PROBABLE, probability_with=0.5, loss_without_result=None, reason=PRUNED)
+"""Its own result gains too little, so that the probability with the call and no result was not computed."""
+CERTAIN = replace(PROBABLE, probability_without=0.75, probability_with=None, reason=PRUNED)
+
+
+@pytest.mark.parametrize(
+    ("own", "is_sampled", "losses", "rows", "asked"),
+    [
+        # A row: number, sampled, reason, probability of the next tokens, and the factor that is gained.
+        (PROBABLE, False, (5.0, 2.5), [(1, False, None, 0.5, None)], [1]),
+        # A sampled placebo that gains too little before a second one is compared with none.
+        (IMPROBABLE, True, (3.75, 2.5), [(1, True, None, 0.625, 1.25)], [1]),
+        # One that gains enough is compared with the second: 0.875 / max(0.5, 0.75 or 0.25).
+        (IMPROBABLE, True, (1.25, 2.5), [(1, True, None, 0.875, 0.875 / 0.75), (2, False, None, 0.75, None)], [1, 2]),
+        (PROBABLE, True, (1.25, 7.5), [(1, True, None, 0.875, 1.75), (2, False, None, 0.25, None)], [1, 2]),
+        # The probability with the call but no result, 0.75, is computed where it decides.
+        (UNPROBED, True, (1.25, 5.0), [(1, True, None, 0.875, 0.875 / 0.75)], [1, 0]),
+        (UNPROBED, True, (3.75, 5.0), [(1, True, PRUNED, 0.625, None)], [1]),
+        # One of 0.75 without the result proves that no result gains a factor of 1.5.
+        (CERTAIN, True, (0.0, 0.0), [(1, True, PRUNED, None, None)], []),
+        # Without a second placebo the rule keeps nothing.
+        (IMPROBABLE, True, (1.25,), [(1, True, None, 0.875, None)], [1]),
+    ],
+)  # fmt: skip
+def test_what_is_stored_of_a_placebo_by_the_rule_probability(own, is_sampled, losses, rows, asked):
+    call_id = uuid.UUID(int=0 if is_sampled else 2**64 - 1)
+    call = JudgedCall(call_id, content_uuid("home"), 1, Call("Made", "in"), own)
+    pool = Pool(placebos=1, sample_share=0.5, results=results_elsewhere(len(losses)))
+    drawn = PlaceboDraw(pool).of_call(call, len(losses))
+    said = {"": 2.5, **{one.result: loss for one, loss in zip(drawn, losses, strict=True)}}
+    model = ScriptedModel(lambda call: said[call.result])
+    [placebos] = placebos_of(model, [call], pool, prune_below=math.log(1.5), keep_rule="probability")
+    stored = [(one.number, one.is_sampled, one.reason, one.probability_with) for one in placebos]
+    assert stored == [row[:4] for row in rows]
+    assert [one.gain for one in placebos] == [
+        None if factor is None else pytest.approx(math.log(factor)) for *_, factor in rows
+    ]
+    assert model.asked == [drawn[number - 1].result if number else "" for number in asked]
+
+
+@pytest.mark.parametrize(
+    ("scored", "placebo_probability", "gain"),
+    [
+        (OWN, None, 1.0),  # the rule `paper` asks no placebo
+        (PROBABLE, 0.25, math.log(1.75)),
+        (PROBABLE, 0.75, math.log(0.875 / 0.75)),
+        (PROBABLE, 1.0, math.log(0.875)),
+        (PROBABLE, None, None),
+        (UNPROBED, 0.25, None),
+        (ScoredCall(reason="timed_out"), None, None),
+    ],
+)
+def test_a_gain_is_over_the_largest_probability_without_the_result(scored, placebo_probability, gain):
+    assert gain_of(scored, placebo_probability) == (None if gain is None else pytest.approx(gain))
+
+
 def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known():
     known = PlaceboLoss(1, 0, is_sampled=False, loss_with_result=2.5, reduction_bound=0.5, information=0.25)
     a_bound = replace(known, number=3, reason=ONLY_COMPARED, reduction_bound=9.0)
@@ -203,45 +252,28 @@ def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample():
     def scored_call(name: str, reduction: float) -> JudgedCall:
         return judged_call(name, name, loss_with_result=WITHOUT - reduction, reduction_bound=reduction)
 
-    sampled = PlaceboLoss(1, 0, is_sampled=True, loss_with_result=2.5, reduction_bound=0.5)
+    sampled = PlaceboLoss(1, 0, is_sampled=True, loss_with_result=2.5, reduction_bound=0.5, gain=0.5)
     calls = [
-        # Kept by both rules; its placebo is kept by the paper's alone, since it says less than other results.
-        (scored_call("a", 1.0), [replace(sampled, information=0.5, placebo_information=0.1)]),
-        # Kept by the paper's rule alone; its placebo by both, from exactly the thresholds on.
-        (scored_call("b", 0.5), [replace(sampled, information=0.0, placebo_information=0.2)]),
-        # Not kept, as its placebo, for which nothing was compared.
-        (scored_call("c", 0.4), [replace(sampled, reduction_bound=0.4)]),
+        (scored_call("a", 1.0), [sampled]),
+        (scored_call("b", 0.5), [replace(sampled, gain=0.6)]),
+        # Not kept, as its placebo.
+        (scored_call("c", 0.4), [replace(sampled, gain=0.4)]),
         # A pruned placebo is never kept, and counts as scored.
-        (scored_call("d", 0.4), [replace(sampled, reduction_bound=9.0, reason=PRUNED)]),
+        (scored_call("d", 0.4), [replace(sampled, gain=None, reason=PRUNED)]),
         # A placebo that is not sampled and one that has no source are not counted.
-        (
-            scored_call("e", 0.6),
-            [replace(sampled, is_sampled=False, information=0.2, placebo_information=0.9)],
-        ),
+        (scored_call("e", 0.6), [replace(sampled, is_sampled=False, gain=None)]),
         (scored_call("f", 0.4), [PlaceboLoss(1, None, is_sampled=True, reason="no_other_result")]),
     ]
-    paper = false_discovery_rate(calls, 1.0, 0.5, None)
-    assert (paper.calls, paper.placebos) == (3, 2)
+    rate = false_discovery_rate(calls, 1.0, 0.5)
+    assert (rate.calls, rate.placebos) == (3, 2)
     # Five placebos were to be drawn for calls that are sampled, and four were scored: each stands for 5 / 4
     # calls.
-    assert paper.false_discovery_rate == pytest.approx(2 * (5 / 4) / 3)
-    informed = false_discovery_rate(calls, 1.0, 0.5, 0.2)
-    assert (informed.calls, informed.placebos) == (2, 1)
+    assert rate.false_discovery_rate == pytest.approx(2 * (5 / 4) / 3)
     # Where the sample is a share of 0.8, each of the four stands for 5 / 0.8 / 4 calls.
-    of_share = false_discovery_rate(calls, 0.8, 0.5, 0.2)
+    of_share = false_discovery_rate(calls, 0.8, 0.6)
     assert of_share.false_discovery_rate == pytest.approx(1 * (5 / 0.8 / 4) / 2)
-    assert false_discovery_rate(calls, 1.0, 0.6, None).calls == 2
-    nothing = false_discovery_rate(calls[4:], 1.0, 0.5, None)
+    nothing = false_discovery_rate(calls[4:], 1.0, 0.5)
     assert (nothing.calls, nothing.placebos, nothing.false_discovery_rate) == (1, 0, None)
-    assert [carries_information(placebos, 0.2) for _, placebos in calls] == [
-        True,
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
-    assert all(carries_information(placebos, None) for _, placebos in calls)
 
 
 def test_a_call_without_losses_has_no_placebos_of_its_own():

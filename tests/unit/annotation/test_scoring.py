@@ -72,8 +72,8 @@ def test_a_call_that_helps_is_kept_up_to_its_reduction() -> None:
     assert (found.reason, found.result_rank, found.result) == (None, 0, "5")
     assert (found.loss_without_call, found.loss_without_result, found.loss_with_result) == (2.0, 2.5, 1.0)
     assert found.loss_reduction == found.reduction_bound == 1.0  # min(2.0, 2.5) - 1.0
-    assert found.is_kept(1.0)
-    assert not found.is_kept(1.001)
+    assert found.reaches(1.0)
+    assert not found.reaches(1.001)
     assert found.token_log_probabilities == TokenLogProbabilities(
         (-2.0,) * 5, (-2.5,) * 5, (-1.0,) * 5, tokens=TOKENS
     )
@@ -84,7 +84,7 @@ def test_calls_keep_their_order_whether_or_not_they_have_a_result() -> None:
     found = scored(calls, prune_below=0.0)
     assert [item.reason for item in found] == ["division_by_zero", None, EMPTY_RESULT, None]
     assert [item.loss_with_result for item in found] == [None, 1.0, None, 2.25]
-    assert [item.is_kept(0.5) for item in found] == [False, True, False, False]
+    assert [item.reaches(0.5) for item in found] == [False, True, False, False]
 
 
 def test_a_pruned_call_has_the_losses_that_prove_it() -> None:
@@ -92,13 +92,13 @@ def test_a_pruned_call_has_the_losses_that_prove_it() -> None:
     *_, pruned = scored(calls)
     assert (pruned.reason, pruned.loss_without_call, pruned.loss_without_result) == (PRUNED, 2.0, None)
     assert (pruned.loss_with_result, pruned.reduction_bound, pruned.loss_reduction) == (2.25, -0.25, None)
-    assert not pruned.is_kept(-1.0)
+    assert not pruned.reaches(-1.0)
 
 
 def test_losses_that_are_not_finite_are_left_out_with_a_reason() -> None:
     [found] = scored([executed("5")], text="nan " + SUM)
     assert found == ScoredCall(result_rank=0, result="5", reason=NOT_FINITE, number_format="float32")
-    assert not found.is_kept(0.0)
+    assert not found.reaches(0.0)
 
 
 def test_the_engine_is_asked_to_verify_as_the_run_chose() -> None:
@@ -113,7 +113,15 @@ def test_the_engine_is_asked_to_verify_as_the_run_chose() -> None:
     model: Any = Watched()
     choices = ScoringChoices(verify_in_float32="off", prune_below=0.25, scoring_context_tokens=16)
     [[found]] = score_texts(lambda: model, choices, 0.5, [ExecutedText(SUM, [executed("5")], None)])
-    assert seen == [{"prune_below": 0.25, "keep_threshold": 0.5, "context_tokens": 16, "verify": "off"}]
+    assert seen == [
+        {
+            "prune_below": 0.25,
+            "keep_threshold": 0.5,
+            "context_tokens": 16,
+            "verify": "off",
+            "keep_rule": "paper",
+        }
+    ]
     assert found.within_rounding
     assert (found.loss_without_call_full_context, found.loss_reduction) == (FULL_CONTEXT, FULL_CONTEXT - 1.0)
 

@@ -37,15 +37,15 @@ def test_tools_may_be_written_in_any_way(settings, corpus):
 
 
 def test_thresholds_may_be_written_in_any_way(settings, corpus):
-    for words in (["calculator=0.75,mt=2"], ["Calculator=0.75", "MT=2"]):
+    for words in (["calculator=0.75,mt=0.2"], ["Calculator=0.75", "MT=0.2"]):
         assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {
             "Calculator": 0.75,
-            "MT": 2.0,
+            "MT": 0.2,
         }
     lower = corpus_choices(
-        settings, corpus, limit=5, parameters='{"prune_below": 0.25}', thresholds=["MT=0.25"]
+        settings, corpus, limit=5, parameters='{"prune_below": 0.05}', thresholds=["MT=0.05"]
     )
-    assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.25)
+    assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.05)
 
 
 def test_a_run_without_finetuning_ends_with_its_release(settings, corpus):
@@ -67,8 +67,8 @@ def test_what_cannot_be_is_named(settings, corpus):
         ({"model": "org/model"}, ModelError, r"id@revision, found 'org/model'"),
         ({"parameters": "{"}, UsageError, "expected a JSON object"),
         ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
-        ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NATS"),
-        ({"tools": ["QA"], "thresholds": ["MT=1"]}, UsageError, "expected chosen tools, found MT"),
+        ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NUMBER"),
+        ({"tools": ["QA"], "thresholds": ["MT=0.5"]}, UsageError, "expected chosen tools, found MT"),
     ):
         with pytest.raises(error, match=message):
             corpus_choices(settings, **{"corpus": corpus, **wrong})

@@ -73,8 +73,8 @@ def score_calls(
 def losses_with_result(
     engine: LanguageModel, text: str, calls: Sequence[PlacedCall], **settings: Any
 ) -> list[float]:
-    [found] = engine.losses_with_result([(text, calls)], **settings)
-    return found
+    [losses] = engine.losses_with_result([(text, calls)], **settings)
+    return [one.nats for one in losses]
 
 
 @dataclass(frozen=True)

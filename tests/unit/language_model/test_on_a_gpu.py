@@ -88,8 +88,9 @@ def everything(one: Engine) -> tuple[list[Any], list[float]]:
     ]
     scored = [call for of_text in engine.score_texts(placed, verify="off") for call in of_text]
     losses = [loss for call in scored for loss in (call.without_call, call.without_result, call.with_result)]
-    losses += itertools.chain(*engine.losses_with_result(placed, number_format=engine.number_format))
-    losses += itertools.chain(*engine.losses_without_call([(text, [2, 5, 8]) for text in TEXTS]))
+    with_result = engine.losses_with_result(placed, number_format=engine.number_format)
+    losses += [loss.nats for loss in itertools.chain(*with_result)]
+    losses += itertools.chain(*engine.gain_bounds_without_call([(text, [2, 5, 8]) for text in TEXTS]))
     losses += [loss.nats / loss.tokens for loss in engine.text_losses(TEXTS)]
     losses += engine.continuation_log_probabilities("The shop had", [" 520 shirts", " a year"])
     return decisions, [loss for loss in losses if loss is not None]
@@ -175,7 +176,7 @@ def test_losses_near_a_threshold_are_computed_in_tf32_then_those_near_its_roundi
     with device_twin():
         engine = Engine.of(folder, "bfloat16", "cuda").engine
         assert engine.has_tf32
-        engine.rounding_nats, engine.tf32_rounding_nats = 100.0, 0.5
+        engine.margins["paper"] |= {engine.number_format: 100.0, "tf32": 0.5}
         monkeypatch.setattr(scoring, "score_texts", watched)
         [losses] = engine.score_texts([(TEXTS[0], calls(0))], verify="on")
     assert precisions == [("bfloat16", "highest"), ("float32", "high"), ("float32", "highest")]

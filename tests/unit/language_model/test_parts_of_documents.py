@@ -42,8 +42,10 @@ def test_a_position_is_where_its_token_of_the_document_starts(sampled, tiny_engi
 
 def test_a_position_is_pruned_by_its_loss_in_the_document(sampled, tiny_engine):
     positions = [position for piece in sampled for position in piece.pruned]
-    [losses] = tiny_engine.losses_without_call([(DOCUMENT.text, [position.token for position in positions])])
-    assert [position.pruned_by_loss for position in positions] == losses
+    [losses] = tiny_engine.gain_bounds_without_call(
+        [(DOCUMENT.text, [position.token for position in positions])]
+    )
+    assert [position.pruned_by for position in positions] == losses
 
 
 def test_a_piece_has_the_positions_that_it_has_alone(sampled, tiny_engine):

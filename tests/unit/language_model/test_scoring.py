@@ -53,7 +53,7 @@ def test_each_loss_comes_with_the_log_probabilities_of_its_tokens(subject, prune
     found = score_calls(engine, TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
     assert any(losses.pruned for losses in found) == (prune_below > 0)
     alone = losses_with_result(engine, TEXT, calls, context_tokens=context_tokens)
-    [bare] = engine.losses_without_call([(TEXT, [call.token for call in calls])])
+    [bare] = engine.gain_bounds_without_call([(TEXT, [call.token for call in calls])])
     for call, losses, with_result, without_call in zip(calls, found, alone, bare, strict=True):
         scored = range(call.token, min(call.token + 5, len(text)))
         weights = [5 / 15, 4 / 15, 3 / 15, 2 / 15, 1 / 15][: len(scored)]  # near the end none is scaled up
@@ -95,7 +95,8 @@ def test_a_text_has_the_same_bits_in_any_company(subject_of, shape, dtype, monke
     assert any(losses.pruned for of_text in together for losses in of_text)
     assert [score_calls(engine, text, calls, prune_below=0.05) for text, calls in texts] == together
     alone = [losses_with_result(engine, text, calls, number_format=dtype) for text, calls in texts]
-    assert engine.losses_with_result(texts, number_format=dtype) == alone
+    together_with_result = engine.losses_with_result(texts, number_format=dtype)
+    assert [[one.nats for one in of_text] for of_text in together_with_result] == alone
     monkeypatch.setitem(BATCH_SIZES, "cpu", replace(BATCH_SIZES["cpu"], scored_passes=7))
     assert engine.score_texts(texts, prune_below=0.05) == together
 
@@ -120,7 +121,7 @@ def test_in_a_long_text_the_three_losses_see_the_same_window(long_subject):
     [losses] = score_calls(engine, LONG_TEXT, [call])
     assert close(losses, reference.losses(LONG_TEXT, call, start, start + 191))
     # Without anything before it the text has 64 tokens more of context.
-    [[without_call]] = engine.losses_without_call([(LONG_TEXT, [token])])
+    [[without_call]] = engine.gain_bounds_without_call([(LONG_TEXT, [token])])
     assert losses.without_call_full_context == pytest.approx(without_call, abs=1e-5)
     assert losses.without_call_full_context != pytest.approx(losses.without_call, abs=1e-5)
 
@@ -141,7 +142,7 @@ def test_a_window_of_the_least_size_beside_the_longest_prefix_is_room_enough(roo
         start_ids=(0,), newline_ids=(), ids=lambda z: range(scoring.RESERVE_STEP + 1)
     )
     text: Any = range(1000)
-    planned = scoring._TextPasses(model, tokenization, text).planned(calculator(500), None)
+    planned = scoring._TextPasses(model, tokenization, text, "paper").planned(calculator(500), None)
     assert (planned is not None) is fits
 
 
@@ -151,7 +152,7 @@ def test_without_a_call_a_pass_has_all_the_text_before_it_where_its_scored_token
     tokenization: Any = SimpleNamespace(start_ids=(0,))
     for length in (room, 1000):
         text: Any = range(length)
-        passes = scoring._TextPasses(model, tokenization, text)
+        passes = scoring._TextPasses(model, tokenization, text, "paper")
         for token in range(1, length):
             start, end = passes.full_pass(token).text_start, min(token + 5, length)
             assert end - start <= room
@@ -217,7 +218,7 @@ def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
     differences = tiny_engine_bfloat16.rounding_differences(texts)
     assert len(differences) == 66 + 20
     margin = 2 * max(differences)
-    monkeypatch.setattr(tiny_engine_bfloat16, "rounding_nats", margin)
+    monkeypatch.setitem(tiny_engine_bfloat16.margins["paper"], "bfloat16", margin)
     screened = tiny_engine_bfloat16.score_texts(texts, keep_threshold=0.1, verify="off")
     passes_in_float32: list[int] = []
     plain = scoring.score_texts
@@ -250,16 +251,16 @@ def test_float32_decides_near_the_thresholds_or_with_all_whatever_may_be_kept(
 def test_each_number_format_prunes_by_its_own_margin(tiny_engine_bfloat16, monkeypatch, has_tf32):
     margins: list[float] = []
 
-    def never_finite(*arguments: Any, rounding_nats: float, **_: Any) -> list[list[CallLosses]]:
-        margins.append(rounding_nats)
+    def never_finite(*arguments: Any, margin: float, **_: Any) -> list[list[CallLosses]]:
+        margins.append(margin)
         return [[CallLosses(math.nan, math.nan, math.nan) for _ in calls] for _, calls in arguments[2]]
 
     monkeypatch.setattr(scoring, "score_texts", never_finite)
     monkeypatch.setattr(tiny_engine_bfloat16, "has_tf32", has_tf32)
-    monkeypatch.setattr(tiny_engine_bfloat16, "rounding_nats", 0.25)
-    monkeypatch.setattr(tiny_engine_bfloat16, "tf32_rounding_nats", 0.05)
+    monkeypatch.setitem(tiny_engine_bfloat16.margins["paper"], "bfloat16", 0.25)
+    monkeypatch.setitem(tiny_engine_bfloat16.margins["paper"], "tf32", 0.05)
     tiny_engine_bfloat16.score_texts([(TEXT, many_calls()[:1])], prune_below=0.5, verify="on")
-    assert margins == [0.25, *([0.05] if has_tf32 else []), scoring.ROUNDING_NATS["float32"]]
+    assert margins == [0.25, *([0.05] if has_tf32 else []), scoring.FLOAT32_MARGIN]
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_without_room_float32_weights_take_the_place_of_the_others_once_for_all_
     engine, calls = loads.engine, many_calls()
     own = engine._model.network
     positions = find_all(engine, TEXT, at_most=3)
-    monkeypatch.setattr(engine, "rounding_nats", 100.0)
+    monkeypatch.setitem(engine.margins["paper"], "bfloat16", 100.0)
     found = engine.score_texts([(TEXT, calls), (LONG_TEXT[:200], calls[:4])], verify="on")
     assert loads.formats == ["float32"]
     assert sum(parameter.numel() for parameter in own.parameters()) == 0, "the others are let go"

@@ -29,7 +29,7 @@ class Rounding:
         return [[self.losses(rung, call, place) for place, call in enumerate(calls)] for _, calls in texts]
 
     def losses(self, rung: Rung, call: float, place: int) -> CallLosses:
-        error = rung.rounding_nats * self.errors[place % len(self.errors)]
+        error = rung.margin * self.errors[place % len(self.errors)]
         reduction = math.nan if math.isinf(call) and rung.number_format == "bfloat16" else call + error
         return CallLosses(
             10.0 + reduction, 12.0 + max(0.0, reduction), 10.0, number_format=rung.number_format

@@ -104,8 +104,8 @@ def test_the_calls_of_a_file_are_the_pool_of_its_placebos(tmp_path, model, monke
     assert list(annotated_boxes(tmp_path, model)) == found
 
 
-def test_a_file_with_one_result_has_no_placebo_for_the_rule_of_information(tmp_path, model):
-    for rule, kept in (("paper", 1), ("information", 0)):
+def test_a_file_with_one_result_has_no_placebo_for_the_rule_probability(tmp_path, model):
+    for rule, kept in (("paper", 1), ("probability", 0)):
         found = list(annotated_boxes(tmp_path, model, range(2, 3), keep_rule=rule))
         assert sum(line["kept"] for line in found) == kept
         assert {(line["information"], line["placebos"]) for line in found} == {(None, 0)}
@@ -146,10 +146,12 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir, capsys):
         assert added == pytest.approx(found[f"loss_{name}"], abs=1e-4)
     reduction = min(found["loss_without_call"], found["loss_without_result"]) - found["loss_with_result"]
     assert found["loss_reduction"] == pytest.approx(reduction)
-    assert found["kept"] == is_kept(reduction, found["keep_threshold"])
+    assert found["gain"] == found["probability_with"] - found["probability_without"]
+    assert found["kept"] == is_kept(found["gain"], found["keep_threshold"])
     explanation_table(found)
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"[Calculator(2 + 3) -> 5] lowers the loss by {reduction:.3f} nats" in shown
+    assert "[Calculator(2 + 3) -> 5] probability of the next tokens" in shown
+    assert f"it saves {reduction:.3f} nats by the paper's rule" in shown
     # A stored call has the text around it and no words for its tokens; one that was pruned has a bound and no
     # losses.
     token = {"text": None, "weight": 1 / 3, "log_p_without_call": -6.0, "log_p_without_result": None}
@@ -160,12 +162,12 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir, capsys):
         "text_before": "2 and 3",
         "text_after": " make 5.",
     }
-    pruned = {"reason": "pruned_below", "loss_without_result": None, "reduction_bound": 0.25}
+    pruned = {"reason": "pruned_below", "loss_without_result": None, "gain_bound": 0.25}
     explanation_table({**found, **stored, **pruned, "tokens": [{**token, "log_p_with_result": -3.0}]})
     shown = capsys.readouterr().out
     assert "...2 and 3[Calculator(2 + 3)] make 5...." in shown
     assert "│1│0.333│-6.000│-│-3.000│" in shown.replace(" ", "")
-    assert "not scored to the end (pruned_below): it saves at most 0.250 nats" in shown
+    assert "not scored to the end (pruned_below): it gains at most 0.250 nats" in shown
     explanation_table({**found, "tokens": [], "result": None, "reason": "divides_by_zero"})
     assert "no result (divides_by_zero)" in capsys.readouterr().out
 

@@ -15,7 +15,7 @@ from tests.fake_language_model import FakeLanguageModel
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotator import LOSSES
+from toolformer_ops.on_a_file.annotate.annotator import PRINTED
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.judge.judging import Judging
 from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
@@ -53,7 +53,7 @@ def judged(
 def test_a_call_has_the_losses_that_explain_gives_it(tmp_path, tiny_model_dir):
     [row] = judged(file_of(tmp_path, CALL), model=str(tiny_model_dir))
     explained = explain_call(Settings(), SUM, AT, "Calculator(2 + 3)", None, str(tiny_model_dir))
-    names = (*LOSSES, "loss_reduction", "position_token", "result", "kept")
+    names = ("loss_without_call", "loss_without_result", "loss_with_result", "position_token", "result")
     assert {name: row[name] for name in names} == {name: explained[name] for name in names}
 
 
@@ -68,7 +68,7 @@ def test_a_call_has_the_losses_that_annotate_gives_it(tmp_path):
         for row in annotated
     ]
     rows = judged(file_of(tmp_path, *proposed), scoring_context_tokens=16)
-    names = (*LOSSES, "loss_reduction", "position_token", "kept", "not_kept", "before", "after")
+    names = (*PRINTED, "loss_reduction", "position_token", "kept", "not_kept", "before", "after")
     assert len(rows) == len(annotated) == 9
     assert [[row[name] for name in names] for row in rows] == [
         [row[name] for name in names] for row in annotated
@@ -254,7 +254,7 @@ def test_with_placebos_the_results_of_the_calls_are_their_pool(tmp_path):
         {"text": text, "at": text.index(f" {n} things"), "call": f"Calculator({n - 1} + 1)"}
         for n, text in enumerate(texts, 3)
     ]
-    placebos = {"placebos": 3, "placebo_sample": 100, "keep_rule": "information"}
+    placebos = {"placebos": 3, "placebo_sample": 100, "keep_rule": "probability"}
     rows = judged(file_of(tmp_path, *calls), **placebos)
     assert [(row["information"], row["placebos"], row["kept"]) for row in rows] == [(1.25, 3, True)] * 5
     assert "text" not in rows[0]

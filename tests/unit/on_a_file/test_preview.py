@@ -40,11 +40,11 @@ def test_each_text_is_a_record_with_its_calls_in_place(tmp_path, tiny_model_dir)
     lines = preview(tmp_path, tiny_model_dir, [SUM]).stdout.splitlines()
     assert lines[lines.index("docs.jsonl:1") :] == [
         "docs.jsonl:1",
-        "  + Calculator saves 0.75 nats: kept, 0.5 are needed",
+        "  + Calculator probability of the next tokens 0.17 -> 0.37: kept, from 0.22 on",
         "    There were 2 cats and 3 dogs, a total of [Calculator(2 + 3) -> 5] 5 animals.",
-        "  - Calculator saves -0.50 nats: not kept, 0.5 are needed",
+        "  - Calculator probability of the next tokens 0.17 -> 0.11: not kept, from 0.22 on",
         "    There were 2 cats and 3 dogs, a total of 5 [Calculator(2 + 3) -> 5] animals.",
-        "1 texts, 2 calls with a result, 1 kept by their loss. A run may keep fewer: by placebos, one call a place, none "
+        "1 texts, 2 calls with a result, 1 kept before placebos. A run may keep fewer: by placebos, one call a place, none "
         "whose input comes only after it.",
     ]
 
@@ -107,7 +107,8 @@ def test_a_page_holds_hostile_texts_without_a_tag_of_theirs(tmp_path, tiny_model
     assert "<b>animals" not in written
     assert "\u202e" not in written
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in written
-    assert '<mark title="0.75 nats">[Calculator(2 + 3) -&gt; 5]</mark> 5 &lt;b&gt;animals' in written
+    marked = '<mark title="probability of the next tokens 0.17 -&gt; 0.37">[Calculator(2 + 3) -&gt; 5]</mark>'
+    assert f"{marked} 5 &lt;b&gt;animals" in written
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -120,8 +121,9 @@ def row(**values: Any) -> dict[str, Any]:
         "after": " 5.",
     }
     losses = {
-        "loss_reduction": 1.0,
+        "reason": None,
         "reduction_bound": 1.0,
+        "gain": 1.0,
         "keep_threshold": 0.5,
         "kept": True,
         "not_kept": None,
@@ -130,9 +132,9 @@ def row(**values: Any) -> dict[str, Any]:
 
 
 def test_of_several_kept_calls_at_a_place_the_best_is_marked():
-    other = row(call="Calculator(1 + 4)", loss_reduction=2.0)
+    other = row(call="Calculator(1 + 4)", gain=2.0)
     assert calls_page.marked_text("makes 5.", [row(), other]) == (
-        'makes <mark title="2.00 nats">[Calculator(1 + 4) -&gt; 5]</mark> 5.'
+        'makes <mark title="saves 2.00 nats">[Calculator(1 + 4) -&gt; 5]</mark> 5.'
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from toolformer_ops.errors import UsageError
+from toolformer_ops.language_model.losses import PROBABILITY_PRUNE_BELOW, PROBABILITY_THRESHOLD
 from toolformer_ops.runs.choices import RunChoices, SamplingChoices, typed_values
 from toolformer_ops.runs.presets import PRESETS
 from toolformer_ops.tools.base import ToolSpec
@@ -57,7 +58,7 @@ def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned():
         RunChoices.parse({**LEAST, "tools": ["MT"], "keep_threshold_QA": 2}).kept_from()
     with pytest.raises(UsageError, match=r"found 0\.25 for MT .*Set prune_below to 0.25"):
         RunChoices.parse({**LEAST, "keep_threshold_MT": 0.25}).kept_from()
-    with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the tool's own\)"):
+    with pytest.raises(UsageError, match=r"found 0\.5 for Calculator \(the usual one\)"):
         RunChoices.parse({**LEAST, "prune_below": 1.5}).kept_from()
 
 
@@ -65,7 +66,8 @@ def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned():
 def test_a_preset_fills_only_what_is_empty(preset):
     plain = RunChoices.parse(LEAST)
     filled = RunChoices.parse({**LEAST, "preset": preset, "temperature": None})
-    assert filled == plain.model_copy(update={**PRESETS[preset], "preset": preset})
+    by_rule = {"prune_below": PROBABILITY_PRUNE_BELOW} if "keep_rule" in PRESETS[preset] else {}
+    assert filled == plain.model_copy(update={**PRESETS[preset], **by_rule, "preset": preset})
     chosen = RunChoices.parse_json(json.dumps({**LEAST, "preset": preset, "temperature": 1.0, "seed": None}))
     assert (chosen.temperature, chosen.seed) == (1.0, 0)
     for choices in (filled, chosen):  # as a stage reads them again
@@ -78,25 +80,37 @@ def test_a_switch_is_never_empty_to_a_preset():
     ).finetune  # a switch is never empty
 
 
-def test_a_preview_samples_as_a_small_model_does_without_placebos():
+def test_a_preview_samples_as_a_small_model_does():
     preview, small = (RunChoices.parse({**LEAST, "preset": preset}) for preset in ("preview", "small_model"))
     assert preview.part(SamplingChoices) == small.part(SamplingChoices)
-    assert (preview.wants_placebos, preview.keep_rule, preview.finetune) == (False, "paper", False)
+    assert not preview.finetune
 
 
 def test_only_to_look_asks_where_a_small_model_does_with_the_papers_other_numbers():
     only_look, small, paper = (
         RunChoices.parse({**LEAST, "preset": preset}) for preset in ("only_look", "small_model", "paper")
     )
-    where = {"sampling_threshold": small.sampling_threshold, "call_prefix": small.call_prefix}
+    of_small = ("sampling_threshold", "call_prefix", "keep_rule", "prune_below")
+    where = {name: getattr(small, name) for name in of_small}
     assert only_look.part(SamplingChoices) == paper.part(SamplingChoices).model_copy(update=where)
 
 
 def test_no_placebos_are_no_contradiction_to_a_preset():
     chosen = RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0})
     assert chosen.keep_rule == "paper"
-    with pytest.raises(UsageError, match="keep_rule information needs placebos of at least 1"):
-        RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0, "keep_rule": "information"})
+    with pytest.raises(UsageError, match="keep_rule probability needs placebos of at least 1"):
+        RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0, "keep_rule": "probability"})
+
+
+def test_by_the_rule_probability_all_tools_have_one_threshold():
+    chosen = RunChoices.parse({**LEAST, "tools": ["Calculator", "QA"], "keep_rule": "probability"})
+    assert chosen.kept_from() == {"Calculator": PROBABILITY_THRESHOLD, "QA": PROBABILITY_THRESHOLD}
+
+
+@pytest.mark.parametrize("nats", [{"keep_thresholds": {"Calculator": 5.0}}, {"prune_below": 4.7}])
+def test_a_threshold_that_no_call_reaches_is_refused(nats):
+    with pytest.raises(UsageError, match=r"must be at most 4\.6 with keep_rule probability"):
+        RunChoices.parse({**LEAST, "keep_rule": "probability", **nats})
 
 
 def test_a_tools_number_fills_what_was_not_chosen():

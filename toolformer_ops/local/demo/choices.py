@@ -56,7 +56,7 @@ def corpus_choices(
 ) -> RunChoices:
     """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
 
-    An item of `tools`, or of `thresholds` (TOOL=NATS), may hold several with commas or spaces between them;
+    An item of `tools`, or of `thresholds` (TOOL=NUMBER), may hold several with commas or spaces between them;
     no tools: all.
     Without `finetune` the run ends with its release. `parameters` are other choices as a JSON object. An
     empty model is that of the settings, else the demo's.
@@ -82,7 +82,7 @@ def corpus_choices(
             choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
         except ValueError as error:
             raise UsageError(
-                f"--thresholds: expected TOOL=NATS, such as Calculator=0.3, found {item!r}."
+                f"--thresholds: expected TOOL=NUMBER, such as Calculator=0.3, found {item!r}."
             ) from error
     subject = {
         "preset": ON_ONE_MACHINE,

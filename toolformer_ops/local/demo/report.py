@@ -18,7 +18,7 @@ from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
 from toolformer_ops.local.demo.mountains import MOUNTAINS
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.summary import LowerThresholds
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.queries import Statement
 
@@ -113,7 +113,7 @@ def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Seque
         table.add_row(row.tool, str(row.calls), str(row.scored), *kept_cells, by_chance.get(row.tool, ""))
     say(
         console,
-        "\nCalls (and texts) that the keep rule keeps from so many nats on; * marks the tool's own "
+        "\nCalls (and texts) that the keep rule keeps from so much gain on; * marks the tool's own "
         "threshold. By chance: the",
     )
     say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
@@ -128,7 +128,7 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
         if not lower.keeps:
             continue
         if not words:
-            say(console, "\nWhich threshold would keep how many calls, in nats")
+            say(console, "\nWhich threshold would keep how many calls")
         say(console, f"  {lower}")
         words = words or f"--thresholds={row.tool}={lower.keeps[1]:g}"
         if lower.keeps[1] < row.prune_below and "--parameters" not in words:
@@ -160,14 +160,14 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]], prompt: str) -> No
 
 
 def call_in_sentence(row: Row[Any]) -> Text:
-    """`2.02  ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold.
+    """`saves 2.02 nats: ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold.
 
     It is cut at the sentence's ends.
     """
     tool, _, rest = row.call_text.partition("(")
     call = call_with_result(Call(tool, rest.removesuffix(")")), row.result)
     before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
-    line = Text(f"{row.loss_reduction:.2f}  {before.rstrip()} ".replace("\n", " "))
+    line = Text(f"{gained(row.gain, row.probability_with)}: {before.rstrip()} ".replace("\n", " "))
     line.append(call, style="bold green")
     line.append(f" {after.strip()}".replace("\n", " "))
     return line

@@ -31,7 +31,7 @@ from toolformer_ops.on_a_file.annotate.annotator import (
 )
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge_by_placebos
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, most_gain
 from toolformer_ops.records import Document, Paragraph, variant_id_of
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import with_sample_end
@@ -81,7 +81,7 @@ class AnnotatedText:
         if self.is_kept:
             return None
         if self.rows:
-            best = max(self.rows, key=saved_nats)
+            best = max(self.rows, key=most_gain)
             return str(best["not_kept"])
         failures = Counter[str]()
         for failed, calls in self.without_result.items():
@@ -93,12 +93,6 @@ class AnnotatedText:
             if reasons:
                 return reasons.most_common(1)[0][0]
         return "positions_pruned_below" if self.counts["positions"] else "texts_without_position"
-
-
-def saved_nats(row: Row) -> float:
-    """The loss reduction of a call, or a number that it does not exceed; minus infinity if there is none."""
-    bound = row["loss_reduction"] if row["loss_reduction"] is not None else row["reduction_bound"]
-    return float("-inf") if bound is None else float(bound)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolformer_ops.language_model.throughput import WORK, NetworkWork
-from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
+from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, most_gain, verdict
 from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.tools.base import FilterDecision
@@ -126,7 +126,7 @@ class AnnotationCounts:
         self._new += is_new
         kept = [row for row in text.rows if row["kept"]]
         if kept:
-            self.newest = max(kept, key=lambda row: float(row["loss_reduction"]))
+            self.newest = max(kept, key=most_gain)
 
     def scored_placebos(self, texts: int) -> None:
         """The placebos of so many more texts are scored."""

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,20 @@ from toolformer_ops.annotation.candidates import (
     candidate_paragraphs,
 )
 from toolformer_ops.annotation.filtering import filter_document
-from toolformer_ops.annotation.placebo import JudgedCall
-from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
+from toolformer_ops.annotation.placebo import JudgedCall, gain_of
+from toolformer_ops.annotation.scoring import (
+    ExecutedCall,
+    ExecutedText,
+    ScoredCall,
+    own_text_of,
+    score_texts,
+    scored_call_of,
+)
 from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
-from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
@@ -53,8 +59,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context")
-"""Losses of a `ScoredCall` that are printed, in nats."""
+PRINTED = (
+    "loss_without_call", "loss_without_result", "loss_with_result", "loss_without_call_full_context",
+    "probability_without", "probability_with",
+)  # fmt: skip
+"""Losses of a `ScoredCall` that are printed, in nats, and its probabilities of the next tokens."""
 BELOW_THRESHOLD = "below_threshold"
 """Why a scored call is not kept (`runs/reasons.py`)."""
 
@@ -173,7 +182,9 @@ def models_of(settings: Settings, choices: RunChoices) -> Models:
 
     Raises as `endpoint_beside`.
     """
-    load = functools.partial(load_scoring_model, settings, choices.model, choices.verify_in_float32)
+    load = functools.partial(
+        load_scoring_model, settings, choices.model, choices.verify_in_float32, choices.keep_rule
+    )
     return Models(
         model=functools.cache(load),
         endpoint=endpoint_beside(settings, choices),
@@ -328,13 +339,12 @@ def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) 
 
 def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
     """The call of a line that `annotate` printed."""
-    names = {field.name for field in fields(ScoredCall)} & set(line)
     return JudgedCall(
         call_id=uuid.UUID(line["call_id"]),
         document_id=uuid.UUID(line["document_id"]),
         token=line["position_token"],
         call=parse_call(line["call"]),
-        scored=ScoredCall(**{name: line[name] for name in names}),
+        scored=scored_call_of(line),
     )
 
 
@@ -364,20 +374,23 @@ def call_line(
 
 
 def scored_fields(scored: ScoredCall) -> dict[str, Any]:
-    """What a line says of a call's losses, in nats."""
+    """What a line says of a call's losses, in nats, and of its gain before a placebo."""
     return {
         "reason": scored.reason,
-        **{name: getattr(scored, name) for name in LOSSES},
+        **{name: getattr(scored, name) for name in PRINTED},
         "number_format": scored.number_format,
         "reduction_bound": scored.reduction_bound,
         "loss_reduction": scored.loss_reduction,
+        "gain": gain_of(scored, None),
     }
 
 
 def with_verdict(line: Mapping[str, Any], keep_threshold: float) -> dict[str, Any]:
-    """The line of a call with whether its loss reduction is kept at this threshold, in nats, and if not, why."""
-    reduction = line["loss_reduction"]
-    kept = reduction is not None and is_kept(reduction, keep_threshold)
+    """The line of a call with whether the run's keep rule keeps it at this threshold, and if not, why.
+
+    By the rule `probability` it is what the rule says before the call's placebo (`pooled_placebos.py`).
+    """
+    kept = scored_call_of(line).reaches(keep_threshold)
     return {
         **line,
         "keep_threshold": keep_threshold,

@@ -14,12 +14,14 @@ from toolformer_ops.annotation.placebo import (
     JudgedCall,
     PlaceboDraw,
     PlaceboLoss,
-    carries_information,
+    compared_probability,
+    gain_of,
     information,
     placebo_reduction,
-    run_keeps,
     score_placebos,
 )
+from toolformer_ops.annotation.scoring import scored_call_of
+from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
 TEXTS_TOGETHER = 16
 """Texts whose placebos are scored together: a kill loses those of so many."""
 NO_OTHER_RESULT = "no_other_result"
-BELOW_TAU_INFORMATION = "below_tau_information"
-"""Why a call that saves enough is not kept (`runs/reasons.py`)."""
+LIKE_A_PLACEBO = "like_a_placebo"
+"""Why a call that gains enough before its placebo is not kept (`runs/reasons.py`)."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ def judge_by_placebos(
 ) -> Rate:
     """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
 
-    Adds to each line `information`, `placebo_reduction` and `placebos`, as the view `scored_calls` has them;
-    `kept` then follows the run's whole keep rule. `report` is told
-    how many more texts are done.
+    Adds to each line `information`, `placebo_reduction`, `placebos` and `placebo_probability`, as the view
+    `scored_calls` has them; `gain` and `kept` then follow the run's whole keep rule. `report` is told how many
+    more texts are done.
     """
     # 1. The pool, and the recipe that names it.
     results = []
@@ -79,17 +81,16 @@ def judge_by_placebos(
     recipe = placebo_recipe(scoring_recipe_id, tool, placebo_choices, pool.sample_share, pool_hash)
     # 2. The losses, and what they say of each call.
     scoring = PlaceboScoring(load_model, choices, PlaceboDraw(pool), recipe.recipe_id, partial)
-    tau = choices.least_information
     with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
     for first in range(0, len(texts), TEXTS_TOGETHER):
         batch = texts[first : first + TEXTS_TOGETHER]
         for text, losses in zip(batch, scoring.losses(batch), strict=True):
             with_placebos += zip(text.calls, losses, strict=True)
             for line, placebos in zip(text.lines, losses, strict=True):
-                _judge(line, placebos, tau)
+                _judge(line, placebos, keep_threshold)
         report(len(batch))
     # 3. What they say of all.
-    return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold, tau)
+    return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold)
 
 
 @dataclass(frozen=True)
@@ -125,21 +126,20 @@ class PlaceboScoring:
         return ("placebos", self.recipe_id, text.text_id)
 
 
-def _judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], tau: float | None) -> None:
+def _judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], keep_threshold: float) -> None:
     """Add to a line what its placebos say."""
     line["information"] = information(placebos)
     line["placebo_reduction"] = placebo_reduction(placebos)
     line["placebos"] = sum(placebo.information is not None for placebo in placebos)
-    if line["kept"] and not carries_information(placebos, tau):
+    line["placebo_probability"] = compared_probability(placebos)
+    line["gain"] = gain_of(scored_call_of(line), line["placebo_probability"])
+    if line["kept"] and not _reaches(line["gain"], keep_threshold):
         line["kept"] = False
-        line["not_kept"] = NO_OTHER_RESULT if line["information"] is None else BELOW_TAU_INFORMATION
+        line["not_kept"] = NO_OTHER_RESULT if line["gain"] is None else LIKE_A_PLACEBO
 
 
 def false_discovery_rate(
-    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]],
-    sample_share: float,
-    threshold: float,
-    tau_information: float | None,
+    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]], sample_share: float, threshold: float
 ) -> Rate:
     """The rate of a tool's calls that are all in memory, each with its placebos.
 
@@ -149,12 +149,12 @@ def false_discovery_rate(
     by_chance: Counter[uuid.UUID] = Counter()
     sampled: list[PlaceboLoss] = []
     for call, placebos in calls:
-        if run_keeps(call.scored, placebos, threshold, tau_information):
-            kept[call.document_id] += 1
+        gain = gain_of(call.scored, compared_probability(placebos))
+        kept[call.document_id] += _reaches(gain, threshold)
         for placebo in placebos:
             if placebo.is_sampled:
                 sampled.append(placebo)
-                by_chance[call.document_id] += placebo.is_kept(threshold, tau_information)
+                by_chance[call.document_id] += _reaches(placebo.gain, threshold)
     document_ids = {call.document_id for call, _ in calls}
     documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)
     counted = []
@@ -162,3 +162,7 @@ def false_discovery_rate(
         counted.append(CountedDocuments(kept_placebos, kept_calls, number))
     scored = sum(placebo.has_losses for placebo in sampled)
     return rate_of(counted, len(sampled) / sample_share, scored)
+
+
+def _reaches(gain: float | None, threshold: float) -> bool:
+    return gain is not None and is_kept(gain, threshold)

@@ -1,13 +1,14 @@
-"""Calls as a person reads them: in their text, with how many nats each saves, and why one is not kept."""
+"""Calls as a person reads them: in their text, with what each gains, and why one is not kept."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import beside_threshold, visible
+from toolformer_ops.shown_text import gained, visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
@@ -48,24 +49,34 @@ def call_in_its_text(row: Row) -> Text:
     return line
 
 
-def saved_in_words(row: Row) -> str:
-    """The nats that a call saves: `1.21`, `at most 0.30` if only a bound is known, or `unknown`."""
-    if row["loss_reduction"] is not None:
-        return beside_threshold(row["loss_reduction"], row["keep_threshold"], digits=2)
-    return "unknown" if row["reduction_bound"] is None else f"at most {row['reduction_bound']:.2f}"
+def most_gain(row: Row) -> float:
+    """The gain of a call, or a number that it does not exceed; minus infinity if there is none."""
+    bound = scored_call_of(row).gain_bound if row["gain"] is None else row["gain"]
+    return float("-inf") if bound is None else float(bound)
+
+
+def gain_in_words(row: Row) -> str:
+    """What a call gains (`shown_text.gained`), or the bound that is known."""
+    scored = scored_call_of(row)
+    if scored.gain_bound is None:
+        return "unknown"
+    if scored.reason is not None:
+        return f"gains at most {scored.gain_bound:.2f} nats"
+    gain = scored.gain_bound if row.get("gain") is None else row["gain"]
+    return gained(gain, scored.probability_with, row["keep_threshold"])
 
 
 def verdict(row: Row) -> str:
-    """What a call saves and whether it is kept, and why not: `saves 1.21 nats: kept, 0.5 are needed`."""
+    """What a call gains and whether it is kept, and why not: `saves 1.21 nats: kept, from 0.5 on`."""
     if row.get("result") is None:
         return f"not kept, {why_no_result(row['not_kept'], row.get('message', ''))}"
-    saves = f"saves {saved_in_words(row)} nats"
-    needed = f"{row['keep_threshold']:g} are needed"
+    gain = gain_in_words(row)
+    needed = f"from {row['keep_threshold']:g} on"
     if row["kept"]:
         unteachable = (
             f", but in no release, since its {title('input_only_after')}" if row["input_only_after"] else ""
         )
-        return f"{saves}: kept, {needed}{unteachable}"
+        return f"{gain}: kept, {needed}{unteachable}"
     if row["not_kept"] in ("below_threshold", "pruned_below"):
-        return f"{saves}: not kept, {needed}"
-    return f"{saves}: not kept, {title(row['not_kept'])}"
+        return f"{gain}: not kept, {needed}"
+    return f"{gain}: not kept, {title(row['not_kept'])}"

@@ -205,7 +205,7 @@ class Judging:
 
     def _keep_threshold(self, tool_name: str) -> float:
         spec = self._spec(tool_name)
-        return self.choices.keep_thresholds.get(tool_name, spec.keep_threshold)
+        return self.choices.keep_thresholds.get(tool_name, self.choices.usual_threshold(spec))
 
     def _spec(self, tool_name: str) -> ToolSpec:
         return get_tool(tool_name).spec if tool_name in tool_names() else OF_OTHERS

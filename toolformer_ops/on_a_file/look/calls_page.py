@@ -12,7 +12,8 @@ from toolformer_ops.call_syntax import has_space_before
 from toolformer_ops.on_a_file.annotate.shown_calls import (
     FailedCall,
     Row,
-    saved_in_words,
+    gain_in_words,
+    most_gain,
     verdict,
     written_call,
 )
@@ -48,7 +49,7 @@ def marked_text(text: str, rows: Sequence[Row]) -> str:
     best: dict[int, Row] = {}
     for row in rows:
         at = row["position_char"]
-        if row["kept"] and (at not in best or row["loss_reduction"] > best[at]["loss_reduction"]):
+        if row["kept"] and (at not in best or most_gain(row) > most_gain(best[at])):
             best[at] = row
     pieces: list[str] = []
     end = 0
@@ -57,7 +58,7 @@ def marked_text(text: str, rows: Sequence[Row]) -> str:
         end = at
         before, after = (" ", "") if has_space_before(text, at) else ("", " ")
         pieces.append(
-            f'{before}<mark title="{escaped(saved_in_words(row))} nats">{escaped(written_call(row))}</mark>{after}'
+            f'{before}<mark title="{escaped(gain_in_words(row))}">{escaped(written_call(row))}</mark>{after}'
         )
     pieces.append(escaped(text[end:]))
     return "".join(pieces)
@@ -110,7 +111,7 @@ def table(rows: Sequence[Row], total: int) -> str:
 
 def _table_row(row: Row) -> str:
     before, after = str(row["before"]), str(row["after"])
-    around: dict[str, Any] = {**row, "kept": True, "loss_reduction": 0.0, "position_char": len(before)}
+    around: dict[str, Any] = {**row, "kept": True, "gain": 0.0, "position_char": len(before)}
     written = marked_text(before + after, [around]) if row["kept"] else None
     if written is None:
         written = f"{escaped(before)} <i>{escaped(written_call(row))}</i> {escaped(after)}"

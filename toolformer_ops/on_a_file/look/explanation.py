@@ -1,7 +1,7 @@
 """Explain one call: run its tool, score it token by token, and say whether it is kept.
 
-Its table is what people see. Nothing is pruned and nothing is kept. The numbers are those that a run would
-store (`on_a_file/annotate/annotator.py`).
+Its table is what people see. Nothing is pruned and nothing is stored. The numbers are those that a run would
+store (`on_a_file/annotate/annotator.py`), by both keep rules; there is no placebo, which takes other texts.
 """
 
 import functools
@@ -12,14 +12,14 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_te
 from toolformer_ops.call_syntax import Call, call_without_result, parse_call, read_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
-from toolformer_ops.on_a_file.annotate.annotator import LOSSES, document_of
+from toolformer_ops.language_model.losses import PROBABILITY_THRESHOLD, TOKEN_WEIGHTS
+from toolformer_ops.on_a_file.annotate.annotator import PRINTED, document_of
 from toolformer_ops.records import TokenLogProbabilities
 from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.explaining import explained_tokens
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
-from toolformer_ops.shown_text import beside_threshold, visible
+from toolformer_ops.shown_text import gained, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -94,15 +94,15 @@ def explain_call(
     effective_input = tool.effective_input(call.input, tool.spec.as_read(document))
     if effective_input is None:
         return {**explanation, "reason": "document_cannot_answer"}
-    model = functools.cache(lambda: load_scoring_model(settings, model_name))
+    model = functools.cache(lambda: load_scoring_model(settings, model_name, keep_rule="probability"))
     [output] = run_tool(tool.open(settings, model), [effective_input], settings.tool_time_limit_seconds)
     # 3. The losses, and the same token by token.
     executed = ExecutedCall(token=token, call=call, results=output.results, reason=output.reason)
-    choices = ScoringChoices(prune_below=0.0, scoring_context_tokens=context_tokens)
+    choices = ScoringChoices(keep_rule="probability", prune_below=0.0, scoring_context_tokens=context_tokens)
     [[scored]] = score_texts(
         model,
         choices,
-        tool.spec.keep_threshold,
+        PROBABILITY_THRESHOLD,
         [ExecutedText(text, [executed], own_text_of(tool, document))],
     )
     explanation |= {"result": scored.result, "reason": scored.reason, "message": output.message}
@@ -112,11 +112,13 @@ def explain_call(
     return {
         **explanation,
         "position_token": token,
-        **{name: getattr(scored, name) for name in LOSSES},
+        **{name: getattr(scored, name) for name in PRINTED},
         "context_tokens": context_tokens,
         "loss_reduction": scored.loss_reduction,
-        "keep_threshold": tool.spec.keep_threshold,
-        "kept": scored.is_kept(tool.spec.keep_threshold),
+        "keep_rule": "probability",
+        "gain": scored.gain_bound,
+        "keep_threshold": PROBABILITY_THRESHOLD,
+        "kept": scored.reaches(PROBABILITY_THRESHOLD),
         "tokens": explained_tokens(terms.tokens, TOKEN_WEIGHTS, terms.as_array()),
     }
 
@@ -153,9 +155,9 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     table.add_row("loss", "", *losses)
     console.print(table)
     if explanation["reason"] is not None:
-        bound = explanation["reduction_bound"]
+        bound = explanation["gain_bound"]
         console.print(
-            f"not scored to the end ({explanation['reason']}): it saves at most {_number(bound)} nats",
+            f"not scored to the end ({explanation['reason']}): it gains at most {_number(bound)} nats",
             markup=False,
         )
         return
@@ -167,16 +169,16 @@ def explanation_table(explanation: dict[str, Any]) -> None:
             f"{explanation['loss_without_call_full_context']:.3f}, which the call must beat too",
             markup=False,
         )
-    tau = explanation.get("tau_information")
-    information = "" if tau is None else f" with {tau} of information"
     result = visible(str(explanation["result"]))
+    gain, threshold = explanation["gain"], explanation["keep_threshold"]
     verdict = "kept" if explanation["kept"] else "not kept"
-    saves = beside_threshold(explanation["loss_reduction"], explanation["keep_threshold"], digits=3)
-    console.print(
-        f"[{explanation['call']} -> {result}] lowers the loss by {saves} nats: "
-        f"{verdict} at {explanation['keep_threshold']}" + information,
-        markup=False,
-    )
+    why = f"at {threshold:g}"
+    if gain is None:
+        gain, why = explanation["gain_bound"], "there is no placebo to compare it with"
+    words = gained(gain, explanation["probability_with"], threshold)
+    console.print(f"[{explanation['call']} -> {result}] {words}: {verdict}, {why}", markup=False)
+    if explanation["probability_with"] is not None:
+        console.print(f"it saves {explanation['loss_reduction']:.3f} nats by the paper's rule", markup=False)
     if explanation.get("information") is not None:
         placebos = []
         for placebo in explanation["placebos"]:

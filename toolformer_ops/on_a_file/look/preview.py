@@ -1,7 +1,7 @@
 """A few texts of a corpus with the calls that a run would find in them: read in a minute, without services and placebos.
 
-Takes the first texts that a tool is asked about, and counts those that it passes over. Writes nothing. Since
-there are no placebos, a call is kept here by its loss alone, also where the run's keep rule asks for more.
+Takes the first texts that a tool is asked about, and counts those that it passes over. Writes nothing. There
+are no placebos, so that a call is kept here by what it gains before its placebo.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from rich.text import Text
 
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText, Annotation, Row, saved_nats
+from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText, Annotation, Row
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, verdict
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, most_gain, verdict
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.checking import CorpusLook
 from toolformer_ops.records import Document
@@ -77,7 +77,7 @@ class Preview:
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, look: CorpusLook, texts: int) -> "Preview":
         """The first texts that a tool is asked about."""
-        without_placebos = {"placebos": 0, "placebo_sample": 0, "keep_rule": "paper"}
+        without_placebos = {"placebos": 0, "placebo_sample": 0}
         choices = choices.model_copy(update=without_placebos)
         preview = cls(settings, choices, [], Counter())
         chosen: list[tuple[str, Document]] = []
@@ -113,7 +113,8 @@ class Preview:
             else ""
         )
         return (
-            f"{len(self._shown):,} texts, {calls:,} calls with a result, {kept:,} kept by their loss.{left} "
+            f"{len(self._shown):,} texts, {calls:,} calls with a result, "
+            f"{kept:,} kept before placebos.{left} "
             "A run may keep fewer: by placebos, one call a place, none whose input comes only after it."
         )
 
@@ -139,7 +140,7 @@ def has_no_call(text: AnnotatedText) -> bool:
 
 def best_calls(text: AnnotatedText) -> list[Row]:
     """The calls of a text to show: the kept ones, then those that save most."""
-    ranked = sorted(text.rows, key=lambda row: (not row["kept"], -saved_nats(row)))
+    ranked = sorted(text.rows, key=lambda row: (not row["kept"], -most_gain(row)))
     return ranked[:MOST_CALLS]
 
 

@@ -51,11 +51,12 @@ TABLES: Mapping[str, str] = MappingProxyType(
         "call_losses": f"""scoring_recipe_id=text {_ID} result_rank=int result=text reason=text
             loss_without_call=double loss_without_result=double loss_with_result=double
             loss_without_call_full_context=double number_format=text reduction_bound=double loss_reduction=double
+            probability_without=double probability_with=double gain_bound=double
             result_follows=text answers=texts answer_reason=text answer_seconds=real
             token_log_probabilities=reals scored_tokens=texts""",
         "placebo_losses": f"""placebo_recipe_id=text {_ID} number=int source=int is_sampled=bool reason=text
             loss_with_result=double reduction_bound=double reduction=double information=double
-            placebo_information=double mean_reduction=double mean_information=double placebos=bigint""",
+            probability_with=double gain=double mean_reduction=double mean_information=double placebos=bigint""",
         "corpus_joined": "corpus_id=text document_id=text variant_id=text ordinal=int first_version=int",
         "corpus_left": "corpus_id=text document_id=text first_version=int left_version=int",
         "release_calls": f"release_id=text {_ID} scoring_recipe_id=text tool=text",
@@ -65,7 +66,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
             finished_at=time schedule=text previous_run_id=text chained_release_id=text cost=text estimate=text""",
         "run_tools": """run_id=text tool=text filter_recipe_id=text sampling_recipe_id=text execution_recipe_id=text
             scoring_recipe_id=text placebo_recipe_id=text tool_version=text keep_threshold=double prune_below=double
-            reads_record=bool tau_information=double""",
+            reads_record=bool keep_rule=text""",
         "recipes": "recipe_id=text stage=text tool=text parent_recipe_id=text definition=text created_at=time",
         "run_releases": """run_id=text release_id=text released_at=time uri=text documents=int calls=int
             lacking_tools=texts created_at=time withdrawn_at=time""",
@@ -76,7 +77,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
             rate_low=double rate_high=double""",
         "yield_by_stage": """run_id=text tool=text step=int stage=text reason=text is_loss=bool count=bigint
             documents=bigint""",
-        "reduction_histogram": """run_id=text tool=text bucket=int at_least=double calls=bigint texts=bigint
+        "gain_histogram": """run_id=text tool=text bucket=int at_least=double calls=bigint texts=bigint
             releasable_calls=bigint placebos=bigint""",
     }
 )
