@@ -21,7 +21,14 @@ def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[^A-Za-z0-9]+", name))
 
 
-_Examples = Annotated[Path, typer.Option(help="A text on each line, five best, with calls where they help.")]
+_Examples = Annotated[
+    Path | None,
+    typer.Option(help="A text on each line, five best, with calls where they help. A database needs none."),
+]
+_Texts = Annotated[
+    str,
+    typer.Option(help="Of a database without --examples: a corpus, in which the first calls are shown."),
+]
 _Sql = Annotated[
     str,
     typer.Option(help="A database: sqlite:///shop.db, or postgresql://reader:{SHOP_PASSWORD}@host/shop."),
@@ -73,7 +80,8 @@ _Replace = Annotated[bool, typer.Option("--replace", help="Write the files of th
 
 @app.command("new-tool")
 def new_tool(
-    examples: _Examples,
+    examples: _Examples = None,
+    texts: _Texts = "",
     sql: _Sql = "",
     connection: _Connection = "",
     table: _Tables = None,
@@ -89,11 +97,11 @@ def new_tool(
     allow_writes: _AllowWrites = False,
     replace: _Replace = False,
 ) -> None:
-    """Write a tool file and its prompt from a database, a function or a server and your examples.
+    """Write a tool file and its prompt from a database, or from a function or a server and your examples.
 
-    Example: toolformer-ops new-tool --sql sqlite:///shop.db --examples examples.txt
+    Example: toolformer-ops new-tool --sql sqlite:///shop.db --texts texts.jsonl
     """
-    from toolformer_ops.on_a_file.new_tool import first_version
+    from toolformer_ops.on_a_file.new_tool import first_version, proposing_tool
 
     sources = {
         "--sql": sql,
@@ -108,10 +116,24 @@ def new_tool(
             f"expected one of {', '.join(sources)}, found {' and '.join(named) or 'none'}. Name what answers."
         )
     settings = load_settings()
+    if texts and (examples is not None or not (sql or connection)):
+        raise UsageError(
+            "--texts: expected a database (--sql or --connection) without --examples, found another tool or "
+            "examples. Look at your texts with preview instead."
+        )
     if sql or connection:
         database = first_version.database_part(sql, connection, table or (), secret or ())
         chosen = name or camel_case(database.name)
-        written = [first_version.write_database_tool(settings, database, chosen, examples, replaces=replace)]
+        if examples is None:
+            new = proposing_tool.write_proposing_tool(settings, database, chosen, texts, replaces=replace)
+        else:
+            new = first_version.write_database_tool(settings, database, chosen, examples, replaces=replace)
+        written = [new]
+    elif examples is None:
+        raise UsageError(
+            "--examples: expected a text file with calls of the tool, found none. Only a database does "
+            "without: write five texts, one a line, each with a call where it helps."
+        )
     elif python:
         file, _, function = python.rpartition(":")
         if not file or not function.isidentifier():
@@ -133,7 +155,8 @@ def new_tool(
     for new in written:
         _show_new_tool(new)
     tools = ",".join(new.tool.spec.name for new in written)
-    typer.echo(f"to try it: toolformer-ops preview TEXTS --tools {tools}", err=True)
+    proposer = " --proposer tool" if all(new.tool.can_propose for new in written) else ""
+    typer.echo(f"to try it: toolformer-ops preview {texts or 'TEXTS'} --tools {tools}{proposer}", err=True)
 
 
 def _names_of_server_tools(tools: Sequence[str], name: str) -> dict[str, str]:
@@ -161,6 +184,8 @@ def _show_new_tool(new: "NewTool") -> None:
             "see the file",
             err=True,
         )
+    for line in new.first_calls:
+        typer.echo(line)
     for call, result in new.answers:
         typer.echo(f"[{chosen}({call.input}) -> {result}]")
 

@@ -47,6 +47,7 @@ from toolformer_ops.tools.databases.database_tool import (
     query_described,
     recorded_tables,
 )
+from toolformer_ops.tools.databases.requests import DescribedDatabase
 from toolformer_ops.tools.databases.table_texts import first_row_query, tables_in, tables_text
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
@@ -79,6 +80,8 @@ class NewTool:
     goes on with."""
     warnings: tuple[str, ...] = ()
     """What its user should know, a sentence each."""
+    first_calls: tuple[str, ...] = ()
+    """What a database without examples proposes first in the user's texts, each call in its text."""
 
 
 def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
@@ -258,26 +261,9 @@ def write_database_tool(
         tool = files.write_tool(database_file_text(draft, recorded))
         # 2. The examples, which say which tables matter most.
         shown = read_examples(tool, examples)
-        calls = calls_of(shown)
-        answers = run_examples(settings, tool, calls, must_be_said=True)
-        keys = {table.name: table.keys for table in opened.tables}
-        first = tables_in(recorded, inputs_of(calls))
-        tables, names = tables_text(recorded, keys, first, TABLES_CHARACTERS)
-        # 3. The file again, with a row of each of these, and the prompt.
-        rows = rows_of(settings, tool, {name: first_row_query(recorded, name) for name in names})
-        database = database.model_copy(update={"shown_rows": rows_shown(rows)})
-        draft = draft.model_copy(update={"database": database})
-        tool = files.write_tool(database_file_text(draft, recorded))
-        meaning = without_markup(query_described(recorded, tables))
-        files.write_prompt(tool, prompt_text(tool, ROWS_SLOT if rows else "", shown, meaning))
-        warnings = [*opened.warnings]
-        if rows:
-            warnings.append(ROWS_STAY)
-        if lacking := len(recorded.columns) - len(names):
-            warnings.append(
-                f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns: it names "
-                f"{len(names)}, and {lacking} more it does not. Name those that texts need: --table."
-            )
+        answers = run_examples(settings, tool, calls_of(shown), must_be_said=True)
+        # 3. The file again, with rows of these tables, and the prompt.
+        tool, warnings = write_database_files(settings, files, draft, opened, shown)
         return NewTool(
             path=files.path,
             prompt_path=files.prompt_path,
@@ -285,6 +271,41 @@ def write_database_tool(
             answers=answers,
             warnings=tuple(warnings),
         )
+
+
+def write_database_files(
+    settings: Settings,
+    files: "NewFiles",
+    draft: DatabaseToolFile,
+    opened: DescribedDatabase,
+    shown: Sequence[Example],
+) -> tuple[FileTool, list[str]]:
+    """Write the tool file of a database with a row of each table that the prompt names, and the prompt.
+
+    Returns the tool, and what its user should know, a sentence each.
+    """
+    # 1. The tables of the prompt, those of the examples first.
+    recorded = recorded_tables(draft, opened)
+    tool = files.write_tool(database_file_text(draft, recorded))
+    keys = {table.name: table.keys for table in opened.tables}
+    first = tables_in(recorded, inputs_of(calls_of(shown)))
+    tables, names = tables_text(recorded, keys, first, TABLES_CHARACTERS)
+    # 2. The file with a row of each, and the prompt.
+    rows = rows_of(settings, tool, {name: first_row_query(recorded, name) for name in names})
+    database = draft.database.model_copy(update={"shown_rows": rows_shown(rows)})
+    tool = files.write_tool(database_file_text(draft.model_copy(update={"database": database}), recorded))
+    meaning = without_markup(query_described(recorded, tables))
+    files.write_prompt(tool, prompt_text(tool, ROWS_SLOT if rows else "", shown, meaning))
+    # 3. What its user should know.
+    warnings = [*opened.warnings]
+    if rows:
+        warnings.append(ROWS_STAY)
+    if lacking := len(recorded.columns) - len(names):
+        warnings.append(
+            f"the prompt has room for {TABLES_CHARACTERS:,} characters of tables and columns: it names "
+            f"{len(names)}, and {lacking} more it does not. Name those that texts need: --table."
+        )
+    return tool, warnings
 
 
 def rows_of(settings: Settings, tool: FileTool, queries: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,9 @@ TABLES_CHARACTERS = 1000
 """Room of a prompt for the tables of a database, which queries need whole."""
 ROW_CHARACTERS = 200
 """Longest row that a prompt shows."""
+CELLS = """
+[proposals.cells]
+# For the proposer `tool`: by the column that names the rows of a table, the columns whose cells are proposed."""
 NUMBERS = """
 [numbers]
 # As the Calculator. By the paper's 1.0 small models lose right calls, which save 0.9 nats.
@@ -89,6 +92,7 @@ def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
     All are in docs/own_tools.md.
     """
     names = ", ".join(recorded.columns)
+    proposals = file.proposals
     database = file.database.model_dump(exclude_defaults=True)
     return "\n".join(
         [
@@ -98,6 +102,9 @@ def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
             '# revision = "2"  # raised if a Postgres answers the same query with another result',
             "\n[database]",
             *(f"{key} = {toml_value(value)}" for key, value in database.items()),
+            *([f"\n[proposals]\ncommon = {toml_value(proposals.common)}"] if proposals.common else []),
+            *([CELLS] if proposals.cells else []),
+            *(f"{toml_value(key)} = {toml_value(columns)}" for key, columns in proposals.cells.items()),
             "\n[filter]",
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
             NUMBERS,

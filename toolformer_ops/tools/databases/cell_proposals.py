@@ -3,14 +3,14 @@
 `The kettle costs 24.5 euros` names a row of products, and then says a cell of this row: before 24.5 belongs
 `SELECT price FROM products WHERE name = 'kettle'`.
 
-1. The rows are put into an index by their keys, the cells that name them (`CellIndex`). A key has to have three
-   letters and to fit into a call. Keys of several rows are left out.
+1. The rows are put into an index by their keys, the cells that name them (`CellIndex`). A key has to have
+   three letters and to fit into a call. Keys of several rows are left out.
 2. The keys of a text are found, the longest first: each run of words that begins like a key is looked up.
 3. Behind each key the cells of its row are looked for (`said_values.py`). A place belongs to the nearest key.
    If several cells of a row have its value, the text has to name the column of one of them.
 
-The index is a dictionary by the words of a key, which are looked up as runs of words: as exact as an automaton
-of all keys, since keys begin and end with words. Does not read the database (`table_rows.py`).
+The index is a dictionary by the words of a key, which are looked up as runs of words: as exact as an
+automaton of all keys, since keys begin and end with words. Does not read the database (`table_rows.py`).
 """
 
 import re
@@ -52,7 +52,7 @@ _NOT_IN_A_CELL = re.compile(rf"{NOT_IN_A_CALL}|{ARROW}|[\x00-\x1f\x7f]")
 
 
 def key_words(key: str) -> tuple[str, ...] | None:
-    """The words of a key in small letters; None if a text cannot be searched for it, or a call not hold it."""
+    """The words of a key in small letters; None if no text can be searched for it, or no call hold it."""
     if len(key) > MOST_CELL_CHARACTERS or _NOT_IN_A_CELL.search(key) or not _LETTERS.search(key):
         return None
     words = tuple(word.casefold() for word in WORD.findall(key))
@@ -136,6 +136,11 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def key_of(call_input: str) -> str:
+    """The key in the query of a cell."""
+    return call_input.partition(" = '")[2][:-1].replace("''", "'")
+
+
 class CellIndex:
     """The rows of all tables whose cells are proposed."""
 
@@ -143,7 +148,12 @@ class CellIndex:
         """`common` are keys that are left out, since they are words that texts say without meaning a row."""
         self.tables: list[KeyedRows] = []
         self._longest: dict[str, int] = {}
-        self._common = {" ".join(key_words(key) or ()) for key in common}
+        self._common: set[str] = set()
+        self.leave_out(common)
+
+    def leave_out(self, common: Collection[str]) -> None:
+        """Leave out these keys, too."""
+        self._common |= {" ".join(key_words(key) or ()) for key in common}
 
     def add_table(self, columns: Sequence[CellColumn]) -> KeyedRows:
         """A table without rows; `add` puts them into it."""
@@ -184,7 +194,7 @@ class CellIndex:
         return ProposedCalls(tuple(calls), left_out)
 
     def keys_in(self, text: str) -> set[str]:
-        """The words of the keys that a text names, also of those of several rows."""
+        """The keys that a text names, in small letters, also those of several rows."""
         return {folded for folded, _, _ in self._runs(TextWords.of(text))}
 
     def _mentions(self, words: TextWords, left_out: Counter[str]) -> Iterator[_Mention]:
@@ -229,7 +239,7 @@ def _claims(mention: _Mention, said: SaidValues) -> Iterator[_Claim]:
 
 
 def _named_by_the_text(claims: Sequence[_Claim], words: TextWords) -> _Claim | None:
-    """The claim of a place; of several that whose column the words around the place name, if they name one alone."""
+    """The claim of a place; of several the one whose column the words around the place name, if it is one."""
     if len(claims) == 1:
         return claims[0]
     first, place = claims[0].mention.last_word, claims[0].place.word

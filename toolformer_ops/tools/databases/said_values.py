@@ -2,10 +2,10 @@
 
 A number is found however it is grouped (`1,200`, `8.25`, `8,25` in a text with decimal commas), a date as
 2024-03-05, March 5, 2024, 5 March 2024, 3/5/2024 in both orders, or 05.03.2024. Words are compared with their
-boundaries. A text may write a capital letter where the database has a small one, never the other way round, so
-that `Apple` of a database is not the fruit of a text.
+boundaries. A text may write a capital letter where the database has a small one, never the other way round,
+so that `Apple` of a database is not the fruit of a text.
 
-Reads scripts with spaces between words; month names are English. The time is linear in the length of the text.
+Reads scripts with spaces between words; month names are English. The time is linear in the text.
 """
 
 import functools
@@ -84,7 +84,7 @@ class SaidValues:
         self._words = words
 
     def first_place(self, value: str, after_word: int, reach: int) -> Place | None:
-        """The first place of a value of a database behind a word, at most `reach` words farther; None if there is none."""
+        """The first place of a value of a database behind a word, at most `reach` words farther."""
         if day := _DAY_CELL.fullmatch(value):
             return self._next(self._dates.get(day[1], ()), after_word, reach)
         if is_number(value):
@@ -138,7 +138,7 @@ class SaidValues:
 
     @functools.cached_property
     def _numbers(self) -> dict[str, list[int]]:
-        """The places of each number that is no part of a date, without zeros at its end; a minus belongs to it."""
+        """The places of each number that is no part of a date; a minus belongs to it."""
         text = with_plain_digits(self._words.text)
         writing = writing_of(text) or POINT
         date_starts = [match.start() for match in self._date_matches]

@@ -42,9 +42,9 @@ def read_cells(file: DatabaseToolFile, process: ToolProcess) -> CellIndex:
                 rows += 1
                 if rows > MOST_ROWS:
                     raise ToolError(
-                        f"tool {file.name}: expected at most {MOST_ROWS:,} rows in the tables of [proposals], "
-                        f"found more when {keyed.table} was read. Name fewer tables there, or a view with the "
-                        "rows that texts speak of."
+                        f"tool {file.name}: expected at most {MOST_ROWS:,} rows in the tables of "
+                        f"[proposals], found more when {keyed.table} was read. Name fewer tables there, or a "
+                        "view with the rows that texts speak of."
                     )
         return index
     finally:
