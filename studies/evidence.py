@@ -18,6 +18,17 @@ from studies.answers import Line, read_answers
 from studies.arms import RULES, Rule
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, READINGS, JudgedCalls
+from studies.keep_rules import (
+    CANDIDATES,
+    CHOSEN,
+    PAPERS_RULE,
+    SHOWN_RULES,
+    LabelledAnswers,
+    label_table,
+    pooled,
+    ranking_table,
+    threshold_table,
+)
 from studies.measuring import BEFORE
 from studies.page_tables import Column, table_of
 from studies.plan import TOOLS, StudyPlan
@@ -575,6 +586,15 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         useful=lambda name, arm: useful_shares(judged(name), arm),
         read_calls=lambda name, arm: len(judged(name).verdicts(arm, 1)),
         judged_table=lambda name: judged_table(judged(name)),
+        labelled=functools.cache(functools.partial(LabelledAnswers.read, answers)),
+        papers_rule=PAPERS_RULE,
+        chosen=CHOSEN,
+        candidates=CANDIDATES,
+        shown_rules=SHOWN_RULES,
+        ranking_table=ranking_table,
+        threshold_table=threshold_table,
+        label_table=label_table,
+        pooled=pooled,
         kappa=lambda name: cohens_kappa(judged(name).pairs()),
     )
     return MADE_BY + text

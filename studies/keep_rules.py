@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STORED_TOKENS = 10
 MADE_SUMS = "made sums, sampled"
+CONTENT = "content"
 BY_CHANCE = "by chance"
 PRECISION = 0.7
 """Of the kept real calls of the half `choose`, the share that is right at a candidate's threshold."""
@@ -91,6 +92,7 @@ class Statistic:
 
 
 PAPER = Statistic("nats", 5, falling=True, placebo=False, lacking_count=True)
+PAPER_WITH_PLACEBO = Statistic("nats", 5, falling=True, placebo=True)
 CANDIDATES = (
     PAPER,
     *(
@@ -118,6 +120,17 @@ PAPERS_RULE = KeepRule(PAPER, 0.5)
 """With the Calculator's threshold, in nats."""
 CHOSEN = KeepRule(Statistic("clipped nats", 7, falling=False, placebo=True), 0.22)
 """Chosen on the half `choose` before the other was looked at (docs/log.md): the next seven tokens are 1.25 times as likely."""
+SHOWN_RULES = (
+    PAPERS_RULE,
+    KeepRule(PAPER_WITH_PLACEBO, 0.35),
+    CHOSEN,
+    KeepRule(Statistic("nats", 7, falling=False, placebo=True), 0.25),
+    KeepRule(Statistic("clipped nats", 5, falling=False, placebo=True), 0.3),
+    KeepRule(Statistic("clipped nats", 10, falling=True, placebo=True), 0.22),
+    KeepRule(Statistic("geometric mean probability", 7, falling=False, placebo=True), 0.03),
+    KeepRule(Statistic("mean probability", 10, falling=False, placebo=True), 0.05),
+)
+"""Of docs/evidence.md; their thresholds are of the half `choose`, too."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +165,14 @@ class Comparison:
         """The mean, over right calls, of the share of right ones among all calls that gain at least as much."""
         return average_precision(statistic.gains(self.log_p), self.is_right)
 
+    def are_kept(self, rule: KeepRule) -> "Flags":
+        """Of each call, whether a rule keeps it, (calls,)."""
+        kept: Flags = rule.statistic.gains(self.log_p) >= rule.threshold
+        return kept
+
     def kept(self, rule: KeepRule) -> tuple[int, int]:
         """How many calls a rule keeps, and how many of these are right."""
-        is_kept = rule.statistic.gains(self.log_p) >= rule.threshold
+        is_kept = self.are_kept(rule)
         return int(is_kept.sum()), int((is_kept & self.is_right).sum())
 
 
@@ -224,7 +242,7 @@ def labelled_comparisons(name: str, lines: Sequence[Line]) -> list[Comparison]:
     moved = [line for line in lines if line["label"].startswith(PLACE)]
     others = [line for line in lines if line["label"] != RIGHT and not line["label"].startswith(PLACE)]
     others += map(with_placebo_as_result, rights)
-    compared = {"content": others, "place": moved}
+    compared = {CONTENT: others, PLACE: moved}
     return [
         Comparison.of(f"{name}: {kind}", [*rights, *wrong], [True] * len(rights) + [False] * len(wrong))
         for kind, wrong in compared.items()
@@ -283,28 +301,61 @@ def _array(rows: Sequence[Sequence[float] | None]) -> "Numbers":
 
 @dataclass(frozen=True)
 class LabelledAnswers:
-    """A half of the raw answers, and the rules that the half `choose` gives."""
+    """A half of the raw answers."""
 
     half: Half
     compared: Sequence[Comparison]
     labels: Sequence[Comparison]
     """Of each set of labelled calls one comparison a label."""
-    rules: Sequence[KeepRule]
-    """Of each candidate that reaches it, with the least threshold at which `PRECISION` of the real calls of the half `choose`
-    that are kept are right; first the one that keeps most right ones of these."""
 
     @classmethod
     def read(cls, answers: Path, half: Half) -> "LabelledAnswers":
         """Those of a folder."""
-        real = real_calls(comparisons(answers, "choose"))
-        rules = [KeepRule(item, least_threshold(real, item, PRECISION)) for item in CANDIDATES]
-        reaching = [rule for rule in rules if not math.isnan(rule.threshold)]
-        return cls(
-            half=half,
-            compared=comparisons(answers, half),
-            labels=label_comparisons(answers, half),
-            rules=sorted(reaching, key=lambda rule: -pooled(real, rule)[1]),
+        return cls(half, comparisons(answers, half), label_comparisons(answers, half))
+
+    @property
+    def real(self) -> list[Comparison]:
+        """The comparisons whose calls are counted together: on real texts, with wrong calls of other content or sampled ones."""
+        return real_calls(self.compared)
+
+    @property
+    def contents(self) -> list[Comparison]:
+        """Those of `real` that no statistic had been tried on before: without the sampled calls."""
+        return [item for item in self.real if item.name.endswith(CONTENT)]
+
+    @property
+    def rights(self) -> int:
+        """How many labelled right calls there are."""
+        return sum(len(item.is_right) for item in self.labels if item.name.endswith(f": {RIGHT}"))
+
+    def precision(self, rule: KeepRule) -> float:
+        """Of the real calls that a rule keeps, the share that is right."""
+        return pooled(self.real, rule)[0]
+
+    def recall(self, rule: KeepRule) -> float:
+        """Of the right real calls, the share that a rule keeps."""
+        return pooled(self.real, rule)[1]
+
+    def sampled(self, rule: KeepRule) -> tuple[int, int]:
+        """Of the calls that a model wrote for real texts, how many a rule keeps, and how many of these are right."""
+        counts = [item.kept(rule) for item in self.real if not item.name.endswith(CONTENT)]
+        kept, right = (sum(column) for column in zip(*counts, strict=True))
+        return kept, right
+
+    def alone(self, rule: KeepRule, other: KeepRule) -> int:
+        """How many right real calls a rule keeps and another rule does not."""
+        return sum(
+            int((item.are_kept(rule) & ~item.are_kept(other) & item.is_right).sum()) for item in self.real
         )
+
+    def mean_average_precision(self, statistic: Statistic) -> float:
+        """The mean over all comparisons."""
+        return float(np.mean([item.average_precision(statistic) for item in self.compared]))
+
+    def kept_by_chance(self, rule: KeepRule) -> tuple[int, int]:
+        """How many right calls a rule keeps with another text's result, of how many."""
+        by_chance = [item for item in self.labels if item.name.endswith(BY_CHANCE)]
+        return sum(item.kept(rule)[0] for item in by_chance), sum(len(item.is_right) for item in by_chance)
 
 
 def real_calls(compared: Iterable[Comparison]) -> list[Comparison]:
@@ -369,16 +420,26 @@ def label_table(labels: Sequence[Comparison], rules: Sequence[KeepRule]) -> str:
     return table_of(columns, labels)
 
 
+def rules_at_precision(choose: LabelledAnswers) -> list[KeepRule]:
+    """Of each candidate that reaches it, with the least threshold at which `PRECISION` of the kept real calls are right.
+
+    First the one that keeps most right ones.
+    """
+    rules = [KeepRule(item, least_threshold(choose.real, item, PRECISION)) for item in CANDIDATES]
+    reaching = [rule for rule in rules if not math.isnan(rule.threshold)]
+    return sorted(reaching, key=lambda rule: -choose.recall(rule))
+
+
 def labelled_tables(answers: Path, half: Half) -> str:
-    """All tables of a half, for the terminal."""
+    """All tables of a half, for the terminal; thresholds are those of the half `choose`."""
     read = LabelledAnswers.read(answers, half)
-    rules = [PAPERS_RULE, CHOSEN, *read.rules]
+    rules = [*SHOWN_RULES, *rules_at_precision(LabelledAnswers.read(answers, "choose"))]
     parts = [
         f"half `{half}`: average precision",
-        ranking_table(read.compared, [rule.statistic for rule in rules]),
+        ranking_table(read.compared, CANDIDATES),
         "one threshold for all tools: kept; right",
         threshold_table(read.compared, rules),
         "kept calls by label",
-        label_table(read.labels, rules[:2]),
+        label_table(read.labels, [PAPERS_RULE, CHOSEN]),
     ]
     return "\n\n".join(parts)
