@@ -155,3 +155,12 @@ def test_suites_that_read_files_need_their_folder_when_the_run_starts():
 def test_zero_tokens_of_scoring_context_are_all_of_the_text_whatever_the_preset_says():
     values = {"corpus": "c", "model": "m", "preset": "small_model", "scoring_context_tokens": 0}
     assert RunChoices.parse(values).scoring_context_tokens is None
+
+
+def test_the_proposer_model_is_the_default():
+    assert RunChoices.parse({**LEAST, "proposer": "model"}) == RunChoices.parse(LEAST)
+
+
+def test_chains_need_a_model_that_proposes():
+    with pytest.raises(UsageError, match="chains needs a model as proposer"):
+        RunChoices.parse({**LEAST, "proposer": "tool", "chains": True})

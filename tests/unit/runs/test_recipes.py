@@ -164,3 +164,24 @@ def test_a_release_names_the_rule_for_results_that_follow_if_it_decides(
     choices = ReleaseChoices(require_following=require_following)
     definition = release_definition(ToolsOfRun((), {}, "m@1", {}), choices)
     assert ("following_version" in definition) is named
+
+
+def sampling_of_a_tool(**changes: Any) -> Recipe:
+    """The sampling recipe of a run whose tool proposes."""
+    values = {"proposer": "tool", **changes.pop("values", {})}
+    named = {"choices": choices(**values), "proposer_identity": "tool:calculator-1"}
+    return recipes(**{**named, **changes})[1]
+
+
+@pytest.mark.parametrize("values", [{"seed": 1}, {"max_positions": 3}, {"temperature": 0.5}])
+def test_no_number_of_sampling_is_in_the_recipe_of_a_tool_that_proposes(values) -> None:
+    assert sampling_of_a_tool(values=values) == sampling_of_a_tool()
+
+
+@pytest.mark.parametrize("change", [{"proposer_identity": "tool:calculator-2"}, {"model_identity": "n"}])
+def test_the_recipe_of_a_tool_that_proposes_holds_its_version_beside_the_vocabulary(change) -> None:
+    assert sampling_of_a_tool(**change) != sampling_of_a_tool()
+
+
+def test_a_tool_that_cannot_propose_has_the_recipes_of_the_model_beside_one_that_can() -> None:
+    assert recipes(choices=choices(proposer="tool+model")) == recipes()
