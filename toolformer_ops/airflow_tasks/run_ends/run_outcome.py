@@ -195,7 +195,10 @@ class FinishRun(StageProcess):
         # The check itself fails if no tool comes through: what came before it is the cause.
         causes = [task for task in failed if task != self.checked_by]
         failed = causes + [f"check of {tool}" for tool in refused] or failed
-        has_product = states.get(self.made_by) == SUCCESS and self._is_there(context)
+        # A run that keeps no call has no release.
+        result = context["ti"].xcom_pull(task_ids=self.made_by, key=XCOM_RETURN_KEY)
+        made_nothing = isinstance(result, dict) and result.get(f"{self.product}_id", "") is None
+        has_product = states.get(self.made_by) == SUCCESS and not made_nothing
         outcome = (
             f"The {self.product} is out, without what these would have given"
             if has_product
@@ -228,8 +231,3 @@ class FinishRun(StageProcess):
         if failed:
             remedy = "Open the log of the first, mend its cause, and clear it together with what follows: what is done stays done."
             raise AirflowFailException(f"{problem} {remedy if has_started else KEEPS_PARAMETERS}")
-
-    def _is_there(self, context: Context) -> bool:
-        """Whether the task that makes the product made one: a run that keeps no call has no release."""
-        result = context["ti"].xcom_pull(task_ids=self.made_by, key=XCOM_RETURN_KEY)
-        return not (isinstance(result, dict) and result.get(f"{self.product}_id", "") is None)

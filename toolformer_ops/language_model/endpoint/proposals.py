@@ -344,12 +344,9 @@ def _requests(
     for first in range(0, numbers.samples, endpoint.answers_per_request):
         count = min(endpoint.answers_per_request, numbers.samples - first)
         several = {"n": count} if count > 1 else {}
-        sampling = {"temperature": numbers.temperature, "top_p": numbers.top_p, "seed": _seed(numbers, first)}
+        # The seed has 31 bits, and is another one for each sample.
+        digest = hashlib.sha256(f"{numbers.seed}|{first}".encode()).digest()
+        seed = int.from_bytes(digest[:4], "big") >> 1
+        sampling = {"temperature": numbers.temperature, "top_p": numbers.top_p, "seed": seed}
         requests.append(Request(document_id, {**body, **several, **sampling}, first))
     return requests
-
-
-def _seed(numbers: ProposalNumbers, sample: int) -> int:
-    """The seed of a request, of 31 bits: another for each sample."""
-    digest = hashlib.sha256(f"{numbers.seed}|{sample}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1

@@ -26,10 +26,6 @@ class CallEnvironment:
         """From 0 to 1: what the first call saves, as a share of what the kept one saves."""
         return float(reward(self._task, self._calls))
 
-    def _answer(self, tool: str, arguments: dict[str, Any]) -> str:
-        self._calls.append((tool, arguments))
-        return str(result_of(self._task, tool, arguments))
-
 
 def environment_class(tools: Sequence[Mapping[str, Any]]) -> type[CallEnvironment]:
     """The environment with a method for each of the tools, which are those of every task."""
@@ -47,7 +43,8 @@ def _method(tool: Mapping[str, Any]) -> Any:
 
     @functools.wraps(described)
     def method(self: CallEnvironment, **arguments: Any) -> str:
-        return self._answer(name, arguments)
+        self._calls.append((name, arguments))
+        return str(result_of(self._task, name, arguments))
 
     signature = inspect.signature(described)
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -159,8 +159,11 @@ def _decoded_batches(
 
     packed_bytes = stored.seek(0, io.SEEK_END)
     unpacked_bytes = 0
+    begins = tuple(f"{name}." for name in columns)
     for group in range(file.num_row_groups):
-        chunks = _chunks(file.metadata.row_group(group), columns)
+        row_group = file.metadata.row_group(group)
+        all_chunks = map(row_group.column, range(row_group.num_columns))
+        chunks = [chunk for chunk in all_chunks if f"{chunk.path_in_schema}.".startswith(begins)]
         announced_bytes = sum(chunk.total_uncompressed_size for chunk in chunks)
         opened.limits.check(opened.uri, packed_bytes, unpacked_bytes + announced_bytes)
         longest = max([_dictionary_bytes(stored, chunk) for chunk in chunks], default=0)
@@ -170,13 +173,6 @@ def _decoded_batches(
             unpacked_bytes += max(sum(column.nbytes for column in decoded), batch.num_rows)
             opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
             yield pyarrow.RecordBatch.from_arrays(decoded, columns) if columns else batch
-
-
-def _chunks(row_group: Any, columns: Sequence[str]) -> list[Any]:
-    """What the footer says of the columns of a row group that are read."""
-    chunks = map(row_group.column, range(row_group.num_columns))
-    begins = tuple(f"{name}." for name in columns)
-    return [chunk for chunk in chunks if f"{chunk.path_in_schema}.".startswith(begins)]
 
 
 def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:

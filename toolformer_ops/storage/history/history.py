@@ -366,7 +366,10 @@ class Writer:
             if not self._write_recipe(run, recipe):
                 return False
         for table in CORPUS_TABLES:
-            self._write_versions(table, run.corpus_id, run.corpus_version)
+            after = self._last_version(table, run.corpus_id)
+            if run.corpus_version > after:
+                bounds = {"after_version": after, "version": run.corpus_version}
+                self._write_pages(table, run.corpus_id, bounds)
         if run.release_id is not None:
             self._write_release(run.release_id)
         database.execute(
@@ -437,12 +440,6 @@ class Writer:
                 file_key=file.file_key,
             )
             self._set_state("whole", file.file_key, on=connection)
-
-    def _write_versions(self, table: str, corpus_id: str, version: int) -> None:
-        """Write what the versions of a corpus changed, behind the last version that is written."""
-        after = self._last_version(table, corpus_id)
-        if version > after:
-            self._write_pages(table, corpus_id, {"after_version": after, "version": version})
 
     def _write_release(self, release_id: str) -> None:
         """Write the calls and the choices of a release, unless the history has as many."""

@@ -11,7 +11,8 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 
@@ -203,8 +204,9 @@ class SqliteQueries(Queries):
             raise AwayError(f"{self._path} was changed while it was read; give the tool a copy of the file")
         if len(rows) > self._opening.rows:
             raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
-        shown = [_texts(row) for row in rows]
-        if sum(map(_bytes, shown)) > self._opening.bytes:
+        shown = [[*map(_text, row)] for row in rows]
+        values = filter(None, chain.from_iterable(shown))
+        if sum(len(value.encode()) for value in values) > self._opening.bytes:
             raise RejectedInputError(reasons.TOO_LARGE)
         return shown
 
@@ -351,15 +353,6 @@ def _utf8(text: bytes) -> str:
     except UnicodeDecodeError as error:
         said = f"expected texts in UTF-8, found the bytes {text[:40]!r}"
         raise RejectedInputError(reasons.NOT_TEXT, said) from error
-
-
-def _texts(row: Sequence[object]) -> list[str | None]:
-    """The values of a row as a text says them."""
-    return [_text(value) for value in row]
-
-
-def _bytes(row: Sequence[str | None]) -> int:
-    return sum(len((value or "").encode()) for value in row)
 
 
 def _text(value: object) -> str | None:
