@@ -11,6 +11,7 @@ from toolformer_ops.errors import ToolError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.databases import table_rows
 from toolformer_ops.tools.databases.database_tool import DatabaseTool
+from toolformer_ops.tools.files.kinds import refresh_tool
 
 TABLES = """
 create table suppliers (id integer primary key, name text, city text);
@@ -133,3 +134,13 @@ def test_a_text_that_is_no_utf_8_is_no_cell(shop):
     with closing(sqlite3.connect(shop.with_name("shop.db"))) as connection, connection:
         connection.execute("update products set name = cast(x'6b6574ff' as text) where name = 'cup'")
     assert len(inputs(with_cells(shop), "The kettle costs 8.25.")) == 1
+
+
+def test_rows_of_a_view_are_proposed(shop):
+    with closing(sqlite3.connect(shop.with_name("shop.db"))) as connection, connection:
+        connection.execute("create view cheap as select name, price from products where price < 5")
+    shop.write_text(shop.read_text().replace("[database]", '[database]\ntables = ["cheap"]'))
+    refresh_tool(shop)
+    assert inputs(with_cells(shop, '"cheap.name" = ["price"]'), "The cup costs 3.") == [
+        "SELECT price FROM cheap WHERE name = 'cup'"
+    ]

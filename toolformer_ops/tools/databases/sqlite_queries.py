@@ -177,10 +177,12 @@ class SqliteQueries(Queries):
     def pages(self, query: str) -> Iterator[list[list[str | None]]]:
         """All rows of a query, as `Queries` says."""
         self._connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        self._refused, self._trusts_views = None, True  # the query is ours, and has no WITH
         self._deadline = time.monotonic() + self._opening.seconds
         try:
             cursor = self._connection.execute(query)
             while rows := cursor.fetchmany(self._opening.rows):
+                self._require_unchanged()
                 yield [[None if isinstance(value, bytes) else _text(value) for value in row] for row in rows]
                 self._deadline = time.monotonic() + self._opening.seconds
         except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
@@ -200,8 +202,7 @@ class SqliteQueries(Queries):
             cursor.close()
         except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError) as error:
             raise self._what_happened(error) from error
-        if self._is_immutable and _state(self._path) != self._as_opened:
-            raise AwayError(f"{self._path} was changed while it was read; give the tool a copy of the file")
+        self._require_unchanged()
         if len(rows) > self._opening.rows:
             raise RejectedInputError(reasons.MANY_ROWS, f"more than {self._opening.rows} rows")
         shown = [[*map(_text, row)] for row in rows]
@@ -209,6 +210,11 @@ class SqliteQueries(Queries):
         if sum(len(value.encode()) for value in values) > self._opening.bytes:
             raise RejectedInputError(reasons.TOO_LARGE)
         return shown
+
+    def _require_unchanged(self) -> None:
+        """Raise an AwayError if another program has written to a file that is read without locks."""
+        if self._is_immutable and _state(self._path) != self._as_opened:
+            raise AwayError(f"{self._path} was changed while it was read; give the tool a copy of the file")
 
     def _prepare(self) -> None:
         """Read the columns and keys of all tables; generated columns are among them.
