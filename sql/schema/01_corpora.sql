@@ -213,7 +213,7 @@ comment on column rejected_documents.corpus_id is 'The corpus.';
 comment on column rejected_documents.file_uri is 'The file.';
 comment on column rejected_documents.line is 'The line, or the row of a Parquet file, from 1; 0 where the file as a whole is refused.';
 comment on column rejected_documents.reason is 'corrupt_json, not_an_object, no_text, no_field (of Parquet: a column that the address of the corpus names), text_not_a_string, empty_text, invalid_utf8, lone_surrogate, line_too_long, same_id_later, forgotten, empty_file, json_array, pretty_printed_json, delimited_text (a table, CSV), unreadable_file, expands_too_far, not_a_file or outside_corpus (a link that leads out of the corpus folder, or to where this deployment lets nobody read).';
-comment on column rejected_documents.detail is 'What was found, in at most 300 characters: place and length, not the text. Null if it quoted a text that was forgotten.';
+comment on column rejected_documents.detail is 'What was found, in at most 300 characters: place and length, not the text, unless TOOLFORMER_QUOTE_REJECTED was set. Null if it quoted a text that was forgotten.';
 
 create table forgotten_documents (
     document_id  uuid primary key,

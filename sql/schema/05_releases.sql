@@ -151,4 +151,4 @@ comment on table release_choices is 'Why a release takes or leaves each kept cal
 comment on column release_choices.release_id is 'The release.';
 comment on column release_choices.document_id is 'The text.';
 comment on column release_choices.call_id is 'The call, as in candidate_calls.';
-comment on column release_choices.left_out is 'Why the release does not hold it: result_has_other_sign, result_does_not_follow, better_call_at_position, above_max_examples or holds_evaluation_data, as in candidates.release_outcome. Null for a call that it holds.';
+comment on column release_choices.left_out is 'Why the release does not hold it: result_does_not_follow, better_call_at_position, above_max_examples or holds_evaluation_data, as in candidates.release_outcome. Null for a call that it holds.';
