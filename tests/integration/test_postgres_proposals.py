@@ -6,9 +6,12 @@ import psycopg2
 import pytest
 
 from tests.hostile_queries import ask, database_tool, opened
-from toolformer_ops.config import Settings
+from tests.tool_files import forget_tools
+from toolformer_ops.config import Settings, load_settings
+from toolformer_ops.on_a_file.new_tool.proposing_tool import write_proposing_tool
 from toolformer_ops.records import Document
 from toolformer_ops.tools.databases.database_tool import DatabaseTool
+from toolformer_ops.tools.files.tool_file import read_table
 
 TABLES = """
 create schema stock;
@@ -68,3 +71,16 @@ def test_a_row_that_is_longer_than_an_answer_is_passed_over(shop):
     with_notes.write_text(shop.read_text().replace('["price",', '["note", "price",'))
     index = DatabaseTool(with_notes).open_proposer(Settings())
     assert index.tables[0].counts == {"rows": 1}
+
+
+def test_a_tool_without_examples_names_short_columns_as_a_postgres_spells_them(shop, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path))
+    forget_tools()
+    database = DatabaseTool(shop).file.database
+    new = write_proposing_tool(load_settings(), database, "Goods")
+    assert read_table(new.path)["proposals"]["cells"] == {
+        "stock.Goods.Label": ["price", "weight", "maker_id.name", "maker_id.founded"],
+        "stock.makers.name": ["founded"],
+    }
+    monkeypatch.undo()
+    forget_tools()

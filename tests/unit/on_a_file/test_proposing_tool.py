@@ -12,18 +12,19 @@ from toolformer_ops.cli.tools import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.new_tool.first_version import database_part
-from toolformer_ops.on_a_file.new_tool.proposing_tool import names_rows, write_proposing_tool
+from toolformer_ops.on_a_file.new_tool.proposing_tool import can_be_said, names_rows, write_proposing_tool
 from toolformer_ops.tools.files.tool_file import read_table
 from toolformer_ops.tools.registry import get_tool
 
 TABLES = """
 create table suppliers (id integer primary key, email text, title text, city text);
 create table products (
-    id integer primary key, sku text, name text, stock integer, secret blob,
+    id integer primary key, sku text, name text, stock integer, photo blob, owner_password text default 'x',
     supplier_id integer references suppliers (id));
 create table orders (product_id integer references products (id), day text);
 insert into suppliers values (1, 'ann@acme.org', 'Acme', 'Cork'), (2, 'bo@bolt.org', 'Bolt', 'Paris');
-insert into products values (1, 'k-1', 'kettle', 667, x'00', 1), (2, 'c-1', 'cup', 12, x'01', 2), (3, 'c-2', 'Set', 9, x'02', 2);
+insert into products (sku, name, stock, photo, supplier_id)
+    values ('k-1', 'kettle', 667, x'00', 1), ('c-1', 'cup', 12, x'01', 2), ('c-2', 'Set', 9, x'02', 2);
 insert into orders values (1, '2024-03-05'), (1, '2024-03-06');
 """
 TEXTS = ["The kettle (667 left) is sold in Cork.", "The cup is of Bolt.", "Nothing here."]
@@ -79,6 +80,14 @@ def test_a_table_whose_rows_no_column_names_is_told(shop):
 )
 def test_names_are_distinct_texts_with_letters(column, names):
     assert names_rows(column) == names
+
+
+@pytest.mark.parametrize(
+    ("column", "can"),
+    [(["667", "12"], True), (["red", "x" * 101], True), (["x" * 101, "y" * 101], False), ([None, ""], False)],
+)
+def test_a_text_can_say_short_cells(column, can):
+    assert can_be_said(column) == can
 
 
 def test_the_first_calls_are_shown_in_their_texts_with_their_results(shop, tmp_path):

@@ -27,7 +27,13 @@ from toolformer_ops.storage.corpora.record_rules import Record
 from toolformer_ops.storage.corpora.records import read_records
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.tools.base import ProposedCall, ProposedCalls, run_tool
-from toolformer_ops.tools.databases.cell_proposals import CellIndex, key_of, key_words, quoted_text
+from toolformer_ops.tools.databases.cell_proposals import (
+    MOST_CELL_CHARACTERS,
+    CellIndex,
+    key_of,
+    key_words,
+    quoted_text,
+)
 from toolformer_ops.tools.databases.database_file import (
     ENGINES,
     DatabasePart,
@@ -44,7 +50,8 @@ from toolformer_ops.tools.files.tool_process import ToolProcess
 NAMING_SHARE = 0.9
 """So many rows have a name in the column that names them, and so many names are of one row."""
 _NAME = re.compile(r"name|title|label", re.IGNORECASE)
-_ID = re.compile(r"(?:.*_)?id", re.IGNORECASE)
+_NOT_SAID = re.compile(r"(?:.*_)?id|.*(?:password|passwd|secret|token|hash|salt).*", re.IGNORECASE)
+"""Columns whose cells no text says, or none should: a person can name them in the file."""
 MOST_TEXTS = 10_000
 """Texts that are searched for calls."""
 LEAST_TEXTS = 50
@@ -171,7 +178,7 @@ def proposed_columns(
             values[table.name] = [
                 column
                 for column, cells in sample.items()
-                if column not in keys | {named} and not _ID.fullmatch(column) and any(cells)
+                if column not in keys | {named} and not _NOT_SAID.fullmatch(column) and can_be_said(cells)
             ]
     finally:
         process.close()
@@ -198,13 +205,16 @@ def proposed_columns(
 def _sample(file: DatabaseToolFile, table: Table, process: ToolProcess) -> dict[str, list[str | None]]:
     """The cells of a table's first rows, by column.
 
-    Without truth values, which no text says as the database does.
+    Without truth values, which no text says as the database does. A Postgres cuts long cells, since it passes
+    over a row that is longer than an answer.
     """
     engine = ENGINES[file.database.engine]
     columns = [name for name, kind in table.columns.items() if not kind.lower().startswith("bool")]
     if not columns:
         return {}
-    written = ", ".join(column_name(column, engine) for column in columns)
+    names = [column_name(column, engine) for column in columns]
+    cut = f"left(cast({{}} as text), {MOST_CELL_CHARACTERS + 1})" if engine == "Postgres" else "{}"
+    written = ", ".join(map(cut.format, names))
     query = f"SELECT {written} FROM {table_name(table.name, engine)}"  # noqa: S608 - names cannot be bound
     rows = list(itertools.islice(rows_of_query(file, process, query), ROWS_A_PAGE))
     return {column: [row[number] for row in rows] for number, column in enumerate(columns)}
@@ -214,6 +224,12 @@ def names_rows(cells: Sequence[str | None]) -> bool:
     """Whether the cells of a column name their rows: texts with letters, nearly all of them distinct."""
     names = [words for cell in cells if cell and (words := key_words(cell))]
     return bool(names) and min(len(names) / len(cells), len(set(names)) / len(names)) >= NAMING_SHARE
+
+
+def can_be_said(cells: Sequence[str | None]) -> bool:
+    """Whether a text can say the cells of a column: half of them are short enough."""
+    lengths = [len(cell) for cell in cells if cell]
+    return sum(length <= MOST_CELL_CHARACTERS for length in lengths) * 2 >= max(1, len(lengths))
 
 
 def common_names(
