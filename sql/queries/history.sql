@@ -178,9 +178,11 @@ join history_runs using (run_id)
 order by run_id, tool, step, stage, reason
 
 -- name: catalog_gain_histogram
-select run_id, tool, bucket, bucket / 20.0::double precision as at_least, calls, texts, releasable_calls, placebos
+select run_id, tool, bucket, bucket / cast(buckets_a_unit(keep_rule) as double precision) as at_least, calls, texts, releasable_calls,
+       placebos
 from finished_run_gains
 join history_runs using (run_id)
+join run_tools using (run_id, tool)
 order by run_id, tool, bucket
 
 -- name: files

@@ -28,7 +28,7 @@ from toolformer_ops.run_page.calls import STATUSES, Asked, as_sql, find_calls
 from toolformer_ops.run_page.reading import Reader
 from toolformer_ops.run_page.rights import AskedRun
 from toolformer_ops.run_page.shown_runs import load_run
-from toolformer_ops.run_page.thresholds import PLACES_A_NAT, load_counts
+from toolformer_ops.run_page.thresholds import PLACES, load_counts
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage.postgres import database
@@ -226,10 +226,11 @@ def test_every_place_of_a_slider_counts_what_sql_counts(client, postgres_dsn, re
         counts = load_counts(connection, found)
         some = 0
         for tool in ("Calculator", "Calendar", "QA"):
-            for place in range(round(0.5 * PLACES_A_NAT), round(2.5 * PLACES_A_NAT)):  # from prune_below on
+            places = PLACES["paper"]
+            for place in range(round(0.5 * places), round(2.5 * places)):  # from prune_below on
                 at = counts.at(tool, place)
                 expected = connection.execute(
-                    kept, {"tool": tool, "at": float(f"{place / PLACES_A_NAT:.2f}")}
+                    kept, {"tool": tool, "at": float(f"{place / places:.2f}")}
                 ).one()
                 assert (at.calls, at.texts, at.releasable_calls) == tuple(expected), (tool, place)
                 some += at.calls
@@ -296,18 +297,25 @@ def test_what_takes_long_to_count_is_shown_later(client, monkeypatch):
 def test_a_run_that_works_shows_its_best_calls_so_far(client):
     page = client.get(f"/run?{OF_RUN}").text
     best = page[page.index("<h3>Best calls so far</h3>") :]
-    assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25", "1.50", "1.38"]
+    assert re.findall(r'<td class="number">([^<]*)<', best)[:3] == ["2.25 nats", "1.50 nats", "1.38 nats"]
 
 
-def test_a_run_that_works_says_what_calls_that_save_enough_wait_for(client, run):
-    run.change("update run_tools set tau_information = 9")
+WITHOUT_PLACEBOS = """
+update run_tools set keep_rule = 'probability';
+update call_losses set probability_without = 0.01, probability_with = 0.01 * exp(loss_reduction) where reason is null
+"""
+"""The rule probability, and calls that gain what they save, without a placebo."""
+
+
+def test_a_run_that_works_says_what_calls_that_gain_enough_wait_for(client, run):
+    run.change(WITHOUT_PLACEBOS)
     page = client.get(f"/run?{OF_RUN}").text
     best = page[page.index("<h3>No call is kept so far: those that save most</h3>") :]
     assert "kept is known once its placebos are scored" in best
 
 
 def test_a_run_that_waits_for_placebos_does_not_say_that_nothing_is_kept(client, run):
-    run.change("update run_tools set tau_information = 9")
+    run.change(WITHOUT_PLACEBOS)
     page = client.get(f"/run?{OF_RUN}").text
     assert 'id="total-kept"><small>not known yet</small>' in page
 
@@ -337,12 +345,16 @@ def test_a_finished_run_opens_with_what_it_found(client, run, postgres_dsn):
     page = client.get(f"/run?{OF_RUN}").text
     # The best of them: QA saves 2.25, 1.5 and 0.75 nats in texts 9, 6 and 3, and the Calculator 11 / 8 in
     # text 11.
-    assert numbers("<h3>Best calls</h3>", page) == ["2.25", "1.50", "1.38"]
+    assert numbers("<h3>Best calls</h3>", page) == ["2.25 nats", "1.50 nats", "1.38 nats"]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "2"]
     run.change("update run_tools set keep_threshold = 9")
     finish_run(settings_of(postgres_dsn), "run-1", "success")
     page = client.get(f"/run?{OF_RUN}&again=1").text
-    assert numbers("<h3>No call was kept: those that save most</h3>", page) == ["2.25", "1.50", "1.38"]
+    assert numbers("<h3>No call was kept: those that save most</h3>", page) == [
+        "2.25 nats",
+        "1.50 nats",
+        "1.38 nats",
+    ]
     assert numbers('<tr data-tool="QA">', page) == ["4", "4", "0"]
     AnnotatedRun(
         settings_of(postgres_dsn), {"Calculator": 0.5}, run_id="empty"

@@ -949,7 +949,7 @@ def test_numbers_are_not_accepted_if_what_they_are_counted_by_was_changed(state)
 
 CHOICES_OF_THRESHOLDS: dict[str, dict[str, object]] = {
     "thresholds": {"keep_thresholds": {"Calculator": 0.6}},
-    "probability": {"keep_rule": "probability"},
+    "probability": {"keep_rule": "probability", "prune_below": 0.1},
     "nothing pruned": {"prune_below": 0},
 }
 

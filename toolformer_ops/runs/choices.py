@@ -89,8 +89,7 @@ KeepRuleChoice = Annotated[
     KeepRule,
     Field(
         title="Keep rule",
-        description="paper: a result lowers the loss by enough nats; probability: it makes the next tokens "
-        "more probable, also than another text's result does (docs/method.md).",
+        description="paper: by the loss; probability: against a placebo.",
     ),
 ]
 
