@@ -74,6 +74,15 @@ def gained(gain: float, probability_with: float | None, threshold: float = -math
     return f"probability of the next tokens {probability_with / math.exp(gain):.2f} -> {probability_with:.2f}"
 
 
+def needed_in_words(threshold: float, probability_with: float | None) -> str:
+    """What a keep threshold in nats asks for: `0.5 are needed`, or `1.25 times is needed` of a probability."""
+    return (
+        f"{threshold:g} are needed"
+        if probability_with is None
+        else f"{math.exp(threshold):.2f} times is needed"
+    )
+
+
 def beside_threshold(number: float, threshold: float, digits: int) -> str:
     """The number with so many digits, or with more where it would look like a threshold that it does not reach."""
     while number < threshold <= round(number, digits):

@@ -127,7 +127,7 @@ ANSWERS = [
         OURS,
         f"/thresholds?{OF_R1}&threshold.Calculator=much",
         422,
-        "threshold.Calculator: expected a number of nats",
+        "threshold.Calculator: expected a number",
     ),
     (OURS, f"/changes?{OF_R1}&before=r2", 200, "r2"),
     (OURS, f"/changes?{OF_R1}&after=x", 422, "expected the address of a next page"),

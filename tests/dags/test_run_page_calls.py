@@ -91,7 +91,7 @@ def judged(postgres_dsn, reader_dsn):
     released = []
     for number in range(9):
         document = made.add_text(f"Text {number} has 12 eggs in 7 boxes.")
-        saves, after = 2.0 - 0.25 * number, number == 4
+        saves, after = 2.0 - 0.25 * number, number == 3
         call_id = made.add_call(
             "Calculator", document, "7 boxes", "12 * 7", "84", saves=saves, input_only_after=after
         )

@@ -81,8 +81,7 @@ PruneBelow = Annotated[
         ge=0.0,
         le=20.0,
         title="Prune below",
-        description="Calls that provably gain less are not computed; no keep threshold may be lower. 0: off.",
-        json_schema_extra={"usual": f"0.5 nats; with the keep rule probability {PROBABILITY_PRUNE_BELOW}"},
+        description="Calls that provably gain less are not computed; 0: off.",
     ),
 ]
 KeepRuleChoice = Annotated[
@@ -557,6 +556,8 @@ class RunChoices(
         if sent.get("placebos") == 0:  # nothing that a call could be compared with
             preset.pop("keep_rule", None)
         switches = {switch: False for switch, value in preset.items() if value is False}
+        if sent.get("keep_rule", preset.get("keep_rule")) != "probability":
+            preset.pop("prune_below", None)
         chosen = {**preset, **sent, **switches}
         # 3. What the keep rule prunes below.
         if chosen.get("keep_rule") == "probability":

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+from toolformer_ops.language_model.losses import PROBABILITY_PRUNE_BELOW
+
 Preset = Literal["paper", "small_model", "only_look", "preview"]
 
 ON_ONE_MACHINE: Preset = "small_model"
@@ -33,6 +35,7 @@ _ANNOTATION_BY_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
         # Of a weak model five tokens in nats say little, and many a result helps that has nothing to do with
         # the text (docs/evidence.md).
         "keep_rule": "probability",
+        "prune_below": PROBABILITY_PRUNE_BELOW,
         # The rule reads one placebo a call.
         "placebos": 1,
         # A call is before the text that it is scored with, and a small model hardly sees it beyond
@@ -71,6 +74,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "call_prefix": _OF_A_SMALL_MODEL["call_prefix"],
             "sampling_threshold": _OF_A_SMALL_MODEL["sampling_threshold"],
             "keep_rule": _OF_A_SMALL_MODEL["keep_rule"],
+            "prune_below": _OF_A_SMALL_MODEL["prune_below"],
             "placebos": _OF_A_SMALL_MODEL["placebos"],
             "document_limit": 20,
             "finetune": False,

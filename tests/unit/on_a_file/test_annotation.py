@@ -151,7 +151,7 @@ def test_the_panel_shows_the_newest_call_in_its_text(tmp_path, loaded):
     with console.capture() as captured:
         console.print(panel(work.counts.progress(), 1.0))
     assert (
-        "newest, saves 1.00 nats: kept, from 0.5 on: There were 2 cats and 3 dogs, a total of "
+        "newest, saves 1.00 nats: kept, 0.5 are needed: There were 2 cats and 3 dogs, a total of "
         "[Calculator(2 + 3) -> 5] 5 animals." in captured.get()
     )
 

@@ -66,8 +66,7 @@ def test_the_thresholds_of_a_run_are_of_its_tools_at_or_above_what_is_pruned():
 def test_a_preset_fills_only_what_is_empty(preset):
     plain = RunChoices.parse(LEAST)
     filled = RunChoices.parse({**LEAST, "preset": preset, "temperature": None})
-    by_rule = {"prune_below": PROBABILITY_PRUNE_BELOW} if "keep_rule" in PRESETS[preset] else {}
-    assert filled == plain.model_copy(update={**PRESETS[preset], **by_rule, "preset": preset})
+    assert filled == plain.model_copy(update={**PRESETS[preset], "preset": preset})
     chosen = RunChoices.parse_json(json.dumps({**LEAST, "preset": preset, "temperature": 1.0, "seed": None}))
     assert (chosen.temperature, chosen.seed) == (1.0, 0)
     for choices in (filled, chosen):  # as a stage reads them again
@@ -100,6 +99,12 @@ def test_no_placebos_are_no_contradiction_to_a_preset():
     assert chosen.keep_rule == "paper"
     with pytest.raises(UsageError, match="keep_rule probability needs placebos of at least 1"):
         RunChoices.parse({**LEAST, "preset": "small_model", "placebos": 0, "keep_rule": "probability"})
+
+
+@pytest.mark.parametrize(("preset", "keep_rule"), [("paper", "probability"), ("small_model", "paper")])
+def test_a_keep_rule_that_is_not_the_presets_brings_its_own_prune_below(preset, keep_rule):
+    chosen = RunChoices.parse({**LEAST, "preset": preset, "keep_rule": keep_rule})
+    assert chosen.prune_below == {"paper": 0.5, "probability": PROBABILITY_PRUNE_BELOW}[keep_rule]
 
 
 def test_by_the_rule_probability_all_tools_have_one_threshold():

@@ -8,7 +8,7 @@ from rich.text import Text
 from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import gained, visible
+from toolformer_ops.shown_text import gained, needed_in_words, visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
@@ -67,11 +67,11 @@ def gain_in_words(row: Row) -> str:
 
 
 def verdict(row: Row) -> str:
-    """What a call gains and whether it is kept, and why not: `saves 1.21 nats: kept, from 0.5 on`."""
+    """What a call gains and whether it is kept, and why not: `saves 1.21 nats: kept, 0.5 are needed`."""
     if row.get("result") is None:
         return f"not kept, {why_no_result(row['not_kept'], row.get('message', ''))}"
     gain = gain_in_words(row)
-    needed = f"from {row['keep_threshold']:g} on"
+    needed = needed_in_words(row["keep_threshold"], row.get("probability_with"))
     if row["kept"]:
         unteachable = (
             f", but in no release, since its {title('input_only_after')}" if row["input_only_after"] else ""

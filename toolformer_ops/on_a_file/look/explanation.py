@@ -19,7 +19,7 @@ from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.explaining import explained_tokens
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
-from toolformer_ops.shown_text import gained, visible
+from toolformer_ops.shown_text import gained, needed_in_words, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -172,7 +172,7 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     result = visible(str(explanation["result"]))
     gain, threshold = explanation["gain"], explanation["keep_threshold"]
     verdict = "kept" if explanation["kept"] else "not kept"
-    why = f"at {threshold:g}"
+    why = needed_in_words(threshold, explanation["probability_with"])
     if gain is None:
         gain, why = explanation["gain_bound"], "there is no placebo to compare it with"
     words = gained(gain, explanation["probability_with"], threshold)
