@@ -139,12 +139,12 @@ create or replace function thresholds_of(rt run_tools)
     -- Below prune_below not all calls were computed.
     return array(
         select threshold
-        from unnest(case rt.keep_rule when 'paper' then array[0.5, 1.0, 2.0] else array[0.1, 0.2, 0.5] end::double precision[]) usual (threshold)
+        from unnest(case rt.keep_rule when 'paper' then array[0.5, 1.0, 2.0] else array[0.1, 0.5] end::double precision[]) usual (threshold)
         where threshold >= rt.prune_below
         union
         select rt.keep_threshold
         order by threshold);
-comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: by the keep rule paper those of the paper''s Table 2, by probability 0.1, 0.2 and 0.5; and its own.';
+comment on function thresholds_of is 'The thresholds that a tool of a run is counted at, from below: by the keep rule paper those of the paper''s Table 2, by probability 0.1 and 0.5; and its own.';
 
 create or replace function counted_thresholds(rt run_tools, run annotation_runs, base annotation_runs, forgotten uuid[] default null)
     returns table (threshold double precision, calls bigint, texts bigint, releasable_calls bigint)

@@ -14,7 +14,7 @@ from (
     where not exists (select from stored_runs stored where stored.run_id = rt.run_id)
 ) counted
 left join placebo_rates rate using (run_id, tool, threshold);
-comment on view threshold_counts is 'The paper''s Table 2: how many calls, in how many texts, the run''s keep rule keeps at a threshold, for each tool of each run at 0.5, 1.0 and 2.0 nats (by the keep rule probability at 0.1, 0.2 and 0.5) and at the tool''s own threshold; and how many of them it would keep by chance. Every count is exact; a threshold below the run''s prune_below has no row. The rate is counted by the tool''s check, and null before it and without placebos.';
+comment on view threshold_counts is 'The paper''s Table 2: how many calls, in how many texts, the run''s keep rule keeps at a threshold, for each tool of each run at 0.5, 1.0 and 2.0 nats (by the keep rule probability at 0.1 and 0.5) and at the tool''s own threshold; and how many of them it would keep by chance. Every count is exact; a threshold below the run''s prune_below has no row. The rate is counted by the tool''s check, and null before it and without placebos.';
 comment on column threshold_counts.is_keep_threshold is 'Whether it is the tool''s own threshold in this run.';
 comment on column threshold_counts.calls is 'Number of scored calls with gain >= threshold.';
 comment on column threshold_counts.placebos_scored is 'Sampled calls that have a placebo: a rate on fewer than 30 says too little, and reports do not show it.';

@@ -77,16 +77,7 @@ comment on column candidates.outcome is
 comment on column candidates.reason is
     'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. '
     'no_result, not_finite, pruned: as in call_losses.reason. Else null.';
-comment on column candidates.release_outcome is
-    'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never '
-    'released. result_has_other_sign: the text continues with the number of the other sign. '
-    'result_does_not_follow: the text does not go on with its result, and the run asks for that '
-    '(require_following). better_call_at_position: another kept call of any tool at its place saves more '
-    '(of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation '
-    'data, and the release leaves it out. The release stored these (release_choices). no_release: the '
-    'run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. '
-    'not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call '
-    'that is not kept.';
+comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. result_has_other_sign: the text continues with the number of the other sign. result_does_not_follow: the text does not go on with its result, and the run asks for that (require_following). better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. The release stored these (release_choices). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
 comment on column candidates.result is
     'What the tool answered: the result that was taken; null if there is none.';
 call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');

@@ -215,7 +215,7 @@ def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     assert 4 <= hits <= 24
     assert len(stored) == 12 * (24 - 1) + 12 * 3 + hits  # each of them is compared with one more
     rate = pytest.approx(min(1.0, hits / 12))
-    assert counts == [(threshold, 12, hits, 288, rate) for threshold in (0.1, 0.2, 0.22, 0.5)]
+    assert counts == [(threshold, 12, hits, 288, rate) for threshold in (0.1, 0.22, 0.5)]
     # 5. Each call has placebos or none, each placebo a reduction or a reason.
     yields = "select reason, is_loss, count from yield_by_stage where run_id = 'run-1' and stage = 'placebo'"
     of = {reason: count for reason, _, count in run_sql(settings, yields)}

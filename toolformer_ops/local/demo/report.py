@@ -62,7 +62,7 @@ def print_report(
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
     shown = best or rows(queries.summary.nearest_calls, at_most=BEST_CALLS)
     if best:
-        title = "The best kept calls, one a text, and how many nats each saves"
+        title = "The best kept calls, one a text, and what each does"
     elif shown:
         title = "No call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves"
     else:
