@@ -12,6 +12,7 @@ drop function if exists release_changes_between cascade;
 drop function if exists run_comparison_between cascade;
 drop function if exists counted_reductions cascade;
 drop function if exists earlier_reductions cascade;
+drop function if exists lacks_result cascade;
 
 -- 2. What a call gains, and what a position may gain.
 alter table pruned_positions rename column loss_without_call to gain_bound;
