@@ -310,7 +310,7 @@ update call_losses set probability_without = 0.01, probability_with = 0.01 * exp
 def test_a_run_that_works_says_what_calls_that_gain_enough_wait_for(client, run):
     run.change(WITHOUT_PLACEBOS)
     page = client.get(f"/run?{OF_RUN}").text
-    best = page[page.index("<h3>No call is kept so far: those that save most</h3>") :]
+    best = page[page.index("<h3>No call is kept so far: those that gain most</h3>") :]
     assert "kept is known once its placebos are scored" in best
 
 
@@ -350,7 +350,7 @@ def test_a_finished_run_opens_with_what_it_found(client, run, postgres_dsn):
     run.change("update run_tools set keep_threshold = 9")
     finish_run(settings_of(postgres_dsn), "run-1", "success")
     page = client.get(f"/run?{OF_RUN}&again=1").text
-    assert numbers("<h3>No call was kept: those that save most</h3>", page) == [
+    assert numbers("<h3>No call was kept: those that gain most</h3>", page) == [
         "2.25 nats",
         "1.50 nats",
         "1.38 nats",

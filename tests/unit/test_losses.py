@@ -8,6 +8,7 @@ from toolformer_ops.language_model.losses import (
     SCORED_TOKENS,
     TOKEN_WEIGHTS,
     is_kept,
+    probability,
     token_weights,
     weighted_loss,
 )
@@ -36,6 +37,24 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens():
         ([-3.0, -6.0], 2.6),  # where the text ends no weight is scaled up: 5/15 * 3 + 4/15 * 6 = 1 + 1.6
     ):
         assert weighted_loss(log_ps) == pytest.approx(nats)
+
+
+@pytest.mark.parametrize(
+    ("log_probabilities", "mean"),
+    [
+        ([-1.0] * 7, math.exp(-1)),
+        ([-1.0] * 7 + [-4.0] * 3, math.exp(-1)),  # the eighth does not count
+        ([-1.0, -3.0], math.exp(-2)),  # where the text ends, what lacks is left out
+        ([-100.0, 0.0], 0.1),  # an unlikely token counts as one of 1 %
+        ([-math.inf], 0.01),
+    ],
+)
+def test_the_probability_of_the_next_tokens_is_the_geometric_mean_of_seven(log_probabilities, mean):
+    assert probability(log_probabilities) == pytest.approx(mean)
+
+
+def test_a_token_without_a_number_leaves_no_probability():
+    assert math.isnan(probability([-1.0, math.nan]))
 
 
 def test_the_reduction_is_against_the_better_of_the_two_rivals():

@@ -81,13 +81,13 @@ class Progress:
     phase: str = "starting"
     """What is done now."""
     counts: str = ""
-    """What came of it so far: `310 calls, 12 save enough`."""
+    """What came of it so far: `310 calls, 12 gain enough`."""
     tokens_per_second: float | None = None
     """Tokens that the language model reads; None before the first text."""
     seconds_left: float | None = None
     """None if it is not known."""
     newest: "Text | None" = None
-    """The newest call that saves enough, in its text."""
+    """The newest call that gains enough, in its text."""
 
     @property
     def now(self) -> str:

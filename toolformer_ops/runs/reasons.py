@@ -99,7 +99,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "longer_than_max_text_tokens": "longer than max_text_tokens",
         # Samples
         "texts_without_position": "texts in which no call starts",
-        "positions_pruned_below": "places where no call can save enough, by proof",
+        "positions_pruned_below": "places where no call can gain enough, by proof",
         "duplicates_merged": "samples that are equal to others",
         "sample_without_end": "sample does not end",
         "sample_does_not_parse": "sample is no call",
@@ -114,7 +114,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "proposal_outside_the_text": "proposed place is outside the text",
         "proposal_inside_a_word": "proposed place is inside a word, or before the first one",
         "proposal_outside_kept_text": "proposed place is in a paragraph that the filter left out",
-        "proposal_at_pruned_position": "calls proposed at a place where no call can save enough, by proof",
+        "proposal_at_pruned_position": "calls proposed at a place where no call can gain enough, by proof",
         "proposal_of_key_of_several_rows": "names in the text that several rows of the database have",
         "proposal_of_common_key": "names in the text that the tool file leaves out as common words",
         "proposal_of_several_columns": "places whose value is that of several cells of a row",
@@ -191,7 +191,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "place_not_in_text": "place is not in the text",
         "place_not_at_a_token": "no token of the text starts at the place, or only its first",
         # Losses
-        "pruned_below": "cannot save enough, by proof",
+        "pruned_below": "cannot gain enough, by proof",
         "loss_not_finite": "a loss is not a finite number",
         "not_executed": "the tool was not run",
         "input_only_after": "input comes only after the call",
@@ -201,7 +201,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "no_other_result": "no other text has another result",
         "only_compared": "only there to compare a sampled result with",
         # What is kept and released
-        "below_threshold": "saves less than the threshold",
+        "below_threshold": "gains less than the threshold",
         "like_a_placebo": "another text's result does nearly as much",
         "better_call_at_position": "another call at its place saves more",
         "result_has_other_sign": "the text continues with the number of the other sign",

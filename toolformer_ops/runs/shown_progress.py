@@ -1,7 +1,7 @@
 """Show how far a run or a file is while a block works.
 
 On a terminal a panel that changes in its place: a line a tool, what is done now, and the newest call that
-saves enough. In a notebook a line that changes in its place; elsewhere a line every few seconds.
+gains enough. In a notebook a line that changes in its place; elsewhere a line every few seconds.
 """
 
 import contextlib

@@ -20,7 +20,9 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model import LanguageModel, model, scoring
+from toolformer_ops.language_model import losses as losses_module
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
+from toolformer_ops.language_model.losses import KEEP_RULES
 from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
@@ -171,20 +173,51 @@ def many_calls() -> list[PlacedCall]:
     return [calculator(token, result) for token in range(1, 22, 2) for result in results]
 
 
+@pytest.mark.parametrize("keep_rule", KEEP_RULES)
 @pytest.mark.parametrize("context_tokens", [None, 6])
-def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(subject, context_tokens):
+def test_pruning_keeps_the_same_calls_at_every_threshold_from_its_own_on(
+    subject, context_tokens, keep_rule, monkeypatch
+):
+    monkeypatch.setattr(losses_module, "MOST_GAIN", 30.0)  # to a tiny random model each token is unlikely
+    monkeypatch.setattr(scoring, "FLOAT32_MARGIN", 1e-6)  # and calls change little
     calls = many_calls()
-    plain = score_calls(subject.engine, TEXT, calls, context_tokens=context_tokens)
+    asked: dict[str, Any] = {"context_tokens": context_tokens, "keep_rule": keep_rule}
+    plain = score_calls(subject.engine, TEXT, calls, **asked)
     assert not any(losses.pruned for losses in plain)
-    # Tiny random models lower losses by little: seven calls and more reach this.
-    prune_below = sorted(losses.reduction_bound for losses in plain)[-8]
-    pruned = score_calls(subject.engine, TEXT, calls, prune_below=prune_below, context_tokens=context_tokens)
+    # Tiny random models lower losses by little: seven calls and more reach this, if so many gain anything.
+    prune_below = max(1e-5, sorted(losses.gain_bound for losses in plain)[-8])
+    pruned = score_calls(subject.engine, TEXT, calls, prune_below=prune_below, **asked)
     assert any(losses.pruned for losses in pruned)
     for losses, exact in zip(pruned, plain, strict=True):
         if losses.pruned:
-            assert prune_below > losses.reduction_bound >= exact.reduction_bound - 1e-6
+            assert prune_below > losses.gain_bound >= exact.gain_bound - 1e-6
         else:
-            assert losses.reduction_bound == pytest.approx(exact.reduction_bound, abs=1e-6)
+            assert losses.gain_bound == pytest.approx(exact.gain_bound, abs=1e-6)
+
+
+@pytest.mark.parametrize("context_tokens", [None, 6])
+def test_the_gain_by_probability_follows_from_the_plain_log_probabilities(
+    subject, context_tokens, monkeypatch
+):
+    monkeypatch.setattr(losses_module, "MOST_GAIN", 30.0)
+    engine, reference, text = subject.engine, subject.reference, subject.engine.tokenize(TEXT)
+    calls = [calculator(token) for token in (2, 6, 11, len(text) - 3)]
+    judged = score_calls(engine, TEXT, calls, context_tokens=context_tokens, keep_rule="probability")
+    by_paper = score_calls(engine, TEXT, calls, context_tokens=context_tokens)
+    whole = reference.logits([*reference.start, *text.ids]).log_softmax(-1)
+    for call, losses, paper in zip(calls, judged, by_paper, strict=True):
+        start = 0 if context_tokens is None else max(0, call.token - context_tokens)
+        scored = range(call.token, min(call.token + 7, len(text)))
+        means = []
+        for prefix in ("", call.without_result, call.with_result):
+            z = [*reference.encode(prefix), *reference.encode("\n")] if prefix else []
+            plain = reference.logits([*reference.start, *z, *text.ids[start:]]).log_softmax(-1)
+            log_ps = [float(plain[len(z) + at - start, text.ids[at]]) for at in scored]
+            means.append(math.fsum(log_ps) / len(log_ps))
+        full = [float(whole[at, text.ids[at]]) for at in scored]
+        means.insert(0, math.fsum(full) / len(full))
+        assert losses.gain_bound == pytest.approx(means[-1] - max(means[:-1]), abs=1e-5)
+        assert close(losses, paper), "the paper's losses are those of its own rule"
 
 
 def test_where_the_loss_without_a_call_is_below_the_bound_no_call_is_run(subject):

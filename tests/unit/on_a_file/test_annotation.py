@@ -140,7 +140,7 @@ def test_a_pipe_gets_lines_about_the_progress(tmp_path, loaded, monkeypatch):
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with (tmp_path / "lines").open("w") as file, shown(work.counts.progress, Console(file=file)):
         time.sleep(0.2)
-    assert "starting, 0 calls scored, 0 save enough" in (tmp_path / "lines").read_text()
+    assert "starting, 0 calls scored, 0 gain enough" in (tmp_path / "lines").read_text()
 
 
 def test_the_panel_shows_the_newest_call_in_its_text(tmp_path, loaded):

@@ -44,7 +44,7 @@ class ToolCounts:
     scored: int = 0
     """Calls whose losses are known, or proved to save too little."""
     kept: int = 0
-    """Calls; until placebos are scored those that save enough."""
+    """Calls; until placebos are scored those that gain enough."""
     kept_texts: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     """Calls without a result, by what the tool said of them."""
@@ -82,7 +82,7 @@ class AnnotationCounts:
     """Documents that were read."""
     phase: str = "starting"
     newest: dict[str, Any] | None = None
-    """The newest call that saves enough."""
+    """The newest call that gains enough."""
     placebo_texts: tuple[int, int] = (0, 0)
     """Texts whose placebos are scored, of how many."""
     clock: Callable[[], float] = time.monotonic
@@ -216,7 +216,7 @@ class AnnotationCounts:
         if self.placebo_texts[1]:
             phase += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
         counts = list(self.tools.values())
-        kept_word = "kept" if self.phase == "done" else "save enough"
+        kept_word = "kept" if self.phase == "done" else "gain enough"
         scored, kept = sum(tool.scored for tool in counts), sum(tool.kept for tool in counts)
         newest = None
         if self.newest is not None:

@@ -77,7 +77,7 @@ class ProbedText:
     pool_calls: int = 0
     """Calls with a result and losses: of these a run samples a share."""
     own_placebos: int = 0
-    """Placebos of calls that save enough to have them in any case."""
+    """Placebos of calls that gain enough to have them in any case."""
     sampled_placebos: int = 0
     """Further ones that sampled calls have."""
 

@@ -25,7 +25,7 @@ from toolformer_ops.shown_text import visible
 from toolformer_ops.tools.registry import get_tool
 
 MOST_CALLS = 3
-"""Calls of a tool in a text that are shown, those that save most; the others are counted."""
+"""Calls of a tool in a text that are shown, those that gain most; the others are counted."""
 SHOWN_CHARACTERS = 200
 """So many characters of a text without calls are shown."""
 
@@ -139,7 +139,7 @@ def has_no_call(text: AnnotatedText) -> bool:
 
 
 def best_calls(text: AnnotatedText) -> list[Row]:
-    """The calls of a text to show: the kept ones, then those that save most."""
+    """The calls of a text to show: the kept ones, then those that gain most."""
     ranked = sorted(text.rows, key=lambda row: (not row["kept"], -most_gain(row)))
     return ranked[:MOST_CALLS]
 
