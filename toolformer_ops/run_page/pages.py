@@ -59,7 +59,7 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "count": count, "nats": nats,
-        "gained": gained, "percent": percent, "seconds": duration, "moment": moment, "words": title,
+        "gained": gained, "needed": needed, "percent": percent, "seconds": duration, "moment": moment, "words": title,
         "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
@@ -98,6 +98,13 @@ def gained(call: Any) -> str:
         )
     bound = values.get("gain_bound")
     return MISSING if bound is None else f"≤ {nats(bound)} nats"
+
+
+def needed(keeping: Any) -> str:
+    """What a keep threshold asks of a call, of a row with it and the keep rule: `0.50 nats`, or `1.25 times`."""
+    values = keeping if isinstance(keeping, Mapping) else vars(keeping)
+    threshold = values["keep_threshold"]
+    return f"{nats(threshold)} nats" if values["keep_rule"] == "paper" else f"{math.exp(threshold):.2f} times"
 
 
 def percent(share: float | None) -> str:
