@@ -182,10 +182,7 @@ class Sampler:
                 # 3. The samples that grow take decode steps until there is room for the batch.
                 while (growing := self._batches[self._batches["growing"] > 0]).size:
                     rows = int(growing["growing"].sum()) + len(places) * settings.samples
-                    tokens = [*growing["text_tokens"].tolist(), context.tokens]
-                    # Texts are padded to the longest where all are attended to together.
-                    padded = len(tokens) * max(tokens)
-                    text_columns = padded if self._model.texts_together else sum(tokens)
+                    text_columns = self._text_columns([*growing["text_tokens"].tolist(), context.tokens])
                     if text_columns + rows * settings.max_new_tokens <= self._room:
                         break
                     self._step()
@@ -194,6 +191,13 @@ class Sampler:
                 joined = np.array([(context.tokens, len(samples))], dtype=self._batches.dtype)
                 self._batches = np.concatenate([self._batches, joined])
                 self._joining.append((context.text, seen, samples))
+
+    def _text_columns(self, tokens: Sequence[int]) -> int:
+        """Columns that texts of so many tokens take.
+
+        They are padded to the longest where all are attended to together.
+        """
+        return len(tokens) * max(tokens) if self._model.texts_together else sum(tokens)
 
     @torch.inference_mode()
     def finish(self) -> list[list[list[SampledContinuation]]]:
