@@ -45,7 +45,7 @@ class Corpus(AnnotatedRun):
         for document in self.documents:
             key = {"document_id": document.document_id}
             at = {**key, "sampling_recipe_id": SAMPLING, "paragraph": 0, "position_char": 9}
-            pruned = {"position_token": 3, "position_probability": 0.5, "loss_without_call": 0.1}
+            pruned = {"position_token": 3, "position_probability": 0.5, "gain_bound": 0.1}
             self.write("pruned_positions", at | pruned)
             lost = {"sample_key": document.document_id, "sample_text": document.text[:20], "sample_count": 1}
             self.write("lost_samples", at | lost | {"reason": "sample_does_not_parse"})
