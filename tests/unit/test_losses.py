@@ -5,11 +5,14 @@ import math
 import pytest
 
 from toolformer_ops.language_model.losses import (
+    PROBABILITY_PRUNE_BELOW,
+    PROBABILITY_THRESHOLD,
     SCORED_TOKENS,
     TOKEN_WEIGHTS,
     is_kept,
     probability,
     token_weights,
+    tokens_scored_by,
     weighted_loss,
 )
 from toolformer_ops.records import CallLosses
@@ -44,6 +47,7 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens():
     [
         ([-1.0] * 7, math.exp(-1)),
         ([-1.0] * 7 + [-4.0] * 3, math.exp(-1)),  # the eighth does not count
+        ([-1.0] * 6 + [-4.5], math.exp(-1.5)),
         ([-1.0, -3.0], math.exp(-2)),  # where the text ends, what lacks is left out
         ([-100.0, 0.0], 0.1),  # an unlikely token counts as one of 1 %
         ([-math.inf], 0.01),
@@ -51,6 +55,15 @@ def test_the_loss_is_the_weighted_sum_of_at_most_five_tokens():
 )
 def test_the_probability_of_the_next_tokens_is_the_geometric_mean_of_seven(log_probabilities, mean):
     assert probability(log_probabilities) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("keep_rule", "tokens"), [("paper", 5), ("probability", 10)])
+def test_a_keep_rule_says_how_many_tokens_are_scored(keep_rule, tokens):
+    assert tokens_scored_by(keep_rule) == tokens
+
+
+def test_the_thresholds_of_the_rule_probability_are_those_that_the_evidence_chose():
+    assert (PROBABILITY_THRESHOLD, PROBABILITY_PRUNE_BELOW) == (0.22, 0.1)
 
 
 def test_a_token_without_a_number_leaves_no_probability():
