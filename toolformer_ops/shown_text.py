@@ -71,7 +71,12 @@ def gained(gain: float, probability_with: float | None, threshold: float = -math
     """
     if probability_with is None:
         return f"saves {beside_threshold(gain, threshold, digits=2)} nats"
-    return f"probability of the next tokens {probability_with / math.exp(gain):.2f} -> {probability_with:.2f}"
+    return f"probability of the next tokens {raised(gain, probability_with, arrow='->')}"
+
+
+def raised(gain: float, probability_with: float, arrow: str) -> str:
+    """The probability of the next tokens before and after a gain of so many nats: `0.21 -> 0.64`."""
+    return f"{probability_with / math.exp(gain):.2f} {arrow} {probability_with:.2f}"
 
 
 def needed_in_words(threshold: float, probability_with: float | None) -> str:

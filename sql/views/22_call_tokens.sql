@@ -18,10 +18,10 @@ cross join lateral (
     left join recipes recipe on recipe.recipe_id = rt.scoring_recipe_id
     cross join lateral generate_series(1, array_length(scored.token_log_probabilities, 2)) place
 ) token;
-comment on view call_tokens is 'What the losses of the calls of each run are made of: one row for each of the at most five tokens behind a call, with its natural log probabilities. A loss is minus the sum of weight times log probability. Pruned calls have the terms that were computed; a run whose parameter token_log_probabilities is off has no rows. Give run_id and tool.';
-comment on column call_tokens.place is 'Which token behind the call, from 1.';
+comment on view call_tokens is 'What the losses of the calls of each run are made of: one row for each token after a call, at most five by the keep rule paper and ten by probability, with its natural log probabilities. A loss is minus the sum of weight times log probability. Pruned calls have the terms that were computed; a run whose parameter token_log_probabilities is off has no rows. Give run_id and tool.';
+comment on column call_tokens.place is 'Which token after the call, from 1.';
 comment on column call_tokens.token is 'Its text; null if it is not stored.';
-comment on column call_tokens.weight is 'Its weight in each loss, by the scoring''s recipe; null if that is lost.';
+comment on column call_tokens.weight is 'Its weight in each loss, by the scoring''s recipe; null beyond the fifth token, and if the recipe is lost.';
 comment on column call_tokens.without_call is 'Its log probability without the call; in a context window, given the last tokens before the call''s place alone. Null if it was not computed, as the three that follow.';
 comment on column call_tokens.without_result is 'With the call, without its result.';
 comment on column call_tokens.with_result is 'With the call and its result.';

@@ -168,8 +168,7 @@ Measured of `paper`: between bfloat16 and float32 with SmolLM2-135M, 0.03 on ave
 parameters on an H200, bfloat16 0.14 at most, float16 0.09, TF32 0.008; between two float32 batches below
 1e-5. A gain of `probability` is a mean of seven such differences. What was measured of the model at hand
 (`runs/rounding.py`) takes its place."""
-FLOAT32_MARGIN = 1e-4
-"""That of float32 by both rules."""
+FLOAT32_MARGIN = MARGINS["float32"]
 RESERVE_STEP = 64
 """Prefix lengths are rounded up to a multiple of this many tokens before windows are planned, so that most
 calls share windows."""
