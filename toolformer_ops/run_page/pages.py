@@ -22,7 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from toolformer_ops.runs.durations import MISSING, duration
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import raised, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS_FOLDER = Path(__file__).parent / "assets"
@@ -91,11 +91,7 @@ def gained(call: Any) -> str:
     values = call if isinstance(call, Mapping) else call._asdict()
     gain, with_result = values.get("gain"), values.get("probability_with")
     if gain is not None:
-        return (
-            f"{nats(gain)} nats"
-            if with_result is None
-            else f"{with_result / math.exp(gain):.2f} → {with_result:.2f}"
-        )
+        return f"{nats(gain)} nats" if with_result is None else raised(gain, with_result, arrow="→")
     bound = values.get("gain_bound")
     return MISSING if bound is None else f"≤ {nats(bound)} nats"
 
