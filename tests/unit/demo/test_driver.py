@@ -123,11 +123,11 @@ def test_a_run_that_succeeded_has_made_what_it_is_for(console):
 
 
 def test_the_first_kept_call_is_said_once(console, monkeypatch):
-    kept = iter([None, Text("2.02  so [Calculator(2 + 2) -> 4] 4"), Text("a better one")])
+    kept = iter([None, Text("saves 2.02 nats: so [Calculator(2 + 2) -> 4] 4"), Text("a better one")])
     monkeypatch.setattr(driver, "best_call", lambda *_: next(kept))
     run_dag(console, scripted_airflow(["running", "running", "running", "success"]))
     said = [line for line in written(console).splitlines() if "first kept call" in line]
-    assert said == ["A first kept call, and how many nats it saves: 2.02  so [Calculator(2 + 2) -> 4] 4"]
+    assert said == ["A first kept call, saves 2.02 nats: so [Calculator(2 + 2) -> 4] 4"]
 
 
 def test_a_run_that_succeeded_without_a_release_kept_no_call(console, monkeypatch):

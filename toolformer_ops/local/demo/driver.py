@@ -259,7 +259,7 @@ def _watch(
         nonlocal first_call
         with database.transaction(engine) as connection:
             if first_call is None and (first_call := best_call(connection, run_id)) is not None:
-                say(console, f"A first kept call, and how many nats it saves: {first_call.plain}")
+                say(console, f"A first kept call, {first_call.plain}")
             return read_progress(connection, run_id)
 
     try:
