@@ -196,7 +196,7 @@ class Explanation(dict[str, Any]):
             return f"{head}: no result ({calls_page.escaped(self['reason'])})</p>"
         kept = "kept" if self["kept"] else "not kept"
         gain = gained(self["gain"], self["probability_with"], self["keep_threshold"])
-        needed = needed_in_words(self["keep_threshold"], self["probability_with"])
+        needed = needed_in_words(self["keep_threshold"], self["probability_without"])
         saves = f"{gain}: {kept}, {needed}"
         return (
             f"{head} -&gt; {calls_page.escaped(self['result'])} {saves}</p>{self.tokens.to_html(index=False)}"

@@ -79,11 +79,19 @@ def raised(gain: float, probability_with: float, arrow: str) -> str:
     return f"{probability_with / math.exp(gain):.2f} {arrow} {probability_with:.2f}"
 
 
-def needed_in_words(threshold: float, probability_with: float | None) -> str:
+def at_most_gained(bound: float, probability_without: float | None, threshold: float) -> str:
+    """The most that a call gains: `gains at most 0.25 nats`, or of a probability by how many times."""
+    if probability_without is None:
+        return f"gains at most {beside_threshold(bound, threshold, digits=2)} nats"
+    times = beside_threshold(math.exp(bound), math.exp(threshold), digits=2)
+    return f"makes the next tokens at most {times} times as probable"
+
+
+def needed_in_words(threshold: float, probability_without: float | None) -> str:
     """What a keep threshold in nats asks for: `0.5 are needed`, or `1.25 times is needed` of a probability."""
     return (
         f"{threshold:g} are needed"
-        if probability_with is None
+        if probability_without is None
         else f"{math.exp(threshold):.2f} times is needed"
     )
 

@@ -1,12 +1,20 @@
 """Texts are shown without what a terminal obeys."""
 
 import json
+import math
 
 import pytest
 
 from toolformer_ops.release.card import markdown
 from toolformer_ops.runs.summary import BestCall
-from toolformer_ops.shown_text import beside_threshold, json_to_show, visible
+from toolformer_ops.shown_text import (
+    at_most_gained,
+    beside_threshold,
+    gained,
+    json_to_show,
+    needed_in_words,
+    visible,
+)
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\b\x7f\x85\x9b31m\u2028\u202e"
 OBEYED = set("\x1b\x07\b\x7f\x85\x9b\u2028\u2029")
@@ -69,3 +77,23 @@ def test_a_page_in_markdown_shows_a_text_without_what_a_terminal_obeys(tmp_path)
 )
 def test_a_number_below_a_threshold_does_not_look_like_it(number, threshold, shown):
     assert beside_threshold(number, threshold, digits=2) == shown
+
+
+@pytest.mark.parametrize(
+    ("probability", "most", "needed"),
+    [
+        (None, "gains at most 0.05 nats", "0.22 are needed"),
+        (0.5, "makes the next tokens at most 1.05 times as probable", "1.25 times is needed"),
+    ],
+)
+def test_a_bound_has_the_unit_of_its_threshold(probability, most, needed):
+    assert at_most_gained(0.05, probability, threshold=0.22) == most
+    assert needed_in_words(0.22, probability) == needed
+
+
+@pytest.mark.parametrize(
+    ("probability_with", "words"),
+    [(None, "saves 0.69 nats"), (0.5, "probability of the next tokens 0.25 -> 0.50")],
+)
+def test_a_gain_is_in_the_words_of_its_keep_rule(probability_with, words):
+    assert gained(math.log(2), probability_with) == words

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir, capsys):
         assert added == pytest.approx(found[f"loss_{name}"], abs=1e-4)
     reduction = min(found["loss_without_call"], found["loss_without_result"]) - found["loss_with_result"]
     assert found["loss_reduction"] == pytest.approx(reduction)
-    assert found["gain"] == found["probability_with"] - found["probability_without"]
+    assert found["gain"] == pytest.approx(math.log(found["probability_with"] / found["probability_without"]))
     assert found["kept"] == is_kept(found["gain"], found["keep_threshold"])
     explanation_table(found)
     shown = " ".join(capsys.readouterr().out.split())
@@ -167,7 +168,8 @@ def test_the_tokens_add_up_to_the_losses(tiny_model_dir, capsys):
     shown = capsys.readouterr().out
     assert "...2 and 3[Calculator(2 + 3)] make 5...." in shown
     assert "│1│0.333│-6.000│-│-3.000│" in shown.replace(" ", "")
-    assert "not scored to the end (pruned_below): it gains at most 0.250 nats" in shown
+    pruned_words = "it makes the next tokens at most 1.28 times as probable"
+    assert f"not scored to the end (pruned_below): {pruned_words}" in " ".join(shown.split())
     explanation_table({**found, "tokens": [], "result": None, "reason": "divides_by_zero"})
     assert "no result (divides_by_zero)" in capsys.readouterr().out
 

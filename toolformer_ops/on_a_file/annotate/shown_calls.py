@@ -8,7 +8,7 @@ from rich.text import Text
 from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import gained, needed_in_words, visible
+from toolformer_ops.shown_text import at_most_gained, gained, needed_in_words, visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
@@ -61,7 +61,7 @@ def gain_in_words(row: Row) -> str:
     if scored.gain_bound is None:
         return "unknown"
     if scored.reason is not None:
-        return f"gains at most {scored.gain_bound:.2f} nats"
+        return at_most_gained(scored.gain_bound, scored.probability_without, row["keep_threshold"])
     gain = scored.gain_bound if row.get("gain") is None else row["gain"]
     return gained(gain, scored.probability_with, row["keep_threshold"])
 
@@ -71,7 +71,7 @@ def verdict(row: Row) -> str:
     if row.get("result") is None:
         return f"not kept, {why_no_result(row['not_kept'], row.get('message', ''))}"
     gain = gain_in_words(row)
-    needed = needed_in_words(row["keep_threshold"], row.get("probability_with"))
+    needed = needed_in_words(row["keep_threshold"], row.get("probability_without"))
     if row["kept"]:
         unteachable = (
             f", but in no release, since its {title('input_only_after')}" if row["input_only_after"] else ""

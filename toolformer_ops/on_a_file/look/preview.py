@@ -115,7 +115,8 @@ class Preview:
         return (
             f"{len(self._shown):,} texts, {calls:,} calls with a result, "
             f"{kept:,} kept before placebos.{left} "
-            "A run may keep fewer: by placebos, one call a place, none whose input comes only after it."
+            "A run may release fewer: by placebos, one call a place, no input that comes only after the call, "
+            "no number of the other sign."
         )
 
     def texts(self) -> Iterator[PreviewedText]:
