@@ -96,6 +96,13 @@ def needed_in_words(threshold: float, probability_without: float | None) -> str:
     )
 
 
+def threshold_in_words(threshold: float, keep_rule: str) -> str:
+    """A keep threshold in the unit of its rule: `0.5 nats`, or `1.25 times the probability`."""
+    return (
+        f"{threshold:g} nats" if keep_rule == "paper" else f"{math.exp(threshold):.2f} times the probability"
+    )
+
+
 def beside_threshold(number: float, threshold: float, digits: int) -> str:
     """The number with so many digits, or with more where it would look like a threshold that it does not reach."""
     while number < threshold <= round(number, digits):

@@ -104,6 +104,15 @@ def test_a_tool_says_in_how_many_texts_it_is_asked(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("keep_rule", "unit"),
+    [("paper", "kept from 0.5 nats"), ("probability", "kept from 1.25 times the probability")],
+)
+def test_a_tool_says_its_threshold_in_the_unit_of_the_keep_rule(tmp_path, keep_rule, unit):
+    corpus = corpus_of(tmp_path, {"text": SUM})
+    assert seen(corpus, keep_rule=keep_rule)["Calculator"].endswith(f"samples a text, {unit}")
+
+
 def test_a_search_without_an_index_is_wrong_where_it_would_run(tmp_path):
     corpus = corpus_of(tmp_path, {"text": SUM})
     assert seen(corpus, "QA", is_here=True)["QA"].startswith("wrong expected a search index in")

@@ -33,6 +33,7 @@ from toolformer_ops.runs.choices import NO_MODEL, RunChoices
 from toolformer_ops.runs.models import require_endpoint
 from toolformer_ops.runs.proposers import require_proposing_tools, tool_proposes
 from toolformer_ops.runs.reasons import title
+from toolformer_ops.shown_text import threshold_in_words
 from toolformer_ops.storage.corpora.addresses import UNMAPPED, CorpusAddress, FieldNames, likely_fields
 from toolformer_ops.storage.corpora.files import OpenedFile, find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
@@ -303,8 +304,8 @@ def of_tool(
     proposals = [f"{places} x {samples} samples"] if choices.model_proposes else []
     if tool_proposes(choices, tool):
         proposals.append(f"{MOST_PROPOSED_CALLS} proposed calls")
-    threshold = choices.keep_threshold(tool.spec)
-    cost = f"at most {' and '.join(proposals)} a text, kept from {threshold:g} nats"
+    threshold = threshold_in_words(choices.keep_threshold(tool.spec), choices.keep_rule)
+    cost = f"at most {' and '.join(proposals)} a text, kept from {threshold}"
     share = f"asked in {kept.documents:,} of {len(look.documents):,} texts"
     if not kept.documents:
         return Observation("mind", name, f"{share}, so it does nothing here: {why}")
