@@ -26,7 +26,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.runs.shown_progress import shown
-from toolformer_ops.shown_text import gained, needed_in_words
+from toolformer_ops.shown_text import gained, needed
 from toolformer_ops.storage.corpora.record_rules import Rejection
 from toolformer_ops.storage.corpora.records import read_record
 from toolformer_ops.storage.postgres import database, queries
@@ -196,8 +196,8 @@ class Explanation(dict[str, Any]):
             return f"{head}: no result ({calls_page.escaped(self['reason'])})</p>"
         kept = "kept" if self["kept"] else "not kept"
         gain = gained(self["gain"], self["probability_with"], self["keep_threshold"])
-        needed = needed_in_words(self["keep_threshold"], self["probability_without"])
-        saves = f"{gain}: {kept}, {needed}"
+        needs = needed(self["keep_threshold"], self["probability_without"] is not None)
+        saves = f"{gain}: {kept}, {needs}"
         return (
             f"{head} -&gt; {calls_page.escaped(self['result'])} {saves}</p>{self.tokens.to_html(index=False)}"
         )

@@ -63,37 +63,41 @@ def json_to_show(value: Any, **options: Any) -> str:
     return _RAW_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", written)
 
 
-def gained(gain: float, probability_with: float | None, threshold: float = -math.inf) -> str:
-    """What a call gains: `saves 1.21 nats`, or `probability of the next tokens 0.21 -> 0.64`.
+def gain_in_figures(
+    gain: float, probability_with: float | None, threshold: float = -math.inf, arrow: str = "->"
+) -> str:
+    """What a call gains: `1.21 nats`, or the probability of the next tokens before and after, `0.21 -> 0.64`.
 
     The second is of the rule `probability`: the probability of the next tokens without the result, or with
     a placebo, and with the result, `probability_with`.
     """
     if probability_with is None:
-        return f"saves {beside_threshold(gain, threshold, digits=2)} nats"
-    return f"probability of the next tokens {raised(gain, probability_with, arrow='->')}"
-
-
-def raised(gain: float, probability_with: float, arrow: str) -> str:
-    """The probability of the next tokens before and after a gain of so many nats: `0.21 -> 0.64`."""
+        return in_unit_of_rule(gain, False, threshold)
     return f"{probability_with / math.exp(gain):.2f} {arrow} {probability_with:.2f}"
 
 
-def at_most_gained(bound: float, probability_without: float | None, threshold: float) -> str:
+def in_unit_of_rule(nats: float, by_probability: bool, threshold: float = -math.inf) -> str:
+    """A threshold, or the most that a call gains, as its keep rule counts: `0.25 nats`, or `1.28 times`."""
+    if by_probability:
+        return f"{beside_threshold(math.exp(nats), math.exp(threshold), digits=2)} times"
+    return f"{beside_threshold(nats, threshold, digits=2)} nats"
+
+
+def gained(gain: float, probability_with: float | None, threshold: float = -math.inf) -> str:
+    """What a call gains: `saves 1.21 nats`, or `probability of the next tokens 0.21 -> 0.64`."""
+    words = "saves" if probability_with is None else "probability of the next tokens"
+    return f"{words} {gain_in_figures(gain, probability_with, threshold)}"
+
+
+def at_most_gained(bound: float, by_probability: bool, threshold: float) -> str:
     """The most that a call gains: `gains at most 0.25 nats`, or of a probability by how many times."""
-    if probability_without is None:
-        return f"gains at most {beside_threshold(bound, threshold, digits=2)} nats"
-    times = beside_threshold(math.exp(bound), math.exp(threshold), digits=2)
-    return f"makes the next tokens at most {times} times as probable"
+    most = in_unit_of_rule(bound, by_probability, threshold)
+    return f"makes the next tokens at most {most} as probable" if by_probability else f"gains at most {most}"
 
 
-def needed_in_words(threshold: float, probability_without: float | None) -> str:
+def needed(threshold: float, by_probability: bool) -> str:
     """What a keep threshold in nats asks for: `0.5 are needed`, or `1.25 times is needed` of a probability."""
-    return (
-        f"{threshold:g} are needed"
-        if probability_without is None
-        else f"{math.exp(threshold):.2f} times is needed"
-    )
+    return f"{math.exp(threshold):.2f} times is needed" if by_probability else f"{threshold:g} are needed"
 
 
 def threshold_in_words(threshold: float, keep_rule: str) -> str:

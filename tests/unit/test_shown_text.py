@@ -6,13 +6,14 @@ import math
 import pytest
 
 from toolformer_ops.release.card import markdown
+from toolformer_ops.run_page import pages
 from toolformer_ops.runs.summary import BestCall
 from toolformer_ops.shown_text import (
     at_most_gained,
     beside_threshold,
     gained,
     json_to_show,
-    needed_in_words,
+    needed,
     visible,
 )
 
@@ -80,15 +81,23 @@ def test_a_number_below_a_threshold_does_not_look_like_it(number, threshold, sho
 
 
 @pytest.mark.parametrize(
-    ("probability", "most", "needed"),
+    ("by_probability", "bound", "threshold"),
     [
-        (None, "gains at most 0.05 nats", "0.22 are needed"),
-        (0.5, "makes the next tokens at most 1.05 times as probable", "1.25 times is needed"),
+        (False, "gains at most 0.05 nats", "0.22 are needed"),
+        (True, "makes the next tokens at most 1.05 times as probable", "1.25 times is needed"),
     ],
 )
-def test_a_bound_has_the_unit_of_its_threshold(probability, most, needed):
-    assert at_most_gained(0.05, probability, threshold=0.22) == most
-    assert needed_in_words(0.22, probability) == needed
+def test_a_bound_has_the_unit_of_its_threshold(by_probability, bound, threshold):
+    assert at_most_gained(0.05, by_probability, threshold=0.22) == bound
+    assert needed(0.22, by_probability) == threshold
+
+
+@pytest.mark.parametrize(
+    ("keep_rule", "shown"), [("paper", "\u2264 0.01 nats"), ("probability", "\u2264 1.01 times")]
+)
+def test_a_page_shows_a_bound_in_the_unit_of_its_threshold(keep_rule, shown):
+    row = {"gain": None, "gain_bound": 0.01, "keep_threshold": 0.22, "keep_rule": keep_rule}
+    assert pages.gained(row) == shown
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import datetime
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from toolformer_ops.runs.durations import MISSING, duration
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import raised, visible
+from toolformer_ops.shown_text import gain_in_figures, in_unit_of_rule, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 ASSETS_FOLDER = Path(__file__).parent / "assets"
@@ -87,20 +86,23 @@ def nats(number: float | None) -> str:
 
 
 def gained(call: Any) -> str:
-    """What a call gains by its keep rule: `1.21 nats`, `0.21 → 0.64`, or the most that it can gain."""
+    """What a call gains by its keep rule: `1.21 nats`, `0.21 → 0.64`, or the most that it can gain, `≤ 1.20 times`."""
     values = call if isinstance(call, Mapping) else call._asdict()
-    gain, with_result = values.get("gain"), values.get("probability_with")
-    if gain is not None:
-        return f"{nats(gain)} nats" if with_result is None else raised(gain, with_result, arrow="→")
-    bound = values.get("gain_bound")
-    return MISSING if bound is None else f"≤ {nats(bound)} nats"
+    if values.get("gain") is not None:
+        figures = gain_in_figures(values["gain"], values.get("probability_with"), arrow="→")
+        return figures.replace("-", "\u2212")
+    if values.get("gain_bound") is None:
+        return MISSING
+    bound = in_unit_of_rule(
+        values["gain_bound"], values["keep_rule"] == "probability", values["keep_threshold"]
+    )
+    return f"≤ {bound}".replace("-", "\u2212")
 
 
 def needed(keeping: Any) -> str:
     """What a keep threshold asks of a call, of a row with it and the keep rule: `0.50 nats`, or `1.25 times`."""
     values = keeping if isinstance(keeping, Mapping) else vars(keeping)
-    threshold = values["keep_threshold"]
-    return f"{nats(threshold)} nats" if values["keep_rule"] == "paper" else f"{math.exp(threshold):.2f} times"
+    return in_unit_of_rule(values["keep_threshold"], values["keep_rule"] == "probability")
 
 
 def percent(share: float | None) -> str:

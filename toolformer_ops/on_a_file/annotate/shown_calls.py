@@ -8,7 +8,7 @@ from rich.text import Text
 from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.call_syntax import call_with_result, parse_call
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import at_most_gained, gained, needed_in_words, visible
+from toolformer_ops.shown_text import at_most_gained, gained, needed, visible
 
 Row = Mapping[str, Any]
 """A call as `annotate` prints it."""
@@ -61,7 +61,8 @@ def gain_in_words(row: Row) -> str:
     if scored.gain_bound is None:
         return "unknown"
     if scored.reason is not None:
-        return at_most_gained(scored.gain_bound, scored.probability_without, row["keep_threshold"])
+        by_probability = scored.probability_without is not None
+        return at_most_gained(scored.gain_bound, by_probability, row["keep_threshold"])
     gain = scored.gain_bound if row.get("gain") is None else row["gain"]
     return gained(gain, scored.probability_with, row["keep_threshold"])
 
@@ -71,12 +72,12 @@ def verdict(row: Row) -> str:
     if row.get("result") is None:
         return f"not kept, {why_no_result(row['not_kept'], row.get('message', ''))}"
     gain = gain_in_words(row)
-    needed = needed_in_words(row["keep_threshold"], row.get("probability_without"))
+    needs = needed(row["keep_threshold"], row.get("probability_without") is not None)
     if row["kept"]:
         unteachable = (
             f", but in no release, since its {title('input_only_after')}" if row["input_only_after"] else ""
         )
-        return f"{gain}: kept, {needed}{unteachable}"
+        return f"{gain}: kept, {needs}{unteachable}"
     if row["not_kept"] in ("below_threshold", "pruned_below"):
-        return f"{gain}: not kept, {needed}"
+        return f"{gain}: not kept, {needs}"
     return f"{gain}: not kept, {title(row['not_kept'])}"

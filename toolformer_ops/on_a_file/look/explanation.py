@@ -19,7 +19,7 @@ from toolformer_ops.runs.choices import ScoringChoices
 from toolformer_ops.runs.explaining import explained_tokens
 from toolformer_ops.runs.models import load_scoring_model, load_tokenization
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
-from toolformer_ops.shown_text import at_most_gained, gained, needed_in_words, visible
+from toolformer_ops.shown_text import at_most_gained, gained, needed, visible
 from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -154,10 +154,9 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("loss", "", *losses)
     console.print(table)
+    by_probability = explanation["probability_without"] is not None
     if explanation["reason"] is not None:
-        bound = at_most_gained(
-            explanation["gain_bound"], explanation["probability_without"], explanation["keep_threshold"]
-        )
+        bound = at_most_gained(explanation["gain_bound"], by_probability, explanation["keep_threshold"])
         console.print(f"not scored to the end ({explanation['reason']}): it {bound}", markup=False)
         return
     if explanation["loss_without_call_full_context"] is not None:
@@ -171,7 +170,7 @@ def explanation_table(explanation: dict[str, Any]) -> None:
     result = visible(str(explanation["result"]))
     gain, threshold = explanation["gain"], explanation["keep_threshold"]
     verdict = "kept" if explanation["kept"] else "not kept"
-    why = needed_in_words(threshold, explanation["probability_without"])
+    why = needed(threshold, by_probability)
     if gain is None:
         gain, why = explanation["gain_bound"], "there is no placebo to compare it with"
     words = gained(gain, explanation["probability_with"], threshold)
