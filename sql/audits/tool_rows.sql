@@ -44,12 +44,6 @@ where false_discovery_rate > max_false_discovery_rate
 -- remedy: A higher threshold, or the keep rule probability, keeps fewer calls by chance.
 select tool, false_discovery_rate, rate_low, rate_high, placebos_scored from {batch} where false_discovery_rate > 0.2
 
--- name: kept_share_is_plausible
--- fail: at most the run's max_kept_share of the scored calls kept: more, and results leak into the text
--- tool: yields
--- remedy: Read some calls of the view kept_calls: does the text hold their results already? max_kept_share is a choice of the run.
-select tool, kept_share, max_kept_share from {batch} where kept_share > max_kept_share
-
 -- name: ledger_equals_rows
 -- fail: as many rows as the ledger says and the stage before asks for
 -- tool: ledger

@@ -165,8 +165,6 @@ select call_id, position_char, text_length from checked_work where is_candidate
 -- Row to check: how much was kept of a tool in a run (kept_counts), the run's bounds, and how many of its samples the call length cut off.
 select cast(:tool as text) as tool, cast(:kept_calls as bigint) as kept_calls,
        cast(:kept_texts as bigint) as kept_texts, cast(:min_kept_texts as bigint) as min_kept_texts,
-       coalesce(cast(:kept_calls as double precision) / nullif(:judged_calls, 0), 0) as kept_share,
-       cast(:max_kept_share as double precision) as max_kept_share,
        (select coalesce(sum(samples), 0) from checked_documents where is_kept) as samples,
        (select coalesce(sum(without_end), 0) from checked_documents where is_kept) as without_end
 

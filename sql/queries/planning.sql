@@ -72,7 +72,6 @@ where run.run_id = :run_id
         and earlier.corpus_version = run.corpus_version
         and earlier.ordinal_limit is not distinct from run.ordinal_limit
         and earlier.parameters -> 'min_kept_texts' is not distinct from run.parameters -> 'min_kept_texts'
-        and earlier.parameters -> 'max_kept_share' is not distinct from run.parameters -> 'max_kept_share'
         and earlier.parameters -> 'max_false_discovery_rate' is not distinct from run.parameters -> 'max_false_discovery_rate'
         and checks.passed)
 

@@ -118,7 +118,7 @@ def test_the_form_asks_for_a_release(dag):
 
 def test_the_first_stage_gets_the_rest_of_the_form_as_json(dag):
     values = validated(
-        dag, release=RELEASE, finetune_steps=7, finetune_warmup=0.2
+        dag, release=RELEASE, finetune_steps=7, finetune_checkpoint_steps=9
     )  # the last is not in the form
     named = {
         "params": values,

@@ -98,7 +98,7 @@ GOOD: list[dict[str, Any]] = [
     {"keep_threshold_Calculator": 0.5, "keep_threshold_MT": 0, "keep_threshold_QA": None},
     {"call_prefix": "tool_name", "placebos": 1},  # not in the form
     {"sampling_threshold": 0.0},
-    {"temperature": 2, "finetune_learning_rate": 1, "max_kept_share": 0},
+    {"temperature": 2, "finetune_learning_rate": 1},
 ]
 BAD: list[dict[str, Any]] = [
     {"evaluation_suites": ["chess"]},

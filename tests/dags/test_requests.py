@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"fields": ["txt=body"]}, "--field: expected FIELD=NAME .* found 'txt=body'"),
     (INGEST, {"corpus": ".", "fields": ["txt=body"]}, "--field: expected FIELD=NAME .* found 'txt=body'"),
     (INDEX, {"source": "/etc/passwd"}, OF_THE_SYSTEM),
-    (FINETUNE, {"finetune_warm": 0.5}, r"found finetune_warm \(did you mean finetune_warmup\?\)"),
+    (FINETUNE, {"finetune_step": 5}, r"found finetune_step \(did you mean finetune_steps\?\)"),
     (FINETUNE, {"evaluation_suites": ["qa"], "evaluation_data": "/etc"}, OF_THE_SYSTEM),
 ]
 

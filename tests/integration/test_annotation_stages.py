@@ -217,9 +217,7 @@ def test_the_view_of_lost_samples_shows_as_many_as_are_stored() -> None:
     )
 
 
-def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_want_them(
-    annotated: Settings, corpus: Path
-) -> None:
+def test_the_log_probabilities_of_the_losses_are_stored(annotated: Settings) -> None:
     columns = "loss_without_call, loss_without_result, loss_with_result, reason, token_log_probabilities, scored_tokens"
     rows = rows_of(annotated, "call_losses", columns)
     assert {None} < {row[3] for row in rows}
@@ -229,11 +227,6 @@ def test_the_log_probabilities_of_the_losses_are_stored_unless_the_run_does_not_
         else:
             assert [weighted_loss(line) for line in lines] == pytest.approx(stored)
             assert tuple(tokens) == TOKENS
-    # A run that does not want them has the recipes of this one, and the same rows but for these.
-    forget(annotated)
-    start_run(annotated, "s", parameters(corpus, token_log_probabilities=False))
-    annotate(annotated, "s")
-    assert rows_of(annotated, "call_losses", columns) == [(*row[:4], None, None) for row in rows]
 
 
 def test_a_stored_call_is_explained_without_a_model(annotated: Settings) -> None:

@@ -85,8 +85,7 @@ def of_the_sum(settings: Settings, columns: str, table: str) -> list[tuple[Any, 
 
 
 def test_what_cannot_be_kept_is_stored_with_its_bound_neither_sampled_nor_scored(settings, corpus, model):
-    # 1 of 16 sampled calls a text is kept: pruned ones count, too.
-    annotate(settings, "r", parameters(corpus, max_kept_share=0.1))
+    annotate(settings, "r", parameters(corpus))
     # 1. A position.
     at = SUM.index(" and")
     place = "position_char, position_probability, gain_bound"

@@ -88,21 +88,10 @@ def test_a_run_starts_once_with_its_parameters(settings, annotated, release_id):
     assert len(annotated.rows("select 1 from run_releases")) == 2
 
 
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"finetune_lora_rank": 33}, "expected at most 32, the width"),
-        (
-            {"finetune_lora_targets": ["q_proj"]},
-            r"linear layers of .* \(c_attn, c_fc, c_proj\), found q_proj",
-        ),
-    ],
-)
-def test_adapters_that_the_model_cannot_have_are_refused_when_the_run_starts(
-    settings, annotated, release_id, chosen, message
-):
-    with pytest.raises(UsageError, match=message):
-        start_finetuning(settings, "tuned-1", release_id, json.dumps({"finetune_method": "lora", **chosen}))
+def test_adapters_that_the_model_cannot_have_are_refused_when_the_run_starts(settings, annotated, release_id):
+    chosen = {"finetune_method": "lora", "finetune_lora_rank": 33}
+    with pytest.raises(UsageError, match="expected at most 32, the width"):
+        start_finetuning(settings, "tuned-1", release_id, json.dumps(chosen))
     assert len(annotated.rows("select 1 from annotation_runs")) == 1
 
 

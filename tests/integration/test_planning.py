@@ -30,9 +30,7 @@ def run_again(run: AnnotatedRun, run_id: str, changes: str, statement: str) -> N
 
 
 BOTH = ["Calculator", "QA"]
-BOUNDS = (
-    '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "max_kept_share": 1.0, "placebos": 0}}'
-)
+BOUNDS = '{"parameters": {"corpus": "c", "model": "m", "min_kept_texts": 3, "placebos": 0}}'
 WITH_PLACEBOS = (
     """update annotation_runs set parameters = parameters || '{"placebos": 3}' where run_id = 'later-6'"""
 )

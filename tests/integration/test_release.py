@@ -223,7 +223,7 @@ def test_neither_incomplete_nor_failed_tools_are_released(settings, tmp_path):
     run.complete("Calendar", without=second)
     run.change(
         "insert into quality_results (run_id, subject, check_name, severity, success) "
-        "values ('run-1', 'QA', 'kept_share_is_plausible', 'fail', false)"
+        "values ('run-1', 'QA', 'enough_texts_are_kept', 'fail', false)"
     )
     release_id = release(settings, run.run_id)
     [text] = _released(settings, release_id, tmp_path)

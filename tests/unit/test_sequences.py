@@ -182,23 +182,8 @@ def test_a_pass_is_halved_down_to_one_sequence(size, half):
 
 
 def test_choices_of_adapters_decide_nothing_where_all_weights_are_trained():
-    other = _recipe(finetune_lora_rank=8, finetune_lora_alpha=4, finetune_lora_targets=["q_proj"])
+    other = _recipe(finetune_lora_rank=8)
     assert other.model_id == "7dbc824a4c0ba12b"
-
-
-def test_an_alpha_that_is_left_open_is_twice_the_rank():
-    lora = {"finetune_method": "lora", "finetune_lora_rank": 8}
-    assert _recipe(**lora).model_id == _recipe(**lora, finetune_lora_alpha=16).model_id
-    assert _recipe(**lora).model_id != _recipe(**lora, finetune_lora_alpha=8).model_id
-
-
-def test_the_order_of_targets_decides_nothing():
-    lora = {"finetune_method": "lora"}
-    first, second = ["q_proj", "v_proj"], ["v_proj", "q_proj", " q_proj"]
-    assert (
-        _recipe(**lora, finetune_lora_targets=first).model_id
-        == _recipe(**lora, finetune_lora_targets=second).model_id
-    )
 
 
 def test_the_model_id_names_exactly_what_decides_the_model():
@@ -216,10 +201,10 @@ def test_the_model_id_names_exactly_what_decides_the_model():
     )
     changed = [
         _recipe(finetune_steps=1), _recipe(finetune_batch=1), _recipe(finetune_length=16), _recipe(seed=1),
-        _recipe(finetune_learning_rate=1.0), _recipe(finetune_warmup=0.0), _recipe(finetune_results="mask"),
+        _recipe(finetune_learning_rate=1.0), _recipe(finetune_results="mask"),
         _recipe(finetune_dev_documents=1), _recipe(finetune_eval_steps=1),
         _recipe(finetune_method="lora"), _recipe(finetune_optimizer="adamw_8bit"),
         _recipe(release_id="f" * 16), _recipe(base_model="model@2"),
     ]  # fmt: skip
     assert len({recipe.model_id for recipe in [same, baseline, *changed]}) == len(changed) + 2
-    assert [one.loss_counts.endswith("results of calls") for one in (baseline, changed[6])] == [False, True]
+    assert [one.loss_counts.endswith("results of calls") for one in (baseline, changed[5])] == [False, True]

@@ -248,7 +248,7 @@ def _param(name: str, default: Any = None, *, starts_empty: bool = False, tools:
         # No enum: Airflow holds a run that is cleared to it too, and would say that it lacks a tool that is
         # gone in a traceback. The first task says it in words.
         keywords |= {"items": {"type": "string"}, "examples": list(tools), "uniqueItems": True}
-    elif name in ("fields", "finetune_lora_targets"):
+    elif name == "fields":
         keywords = _or_null(keywords)
     elif name == "preset":
         keywords["values_display"] = PRESET_NAMES

@@ -8,7 +8,6 @@ What is kept is a `Paragraph`: what the model reads when it proposes calls (`can
 """
 
 import bisect
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,6 @@ HOLDS_CALL_MARKUP = "holds_call_markup"
 HOLDS_NO_CALL = "holds_no_call"
 TAKES_NO_INPUT = "tool_takes_no_input"
 """In a chain: a call of this tool can hold no result."""
-LONGER_THAN_LIMIT = "longer_than_max_text_tokens"
 NOT_JUDGED = "filter_says_nothing"
 """The reason of a piece for which the tool's filter returned no decision."""
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
@@ -42,8 +40,8 @@ def filter_document(
 ) -> list[FilterDecision]:
     """The tool's decisions on a document, or one refusal if the text already holds call markup.
 
-    What is kept and longer than `choices.max_text_tokens` is left out, or cut into pieces that are judged one
-    by one (`_judged_pieces`). With `chains` the text has to hold calls with their results, and no other
+    What is kept and longer than `choices.max_text_tokens` is cut into pieces that are judged one by one
+    (`_judged_pieces`). With `chains` the text has to hold calls with their results, and no other
     markup; and the tool has to take an input.
     """
     # 1. Texts that no call may be put into.
@@ -71,8 +69,6 @@ def filter_document(
         is_long = before is not None and before[decision.end_char] - before[decision.start_char] > most
         if not (decision.kept and is_long):
             final.append(decision)
-        elif choices.long_texts == "leave_out":
-            final.append(dataclasses.replace(decision, kept=False, reason=LONGER_THAN_LIMIT))
         else:
             pieces = _judged_pieces(tool, document, choices, decision, calls, number + 1)
             number = max(number, *(piece.paragraph for piece in pieces))

@@ -165,7 +165,6 @@ def write_rows_of_tool(engine: Engine, run: RunTool, members: Mapping[str, objec
     parameters: dict[str, object] = {
         **vars(run),
         "min_kept_texts": run.choices.min_kept_texts,
-        "max_kept_share": run.choices.max_kept_share,
         "max_false_discovery_rate": run.choices.max_false_discovery_rate,
         "fewest_placebos": FEWEST_PLACEBOS,
     }

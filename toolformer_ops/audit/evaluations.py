@@ -117,7 +117,7 @@ def models_of_runs(auditing: Auditing, run_id: str, _: str) -> Page:
         recipe = FinetuningRecipe(
             release_id=row.of_run_release_id if row.is_of_last_release else row.release_id,
             base_model=row.model_identity,
-            choices=RunChoices.parse(row.parameters).part(FinetuningChoices),
+            choices=RunChoices.of_run(row.parameters).part(FinetuningChoices),
             without_calls=row.without_calls,
         )
         differing = _differing(recipe.definition, row.definition)

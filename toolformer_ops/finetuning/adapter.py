@@ -28,15 +28,12 @@ def require_trainable(settings: Settings, choices: FinetuningChoices, model: str
     """Refuse adapters that the model cannot have, by its config.json alone: no weights are fetched for it.
 
     Raises:
-        UsageError: the rank is above the model's width, or a target is no linear layer of the decoder.
+        UsageError: the rank is above the model's width.
         ModelError: there is no such model. Else as `model_config`.
     """
     if choices.finetune_method != "lora":
         return
-    config = model_config(model, settings)
-    require_rank(choices, config, model)
-    if choices.finetune_lora_targets and (network := _network_without_weights(config)) is not None:
-        require_targets(choices, network, model)
+    require_rank(choices, model_config(model, settings), model)
 
 
 def require_installed(choices: FinetuningChoices) -> None:
@@ -71,22 +68,6 @@ def require_rank(choices: FinetuningChoices, config: Mapping[str, Any], model: s
         )
 
 
-def require_targets(choices: FinetuningChoices, network: Any, model: str) -> None:
-    """Refuse targets that are no linear layer of the network's decoder.
-
-    Raises:
-        UsageError: names them, and the layers that there are.
-    """
-    layers = linear_layers(network)
-    unknown = [name for name in choices.finetune_lora_targets if not _layers_of(name, layers)]
-    if unknown:
-        names = sorted({layer.rpartition(".")[2] for layer in layers})
-        raise UsageError(
-            f"finetune_lora_targets: expected linear layers of {model} ({', '.join(names)}), found "
-            f"{', '.join(unknown)}. Nothing was trained. Leave it empty for all of them."
-        )
-
-
 def linear_layers(network: Any) -> dict[str, Any]:
     """The linear layers of a network by their full names, without the output projection."""
     import torch
@@ -111,27 +92,22 @@ def with_adapters(network: Any, choices: FinetuningChoices, model: str) -> Any:
     The adapters are in float32, and equal in every process of a training and at each of its starts.
 
     Raises:
-        UsageError: a target is no linear layer of the network, or the rank is above its width.
+        UsageError: the network has no linear layer, or the rank is above its width.
     """
     import torch
     from peft import LoraConfig, get_peft_model
 
-    # 1. The layers, by their full names: a short one could match another module, too.
+    # 1. An adapter for each linear layer.
     require_rank(choices, network.config.to_dict(), model)
-    require_targets(choices, network, model)
-    layers = linear_layers(network)
-    if not layers:
+    if not linear_layers(network):
         raise UsageError(
             f"finetune_method lora: expected linear layers in {model}, found none. Choose finetune_method "
             "full."
         )
-    chosen: set[str] = set()
-    for name in choices.finetune_lora_targets:
-        chosen.update(_layers_of(name, layers))
     config = LoraConfig(
         r=choices.finetune_lora_rank,
         lora_alpha=choices.lora_alpha,
-        target_modules=sorted(chosen) or ALL_LINEAR,
+        target_modules=ALL_LINEAR,
         lora_dropout=0.0,
         bias="none",
     )
@@ -162,30 +138,7 @@ def described(choices: FinetuningChoices) -> str:
     by = "Adam's moments in 8 bits" if choices.finetune_optimizer == "adamw_8bit" else "AdamW"
     if choices.finetune_method == "full":
         return f"all weights, by {by}"
-    targets = ", ".join(choices.finetune_lora_targets) or "all linear layers of the decoder"
     return (
-        f"LoRA adapters of rank {choices.finetune_lora_rank} and alpha {choices.lora_alpha} beside "
-        f"{targets}, by {by}, merged into the weights"
+        f"LoRA adapters of rank {choices.finetune_lora_rank} and alpha {choices.lora_alpha} beside all linear "
+        f"layers of the decoder, by {by}, merged into the weights"
     )
-
-
-def _layers_of(target: str, layers: Mapping[str, Any]) -> list[str]:
-    """The layers that a target names, by their full names or the end of it."""
-    return [layer for layer in layers if layer == target or layer.endswith(f".{target}")]
-
-
-def _network_without_weights(config: Mapping[str, Any]) -> Any:
-    """The network of a config.json, whose weights take no memory.
-
-    None if transformers cannot tell without its files.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    values = dict(config)
-    try:
-        network_config = AutoConfig.for_model(values.pop("model_type"), **values)
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(network_config)
-    except (AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError):
-        return None  # the model is refused when it is loaded, which says why

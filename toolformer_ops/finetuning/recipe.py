@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, DeviceKind
-from toolformer_ops.runs.choices import FinetuningChoices
+from toolformer_ops.runs.choices import WARMUP_SHARE, FinetuningChoices
 from toolformer_ops.runs.recipes import id_of_content
 
 FINETUNING_VERSION = 2
@@ -80,7 +80,7 @@ class FinetuningRecipe(BaseModel):
     @property
     def warmup_steps(self) -> int:
         """Steps until the peak learning rate."""
-        return math.ceil(self.choices.finetune_steps * self.choices.finetune_warmup)
+        return math.ceil(self.choices.finetune_steps * WARMUP_SHARE)
 
     def pass_size(self, kind: DeviceKind, processes: int = 1) -> "PassSize":
         """How much one forward pass of each of so many processes holds, on a `cpu` or on `cuda`.

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -50,6 +50,9 @@ CHOSEN_ANEW = ("finetune", "approve", "evaluation_")
 
 LORA = "finetune_lora_"
 """How the names of the choices begin that decide nothing unless adapters are trained."""
+
+WARMUP_SHARE = 0.1
+"""Share of the steps of a training with a linearly rising learning rate (the paper's)."""
 
 TOOL_PROPOSES = "tool"
 """The proposer of a run whose tools propose their calls themselves."""
@@ -149,13 +152,16 @@ class Choices(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
+    once_chosen: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """What a run could once choose: recipes still hold the one value that is left, and so their ids."""
+
     def part(self, kind: type[Part]) -> Part:
         """Those of these choices that are of one set."""
         return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
     def deciding(self) -> dict[str, Any]:
         """What a recipe or a release's id hashes: all fields, as JSON values, but those of `DECIDE_NOTHING` and `UNSAID`."""
-        values = self.model_dump(mode="json", exclude=set(DECIDE_NOTHING))
+        values = {**self.once_chosen, **self.model_dump(mode="json", exclude=set(DECIDE_NOTHING))}
         return {name: value for name, value in values.items() if value not in UNSAID.get(name, ())}
 
 
@@ -239,12 +245,11 @@ class SubjectChoices(Choices):
 class FilterChoices(Choices):
     """Which texts are annotated, and how much of one the model reads at once when it proposes calls."""
 
-    max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
-    """Most tokens, about, that the model reads at once to propose calls; 0: no limit."""
-    long_texts: Literal["pieces", "leave_out"] = Field(default="pieces", title="Longer texts")
-    """pieces: calls are proposed piece by piece, where the filter keeps it, and scored in the whole text;
-    leave_out: not annotated, and counted."""
+    once_chosen = MappingProxyType({"long_texts": "pieces"})
 
+    max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
+    """Most tokens, about, that the model reads at once to propose calls, of a longer text piece by piece; 0:
+    no limit."""
     filter_rule: FilterRule = Field(default="paper", title="Filter rule")
     """sharp: the Calculator is asked only where numbers are computed (docs/method.md)."""
 
@@ -357,14 +362,6 @@ class ScoringChoices(Choices):
         return tokens or None
 
 
-class StoringChoices(Choices):
-    """What is stored of a score beside what the method needs."""
-
-    token_log_probabilities: bool = Field(default=True, title="Store token log probabilities")
-    """Stores the terms of the losses, 100 bytes a call (200 by the keep rule probability): explain then needs
-    no model, another weighting only SQL."""
-
-
 class PlaceboChoices(Choices):
     """How many results of other calls are scored in a call's place (docs/placebo.md)."""
 
@@ -384,8 +381,6 @@ class QualityChoices(Choices):
 
     min_kept_texts: int = Field(default=0, ge=0, title="Fewest kept texts a tool")
     """The check of a tool fails if fewer texts than this have a kept call."""
-    max_kept_share: float = Field(default=1.0, ge=0.0, le=1.0, title="Largest kept share")
-    """The check of a tool fails if a larger share of its scored calls is kept: results would be leaking."""
     max_false_discovery_rate: float | None = Field(
         default=None,
         ge=0.0,
@@ -415,6 +410,8 @@ class ReleaseChoices(Choices):
 class FinetuningChoices(Choices):
     """How a model is finetuned on a release (sections 2 and 4.1, appendix B)."""
 
+    once_chosen = MappingProxyType({"finetune_warmup": WARMUP_SHARE, f"{LORA}targets": []})
+
     seed: Seed = 0
     finetune: bool = Field(default=True, title="Finetune")
     """Finetunes the language model on the release and publishes it."""
@@ -435,8 +432,6 @@ class FinetuningChoices(Choices):
     """Tokens that a training text is cut into."""
     finetune_learning_rate: float = Field(default=1e-5, gt=0.0, le=1.0, title="Learning rate")
     """Peak learning rate."""
-    finetune_warmup: float = Field(default=0.1, ge=0.0, le=1.0, title="Warm-up")
-    """Share of the steps with a linearly rising learning rate."""
     finetune_results: Literal["train", "mask"] = Field(default="train", title="Results in the loss")
     """train: the model learns to write results, too (the paper); mask: the loss leaves out what tools
     wrote."""
@@ -444,15 +439,7 @@ class FinetuningChoices(Choices):
     """full: all weights (the paper); lora: low-rank adapters beside them, merged at the end, for a model
     whose full training does not fit (docs/finetuning.md). It takes a learning rate some ten times as high."""
     finetune_lora_rank: int = Field(default=16, ge=1, le=4096, title="LoRA rank")
-    """Rank of each adapter; with lora."""
-    finetune_lora_alpha: int | None = Field(
-        default=None, ge=1, le=65_536, title="LoRA alpha", json_schema_extra={"usual": "twice the rank"}
-    )
-    """An adapter adds alpha / rank times its product; with lora."""
-    finetune_lora_targets: tuple[str, ...] = Field(
-        default=(), title="LoRA targets", json_schema_extra={"usual": "all linear layers of the decoder"}
-    )
-    """Names of layers that get an adapter, such as q_proj, one a line; with lora."""
+    """Rank of the adapter of each linear layer of the decoder, which adds twice its product; with lora."""
     finetune_optimizer: Literal["adamw", "adamw_8bit"] = Field(default="adamw", title="Optimiser")
     """adamw_8bit: Adam's moments in 8 bits, which saves 6 of 16 bytes a weight; needs bitsandbytes."""
     finetune_dev_documents: int = Field(default=1000, ge=0, le=1_000_000, title="Development documents")
@@ -467,28 +454,17 @@ class FinetuningChoices(Choices):
     approve: Approve = Field(default="none", title="Approve")
     """Waits for a person's yes before it finetunes, or before it publishes the model."""
 
-    @field_validator("finetune_lora_targets", mode="before")
-    @classmethod
-    def _one_target_is_a_list(cls, targets: object) -> object:
-        return (targets,) if isinstance(targets, str) else targets
-
-    @field_validator("finetune_lora_targets")
-    @classmethod
-    def _targets_are_a_set(cls, targets: tuple[str, ...]) -> tuple[str, ...]:
-        names = {target.strip() for target in targets}
-        return tuple(sorted(names - {""}))
-
     @property
     def lora_alpha(self) -> int:
-        """The chosen alpha, else twice the rank."""
-        return 2 * self.finetune_lora_rank if self.finetune_lora_alpha is None else self.finetune_lora_alpha
+        """An adapter adds alpha / rank times its product."""
+        return 2 * self.finetune_lora_rank
 
     def deciding(self) -> dict[str, Any]:
-        """What a recipe hashes: of adapters nothing if all weights are trained, else the alpha that is taken."""
+        """What a recipe hashes: of adapters nothing if all weights are trained."""
         values = super().deciding()
         if self.finetune_method == "full":
             return {name: value for name, value in values.items() if not name.startswith(LORA)}
-        return {**values, "finetune_lora_alpha": self.lora_alpha}
+        return {**values, f"{LORA}alpha": self.lora_alpha}
 
 
 class EvaluationChoices(Choices):
@@ -523,7 +499,6 @@ class RunChoices(
     ReleaseChoices,
     QualityChoices,
     PlaceboChoices,
-    StoringChoices,
     ScoringChoices,
     SamplingChoices,
     FilterChoices,
@@ -634,6 +609,11 @@ class RunChoices(
             ) from error
 
     @classmethod
+    def of_run(cls, parameters: Mapping[str, Any]) -> "RunChoices":
+        """The choices of a registered run; what only an earlier version let it choose is passed over."""
+        return cls.parse({name: value for name, value in parameters.items() if name in cls.model_fields})
+
+    @classmethod
     def parse_json(cls, text: str) -> "RunChoices":
         """Validated choices from a JSON object, as Airflow and the commands hand them over.
 
@@ -724,8 +704,6 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "release's id holds the threshold of each of its tools",
         "max_false_discovery_rate": "fails a check; writes no rows of a stage",
         "min_kept_texts": "fails a check; writes no rows of a stage",
-        "max_kept_share": "fails a check; writes no rows of a stage",
-        "token_log_probabilities": "says whether the terms of the losses are stored beside them; the losses are the same",
         "finetune": "says whether a model is trained, not how",
         "finetune_baseline": "says whether a second model is trained; its recipe says without_calls",
         "approve": "says whether a person is asked before the model is made or published; the model is the same",

@@ -1,7 +1,7 @@
 """Explain calls of a run from what is stored: their losses, token by token, without a model.
 
-Reads `call_losses.token_log_probabilities` and `scored_tokens`, which a run stores unless its parameters say
-otherwise. If the tokens are not stored, they are numbered from the call on.
+Reads `call_losses.token_log_probabilities` and `scored_tokens`. If the tokens are not stored, as a run of an
+earlier version could choose, they are numbered from the call on.
 """
 
 import uuid

@@ -141,7 +141,7 @@ def load_run_tool(connection: Connection, run_id: str, tool: str) -> RunTool:
         corpus_id=run.corpus_id,
         corpus_version=run.corpus_version,
         ordinal_limit=below_ordinal(run.ordinal_limit),
-        choices=RunChoices.parse(run.parameters),
+        choices=RunChoices.of_run(run.parameters),
         model_identity=run.model_identity,
         chained_release_id=run.chained_release_id,
     )

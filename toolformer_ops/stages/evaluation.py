@@ -79,7 +79,7 @@ def evaluate_stage(settings: Settings, run_id: str, suite: str) -> int:
                 connection, queries.evaluation.known_scores, run_id=run_id, suite=name
             )
         }
-    choices = RunChoices.parse(run.parameters)
+    choices = RunChoices.of_run(run.parameters)
     if not choices.evaluation_data:
         raise UsageError(
             f"run {run_id}: expected evaluation_data, a folder or s3:// address with the data sets, found "

@@ -84,7 +84,7 @@ def gather(settings: Settings, store: ObjectStore, run_id: str) -> ReportContent
         release_calls=release.calls if release else 0,
         lacking_tools=tuple(release.lacking_tools) if release else (),
         models=tuple(models),
-        asked_suites=RunChoices.parse(run.parameters).evaluation_suites,
+        asked_suites=RunChoices.of_run(run.parameters).evaluation_suites,
         rates=tuple(ToolRate(rate.tool, rate.threshold, rate.calls, kept_by_chance(rate)) for rate in rates),
         scores=scores,
         inputs=inputs,

@@ -78,7 +78,7 @@ def load_finetuning_run(
             f"run {run_id}: expected a release with texts to train on, found {state}. No model is trained or "
             "published. The view threshold_counts shows what lower thresholds would keep."
         )
-    choices = RunChoices.parse(run.parameters)
+    choices = RunChoices.of_run(run.parameters)
     recipe = FinetuningRecipe(
         release_id=releases[0].release_id,
         base_model=run.model_identity,

@@ -257,7 +257,7 @@ def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) ->
     with database.transaction(model.engine) as connection:
         run = require_run(connection, run_id)
         tools = [registered.tool for registered in load_run_tools(connection, run_id)]
-    own = RunChoices.parse(run.parameters).part(PlaceboChoices)
+    own = RunChoices.of_run(run.parameters).part(PlaceboChoices)
     rates: dict[str, dict[float, Rate]] = {}
     for tool in tools:
         placebo_stage(settings, run_id, tool, "0/1", model, own if own.wants_placebos else choices)

@@ -212,7 +212,7 @@ def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | Non
         UsageError: there is no such run, or it names no evaluation data.
         EvaluationDataError: the data are not there, or of another format.
     """
-    choices = RunChoices.parse(require_run(database.connect(settings), run_id).parameters)
+    choices = RunChoices.of_run(require_run(database.connect(settings), run_id).parameters)
     address = choices.compared_with(settings)
     return None if address is None else EvaluationNgrams(question_sets(settings, address))
 
@@ -233,7 +233,7 @@ def compared_with_evaluation_data(
         EvaluationDataError: they are not there, or of another format.
     """
     parameters = require_run(database.connect(settings), run_id).parameters
-    decontaminate = RunChoices.parse(parameters).decontaminate
+    decontaminate = RunChoices.of_run(parameters).decontaminate
     document_ids: set[uuid.UUID] = set()
     if (evaluation_data := evaluation_ngrams(settings, run_id)) is not None:
         document_ids = {overlap.document_id for overlap in find_overlaps(texts, evaluation_data)}
@@ -284,7 +284,7 @@ def unchanged_release(
     if (before := previous_run(connection, run_id)) is None:
         return None
     run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
-    choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
+    choices = RunChoices.of_run(run.parameters).part(ReleaseChoices)
     definition = json.loads(
         json.dumps(release_definition(tools, choices, run.chained_release_id, evaluation_data))
     )
@@ -401,7 +401,7 @@ def write_release(
         NoResultError: a text does not come back when its calls are taken out.
     """
     run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
-    choices = RunChoices.parse(run.parameters).part(ReleaseChoices)
+    choices = RunChoices.of_run(run.parameters).part(ReleaseChoices)
     definition = release_definition(tools, choices, run.chained_release_id, evaluation_data)
     digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode("ascii"))
     counts = ReleaseCounts()

@@ -385,7 +385,7 @@ def start_finetuning(
         )
     [registered] = rows
     release_id = registered.release_id
-    choices = RunChoices.parse({**registered.parameters, **chosen})
+    choices = RunChoices.of_run({**registered.parameters, **chosen})
     identity = model_identity(*split_revision(choices.model), settings=settings)
     require_identity(f"release {release_id} was made", registered.model_identity, identity, choices.model)
     _require_trainable(settings, choices.model_copy(update={"finetune": True}))
@@ -451,7 +451,7 @@ def _register_run(
             "another run id."
         )
     # Parsed, so that a run from before a choice existed is the same run with that choice's default.
-    if RunChoices.parse(run.parameters) != choices:
+    if RunChoices.of_run(run.parameters) != choices:
         raise ConfigurationError(
             f"run {run_id} was started with other parameters. Take another run id, or the parameters that "
             f"annotation_runs holds for it."

@@ -32,19 +32,14 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 
-def losses_row(
-    recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall, *, with_terms: bool
-) -> TableRow:
-    """The row of a scored call under a scoring recipe.
-
-    `with_terms` adds the log probabilities that its losses are made of. Postgres adds the loss reduction.
-    """
+def losses_row(recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall) -> TableRow:
+    """The row of a scored call under a scoring recipe. Postgres adds the loss reduction."""
     columns = {
         name: value
         for name, value in vars(scored).items()
         if name not in ("within_rounding", "reduction_bound")
     }
-    terms = scored.token_log_probabilities if with_terms else None
+    terms = scored.token_log_probabilities
     columns["token_log_probabilities"] = None if terms is None else terms.as_array()
     columns["scored_tokens"] = None if terms is None else terms.tokens or None
     return TableRow.of(
@@ -87,9 +82,7 @@ class ScoreWork(StageWork[Loaded]):
             for call in calls:
                 losses = ScoredCall(reason=call.reason or reason)
                 counts[str(losses.reason)] += 1
-                rows.append(
-                    losses_row(self.recipe_id, call.call_id, document.document_id, losses, with_terms=False)
-                )
+                rows.append(losses_row(self.recipe_id, call.call_id, document.document_id, losses))
             outcomes.append(DocumentOutcome(document.document_id, rows_written=len(calls), counts=counts))
         return MicroBatch(outcomes, rows)
 
@@ -106,7 +99,8 @@ class ScoreWork(StageWork[Loaded]):
         weights = [len(calls) * len(document.text) for document, calls in loaded]
         seconds_a_weight = (time.perf_counter() - started) / max(1, sum(weights))
         for (document, calls), scored_calls, weight in zip(loaded, scored_texts, weights, strict=True):
-            rows += self._rows(document, calls, scored_calls)
+            for call, scored in zip(calls, scored_calls, strict=True):
+                rows.append(losses_row(self.recipe_id, call.call_id, document.document_id, scored))
             outcomes.append(
                 DocumentOutcome(
                     document.document_id, len(calls), _counts(scored_calls), seconds_a_weight * weight
@@ -128,16 +122,6 @@ class ScoreWork(StageWork[Loaded]):
         ]
         own_text = own_text_of(self.tool, document) if calls else None
         return ExecutedText(document.text, executed, own_text)
-
-    def _rows(
-        self, document: Document, calls: Sequence[Row[Any]], scored_calls: Sequence[ScoredCall]
-    ) -> list[TableRow]:
-        """A row for each call of a document."""
-        with_terms = self.run.choices.token_log_probabilities
-        return [
-            losses_row(self.recipe_id, call.call_id, document.document_id, scored, with_terms=with_terms)
-            for call, scored in zip(calls, scored_calls, strict=True)
-        ]
 
 
 def _counts(scored_calls: Sequence[ScoredCall]) -> Counter[str]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from toolformer_ops.annotation.candidates import candidates_at
 from toolformer_ops.annotation.filtering import (
     HOLDS_CALL_MARKUP,
-    LONGER_THAN_LIMIT,
     NOT_JUDGED,
     cut,
     filter_document,
@@ -151,12 +150,10 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others()
         ]
 
     whole = [(number, number != 1, "of a line", line) for number, line in enumerate(lines)]
-    assert found() == found(max_text_tokens=0) == found(max_text_tokens=0, long_texts="leave_out") == whole
+    assert found() == found(max_text_tokens=0) == whole
     piece = (True, "of a piece", long)
     assert found(max_text_tokens=10) == [(0, *piece), (4, *piece), *whole[1:3], (3, *piece), (5, *piece)]
-    left_out = [(number, False, LONGER_THAN_LIMIT, lines[number]) for number in (0, 3)]
-    assert found(max_text_tokens=10, long_texts="leave_out") == [left_out[0], *whole[1:3], left_out[1]]
-    choices = FilterChoices(max_text_tokens=10, long_texts="leave_out")
+    choices = FilterChoices(max_text_tokens=10)
     for decided in (
         [],
         [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)],

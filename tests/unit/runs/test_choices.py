@@ -169,3 +169,8 @@ def test_the_proposer_model_is_the_default():
 def test_chains_need_a_model_that_proposes():
     with pytest.raises(UsageError, match="chains needs a model as proposer"):
         RunChoices.parse({**LEAST, "proposer": "tool", "chains": True})
+
+
+def test_a_registered_run_is_read_without_what_only_an_earlier_version_let_it_choose():
+    parameters = {"corpus": "c", "model": "m", "seed": 3, "finetune_warmup": 0.2}
+    assert RunChoices.of_run(parameters) == RunChoices.parse({"corpus": "c", "model": "m", "seed": 3})

@@ -64,7 +64,7 @@ def test_the_filter_rule_is_in_no_recipe_of_a_tool_with_one_rule() -> None:
 
 FROM_SAMPLING_ON = {"sample", "execute", "score", "placebo"}
 REACHED = {
-    ("max_text_tokens", "long_texts", "filter_rule"): {"filter", *FROM_SAMPLING_ON},
+    ("max_text_tokens", "filter_rule"): {"filter", *FROM_SAMPLING_ON},
     (
         "call_prefix",
         "max_positions",
@@ -77,18 +77,18 @@ REACHED = {
     ("scoring_context_tokens", "verify_in_float32"): {"score", "placebo"},
     ("placebos", "placebo_sample"): {"placebo"},
     ("finetune_steps", "finetune_batch", "finetune_length", "finetune_learning_rate"): {"finetune"},
-    ("finetune_warmup", "finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
+    ("finetune_results", "finetune_dev_documents", "finetune_eval_steps"): {"finetune"},
     ("finetune_method", "finetune_optimizer"): {"finetune"},
-    ("finetune_lora_rank", "finetune_lora_alpha", "finetune_lora_targets"): {"finetune"},  # with lora
+    ("finetune_lora_rank",): {"finetune"},  # with lora
     ("max_examples_per_tool", "decontaminate", "require_following"): {"release"},
 }
 """For each field that decides what is written: what it changes."""
 REACHED_BY = {name: reached for names, reached in REACHED.items() for name in names}
 OTHER_VALUES: dict[str, Any] = {
-    "long_texts": "leave_out", "filter_rule": "sharp",
+    "filter_rule": "sharp",
     "call_prefix": "tool_name", "sample_until": "arrow", "verify_in_float32": "off",
     "finetune_results": "mask", "finetune_method": "lora", "finetune_optimizer": "adamw_8bit",
-    "finetune_lora_targets": ["q_proj"], "decontaminate": "report", "keep_rule": "probability", "approve": "before_publishing",
+    "decontaminate": "report", "keep_rule": "probability", "approve": "before_publishing",
     "preset": "only_look", "corpus": "d", "fields": ["text=t"],
     "model": "n", "proposer": "endpoint:p", "tools": ["Calculator", "MT"], "keep_thresholds": {"Calculator": 2.0},
     "sampling_threshold": 0.125, "max_false_discovery_rate": 0.1,

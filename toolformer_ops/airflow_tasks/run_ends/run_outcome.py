@@ -60,7 +60,7 @@ def choices_of(context: Context) -> RunChoices:
 
     instance = context["ti"]
     run = require_run(database.connect(load_settings()), annotation_run_id(instance.dag_id, instance.run_id))
-    return RunChoices.parse(run.parameters)
+    return RunChoices.of_run(run.parameters)
 
 
 def failed_tasks(states: Mapping[str, str | None], task_ids: Iterable[str]) -> list[str]:
