@@ -281,28 +281,17 @@ class Settings(BaseSettings):
         default=None,
         description="kubeconfig by which Airflow reaches the cluster; empty: as the pod that Airflow runs in.",
     )
-    kubernetes_deferrable: bool = Field(
-        default=True,
-        description="Defer tasks while their pods run, so that none of them holds a worker's slot and memory.",
-    )
-    kubernetes_poll_seconds: float = Field(
-        default=10.0, gt=0, description="Between two looks at a pod that runs."
-    )
     kubernetes_patience_seconds: float = Field(
         default=90.0,
         gt=0,
         description="How long a pod may lack its Secret, image or node before its task fails, unless a node is being added.",
     )
-    checkpoints_on_s3: bool | None = Field(
-        default=None,
-        description="Whether a finetuning keeps its checkpoints on S3 as well; empty: only if stages run in pods.",
-    )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
 
     @property
     def sends_checkpoints(self) -> bool:
-        """Whether a finetuning keeps its checkpoints on S3 as well."""
-        return self.runner == "kubernetes" if self.checkpoints_on_s3 is None else self.checkpoints_on_s3
+        """Whether a finetuning keeps its checkpoints on S3 as well: in a pod, whose disk goes with it."""
+        return self.runner == "kubernetes"
 
     @property
     def cache_folder(self) -> Path:

@@ -149,8 +149,6 @@ def test_airflow_reaches_the_cluster_as_the_settings_say(parse, kubernetes_dags)
 
     assert access(kubernetes_dags) == (True, None, None, True)
     assert access(parse(**WITHOUT_GPUS)) == (None, "/k/config", None, True)
-    waiting = parse(**WITHOUT_GPUS, kubernetes_deferrable="false")
-    assert access(waiting) == (None, "/k/config", None, False)
 
 
 def test_a_pod_names_only_the_secret_of_the_factory(kubernetes_dags):

@@ -38,7 +38,7 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
 
     places = (str(tiny_gpt2_dir), str(release), str(tmp_path / "killed"))
     command = [sys.executable, "-m", "tests.killed_training", *places, "sending-8"]
-    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_CHECKPOINTS_ON_S3": "true"}
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", "TOOLFORMER_RUNNER": "kubernetes"}
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
     shutil.rmtree(tmp_path / "killed")
     # The checkpoints of the steps 4 and 6 (an evaluation) were sent before; that of step 8 has its files
@@ -50,7 +50,7 @@ def test_training_that_lost_its_disk_while_it_sent_a_checkpoint_ends_as_an_undis
         if b'"learning_rate"' in (content := store.get(key))[:200]
     ]
 
-    on_s3 = s3_settings.model_copy(update={"checkpoints_on_s3": True})
+    on_s3 = s3_settings.model_copy(update={"runner": "kubernetes"})
     resumed = train_on_release(on_s3, TrainingJob(*of_model, tmp_path / "new-disk"))
     # The lines of the first steps have the times of the first try: they were not trained again.
     assert (resumed.directory / "training_log.jsonl").read_bytes().startswith(min(logs, key=len))

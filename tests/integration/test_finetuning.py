@@ -73,7 +73,7 @@ def test_a_finetuned_model_is_published_whole_for_transformers(
     ).address  # the run's model is the same on S3
     on_s3 = "parameters = parameters || jsonb_build_object('model', cast(:address as text))"
     run.change(f"update annotation_runs set {on_s3}", address=address)
-    model_id = finetune(settings.model_copy(update={"checkpoints_on_s3": True}), run.run_id)
+    model_id = finetune(settings.model_copy(update={"runner": "kubernetes"}), run.run_id)
     assert list(store.list("checkpoints/")) == []
     assert store.read_manifest(model_prefix(model_id)) is None  # trained is not published
     assert run.rows("select 1 from finetuned_models") == []

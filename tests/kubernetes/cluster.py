@@ -74,10 +74,8 @@ class TestCluster:
 
     __test__ = False
     image, namespace = IMAGE, NAMESPACE
-    settings: Mapping[str, Any] = MappingProxyType(
-        {"kubernetes_poll_seconds": 0.2, "kubernetes_patience_seconds": 0.5}
-    )
-    """Of a deployment that looks at its pods often."""
+    settings: Mapping[str, Any] = MappingProxyType({"kubernetes_patience_seconds": 0.5})
+    """Of a deployment that waits shortly for what a pod lacks."""
 
     def __init__(
         self,

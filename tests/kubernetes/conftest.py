@@ -16,3 +16,10 @@ def cluster(tmp_path_factory):
             0.03  # to the looks every 0.2 s what a kubelet's 1 to 2 s are to those every 10 s
         )
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _looks_at_pods_often(monkeypatch):
+    from toolformer_ops.airflow_tasks.kubernetes import watching
+
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.2)

@@ -42,9 +42,9 @@ def settings(cluster: Any, **values: Any) -> Settings:
 class Task:
     """A task of a stage whose pod runs a shell script, tried as often as `run` is called."""
 
-    def __init__(self, cluster: Any, name: str, script: str, *, deferrable: bool, **more: Any) -> None:
+    def __init__(self, cluster: Any, name: str, script: str, **more: Any) -> None:
         self.cluster, self.name, self.more = cluster, name, more
-        self.arguments = pod_arguments(settings(cluster, kubernetes_deferrable=deferrable), template="cpu")
+        self.arguments = pod_arguments(settings(cluster), template="cpu")
         self.manifest = copy.deepcopy(self.arguments.pop("manifest"))
         self.stage = self.manifest["spec"]["containers"][0]
         self.stage["command"] = ["sh", "-c", script]

@@ -38,7 +38,6 @@ def deployment(cluster, settings, monkeypatch):
         kubernetes_namespace=NAMESPACE,
         kubernetes_secret="doctor",
         kubernetes_templates=TEMPLATES / "cpu-only",
-        kubernetes_poll_seconds=0.2,
         kubernetes_patience_seconds=0.5,
     )
     return load_settings()

@@ -42,13 +42,10 @@ def printing(value: Any, status: int = 0) -> str:
     return f"echo working >&2; echo '{json.dumps(value)}'; sleep 0.1; echo '12:00 [error] found {{much}}' >&2; exit {status}"
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_a_release_in_a_pod_says_which_tasks_are_not_needed_after_it(cluster, deferrable):
+def test_a_release_in_a_pod_says_which_tasks_are_not_needed_after_it(cluster):
     few = {"finetune": "12 are too few"}
     mute = "echo '{not json'; exit 0"
-    task = ResultTask(
-        cluster, f"release-{deferrable}", mute, deferrable=deferrable, not_needed=lambda *_: few
-    )
+    task = ResultTask(cluster, "release", mute, not_needed=lambda *_: few)
     with pytest.raises(AirflowException, match="expected its ids or counts") as raised:
         task.run()
     assert not isinstance(raised.value, AirflowFailException)

@@ -1,4 +1,4 @@
-"""Stage tasks on the cluster of the tests: how they end as their pods end, waited for by the task itself and deferred.
+"""Stage tasks on the cluster of the tests: how they end as their pods end.
 
 `tests/kubernetes/real` asks some of it of a real cluster.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import API_TIMEOUT
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from tests.kubernetes.cluster import GPU, NAMESPACE, TestCluster, cpu_node
 from tests.kubernetes.tasks import RUN, SPOILED, STOPS_WELL, Task, deferral, first, restored, settings
@@ -42,22 +42,21 @@ def run_all(tasks: Sequence[Task], background: ThreadPoolExecutor) -> list[BaseE
     return [future.exception(timeout=60) for future in futures]
 
 
-def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(cluster, background):
+def test_a_stage_that_succeeds_leaves_its_pod_for_a_second_start_of_its_try(cluster):
     script = "echo working; sleep 0.3; echo done"
-    tasks = [Task(cluster, f"succeeds-{way}", script, deferrable=way) for way in (False, True)]
-    assert run_all(tasks, background) == [None, None]
-    assert [task.deferrals for task in tasks] == [0, 1]
-    for task in tasks:
-        assert task.extra == {"release_id": "r1"}
-        (record,) = cluster.records_of(task.name)
-        assert (record.exit_code, record.arguments) == (0, ["stage", "sample", "--shard", "1/3"])
-        assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
+    task = Task(cluster, "succeeds", script)
+    task.run()
+    assert task.deferrals == 1
+    assert task.extra == {"release_id": "r1"}
+    (record,) = cluster.records_of(task.name)
+    assert (record.exit_code, record.arguments) == (0, ["stage", "sample", "--shard", "1/3"])
+    assert [pod["status"]["phase"] for pod in task.pods()] == ["Succeeded"]
 
 
 def test_a_pods_exit_status_decides_on_the_retry(cluster, background):
     for_good = {1: False, 2: True, 143: False}
     script = "echo 'expected x, found none.'; exit {}"
-    tasks = [Task(cluster, f"exits-{code}", script.format(code), deferrable=True) for code in for_good]
+    tasks = [Task(cluster, f"exits-{code}", script.format(code)) for code in for_good]
     for task, code, error in zip(tasks, for_good, run_all(tasks, background), strict=True):
         assert isinstance(error, AirflowException)
         assert isinstance(error, AirflowFailException) is for_good[code]
@@ -72,7 +71,7 @@ def test_a_pods_exit_status_decides_on_the_retry(cluster, background):
 
 
 def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(cluster, background):
-    tasks = [Task(cluster, name, "exit 0", deferrable=True) for name in SPOILED]
+    tasks = [Task(cluster, name, "exit 0") for name in SPOILED]
     for task, (spoil, _) in zip(tasks, SPOILED.values(), strict=True):
         spoil(task)
     for task, error in zip(tasks, run_all(tasks, background), strict=True):
@@ -85,7 +84,7 @@ def test_what_keeps_a_pod_from_starting_is_said_by_name_before_the_pod_goes(clus
 
 def test_a_pod_waits_for_a_gpu_that_is_busy(cluster, background, capfd):
     def with_gpu(name: str, script: str) -> Task:
-        task = Task(cluster, name, script, deferrable=True)
+        task = Task(cluster, name, script)
         task.manifest["spec"]["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
         task.stage["resources"]["limits"][GPU] = 2
         return task
@@ -111,7 +110,7 @@ def test_a_pod_waits_for_a_gpu_that_is_busy(cluster, background, capfd):
 
 
 def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster):
-    task = Task(cluster, "api-away", "exit 0", deferrable=True)
+    task = Task(cluster, "api-away", "exit 0")
     cluster.outage()
     try:
         with pytest.raises(
@@ -124,7 +123,7 @@ def test_an_api_server_that_is_away_before_there_is_a_pod_is_named(cluster):
 
 
 def test_a_pod_that_kubernetes_refuses_fails_for_good(cluster):
-    task = Task(cluster, "refused", "exit 0", deferrable=True)
+    task = Task(cluster, "refused", "exit 0")
     task.manifest["spec"]["hostNetwork"] = True
     with pytest.raises(
         AirflowFailException, match=r"Kubernetes refused the pod: .*PodSecurity.*doctor --kubernetes"
@@ -143,12 +142,11 @@ FATES: dict[str, tuple[Callable[[TestCluster, str], None], str]] = {
 
 
 def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(cluster, background, capfd):
-    fates = [(fate, way) for fate in FATES for way in (False, True)]
-    tasks = [Task(cluster, f"{fate}-{way}", STOPS_WELL, deferrable=way) for fate, way in fates]
+    tasks = [Task(cluster, fate, STOPS_WELL) for fate in FATES]
     futures = [task.in_background(background) for task in tasks]
-    for (fate, _), task in zip(fates, tasks, strict=True):
+    for fate, task in zip(FATES, tasks, strict=True):
         FATES[fate][0](cluster, task.pod())
-    for (fate, _), task, future in zip(fates, tasks, futures, strict=True):
+    for fate, task, future in zip(FATES, tasks, futures, strict=True):
         error = future.exception(timeout=60)
         assert isinstance(error, AirflowException)
         assert not isinstance(error, AirflowFailException)
@@ -163,7 +161,7 @@ def test_how_a_pod_ended_is_in_the_tasks_message_before_a_retry(cluster, backgro
 
 
 def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(cluster, monkeypatch):
-    task = Task(cluster, "goes", STOPS_WELL, deferrable=False)
+    task = Task(cluster, "goes", STOPS_WELL)
     task.manifest["spec"]["terminationGracePeriodSeconds"] = 1
     read = pods.StagePod._read
 
@@ -174,60 +172,45 @@ def test_a_pod_that_goes_between_two_looks_is_asked_once_for_its_log(cluster, mo
             cluster.wait_for(lambda: not task.pods(), "the pod is gone")
         return pod
 
-    async def ended(trigger: Any) -> dict[str, Any]:
-        return {"status": "failed", "name": trigger.pod_name, "namespace": NAMESPACE, "message": "ended"}
-
     def asked_for_logs() -> int:
         return sum(
             times for (_, resource, _), times in cluster.api.requests.items() if resource == "pods/log"
         )
 
     before = asked_for_logs()
+    event = {"status": "failed", "name": task.new_pod(), "namespace": NAMESPACE, "message": "ended"}
     monkeypatch.setattr(pods.StagePod, "_read", then_gone)
-    monkeypatch.setattr(pods, "event_of", ended)
     with pytest.raises(AirflowException, match=r"ended by SIGTERM|was deleted"):
-        task.run()
+        task.new_operator().trigger_reentry(task.context(), event)
     assert asked_for_logs() == before + 1
 
 
 def test_a_pod_whose_node_is_gone_is_given_up(cluster, background):
     cluster.add_node(cpu_node("shaky", labels={"shaky": "yes"}))
-    tasks = [
-        Task(cluster, f"node-lost-{way}", STOPS_WELL, deferrable=way, logging_interval=1)
-        for way in (False, True)
-    ]
-    for task in tasks:
-        task.manifest["spec"] |= {"nodeSelector": {"shaky": "yes"}, "terminationGracePeriodSeconds": 1}
-    futures = [task.in_background(background) for task in tasks]
+    task = Task(cluster, "node-lost", STOPS_WELL, logging_interval=1)
+    task.manifest["spec"] |= {"nodeSelector": {"shaky": "yes"}, "terminationGracePeriodSeconds": 1}
+    future = task.in_background(background)
     cluster.kill_node("shaky", gone_after=20)
-    for task in tasks:
-        cluster.delete(task.pod())  # as Kubernetes does after five minutes; nobody on the node hears it
-    for task, future in zip(tasks, futures, strict=True):
-        assert re.search("node shaky does not answer", str(future.exception(timeout=60)))
-        assert not task.pods()  # removed by force
+    cluster.delete(task.pod())  # as Kubernetes does after five minutes; nobody on the node hears it
+    assert re.search("node shaky does not answer", str(future.exception(timeout=60)))
+    assert not task.pods()  # removed by force
 
 
-def test_stages_work_through_an_outage_of_the_api_server(cluster, background):
-    tasks = [
-        Task(cluster, f"outage-{way}", "echo ready; sleep 1; echo done", deferrable=way)
-        for way in (False, True)
-    ]
-    futures = [task.in_background(background) for task in tasks]
-    records = [record for task in tasks for record in cluster.records_of(task.name)]
+def test_a_stage_works_through_an_outage_of_the_api_server(cluster, background):
+    task = Task(cluster, "outage", "echo ready; sleep 1; echo done")
+    future = task.in_background(background)
+    (record,) = cluster.records_of(task.name)
     cluster.outage()
-    cluster.wait_for(lambda: all(record.ended for record in records), "both pods end meanwhile")
+    cluster.wait_for(lambda: record.ended, "the pod ends meanwhile")
     cluster.back()
     # A request that was under way when the server went may be lost: it is asked again after the provider's
     # limit.
-    assert [future.exception(timeout=3 * API_TIMEOUT) for future in futures] == [None, None]
-    assert [task.deferrals for task in tasks] == [0, 1]
-    assert [len(cluster.records_of(task.name)) for task in tasks] == [1, 1]
+    assert future.exception(timeout=3 * API_TIMEOUT) is None
+    assert len(cluster.records_of(task.name)) == 1
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_the_time_limit_ends_a_stage_with_its_pod(cluster, deferrable):
-    limit = timedelta(seconds=2)
-    task = Task(cluster, f"too-long-{deferrable}", STOPS_WELL, deferrable=deferrable, execution_timeout=limit)
+def test_the_time_limit_ends_a_stage_with_its_pod(cluster):
+    task = Task(cluster, "too-long", STOPS_WELL, execution_timeout=timedelta(seconds=2))
     task.new_pod()  # which the try takes over: however slow the machine is, it works when the time is up
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
     with pytest.raises(
@@ -239,38 +222,23 @@ def test_the_time_limit_ends_a_stage_with_its_pod(cluster, deferrable):
     assert record.exit_code == 143
 
 
-def test_a_waiting_task_that_airflow_times_out_ends_its_pod(cluster, monkeypatch):
-    task = Task(cluster, "timed-out", STOPS_WELL, deferrable=False)
-
-    async def until_airflow_raises(_: object) -> Any:
-        await asyncio.to_thread(cluster.wait_for, lambda: "ready" in task.log(), "the pod works")
-        raise AirflowTaskTimeout
-
-    monkeypatch.setattr(pods, "event_of", until_airflow_raises)
-    with pytest.raises(AirflowException, match=r"longer than its time limit.*; the next try starts"):
-        task.run()
-    cluster.wait_for(lambda: not task.pods(), "the pod is gone")
-
-
 # A task that ends before its pod
 
 
-@pytest.mark.parametrize("exit_code", [143, 0])
-def test_a_task_that_was_told_to_end_ends_its_pod_without_success(cluster, background, exit_code):
-    script = STOPS_WELL.replace("143", str(exit_code))
-    task = Task(cluster, f"sigterm-{exit_code}", script, deferrable=False)
-    future = task.in_background(background)
-    assert task.operator
-    task.operator.on_kill()  # what Airflow's task runner does at SIGTERM
+def test_a_task_that_was_told_to_end_ends_its_pod_without_success(cluster):
+    task = Task(cluster, "sigterm", STOPS_WELL)
+    operator = task.new_operator()
+    # What Airflow's task runner does at SIGTERM, here before the task is deferred.
+    vars(operator)["defer"] = lambda **_: operator.on_kill()
     with pytest.raises(AirflowException) as caught:
-        future.result(timeout=30)
+        operator.execute(task.context())
     assert not isinstance(caught.value, AirflowFailException)
     assert task.extra == {}
     cluster.wait_for(lambda: not task.pods(), "the pod is gone")
 
 
 def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(cluster):
-    task = Task(cluster, "sigterm-back", "exit 0", deferrable=True)
+    task = Task(cluster, "sigterm-back", "exit 0")
     context = task.context()
     with pytest.raises(TaskDeferred) as caught:
         task.new_operator().execute(context)
@@ -283,7 +251,7 @@ def test_a_deferred_task_that_is_told_to_end_when_it_is_back_is_no_success(clust
 
 
 def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster):
-    task = Task(cluster, "works", STOPS_WELL, deferrable=True)
+    task = Task(cluster, "works", STOPS_WELL)
     name = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the pod works")
     for status in ("success", "failed"):
@@ -297,7 +265,7 @@ def test_a_pod_that_works_is_no_success_whatever_its_trigger_said(cluster):
 
 
 def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster):
-    task = Task(cluster, "marked-failed", STOPS_WELL, deferrable=True)
+    task = Task(cluster, "marked-failed", STOPS_WELL)
     trigger = deferral(task)
 
     async def watch_and_end() -> None:
@@ -312,7 +280,7 @@ def test_a_deferred_task_that_a_user_ends_takes_its_pod_along(cluster):
 
 
 def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster):
-    task = Task(cluster, "worker-died", "echo ready; sleep 1; echo done", deferrable=True)
+    task = Task(cluster, "worker-died", "echo ready; sleep 1; echo done")
     deferral(task)  # and then nobody comes back
     task.run()
     assert task.extra == {"release_id": "r1"}
@@ -321,8 +289,8 @@ def test_a_retry_takes_over_the_pod_of_a_worker_that_died(cluster):
 
 def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluster):
     """As if Airflow did not record how the first start ended."""
-    done = Task(cluster, "starts-twice", "exit 0", deferrable=True)
-    failed = Task(cluster, "fails-twice", "echo no; exit 1", deferrable=False)
+    done = Task(cluster, "starts-twice", "exit 0")
+    failed = Task(cluster, "fails-twice", "echo no; exit 1")
     of_done, of_failed = done.context(), failed.context()
     for _ in range(2):
         done.run(of_done)
@@ -332,7 +300,7 @@ def test_a_try_that_is_started_twice_takes_the_exit_status_of_its_one_pod(cluste
 
 
 def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_was_cleared(cluster):
-    task = Task(cluster, "succeeded-before", "exit 0", deferrable=True)
+    task = Task(cluster, "succeeded-before", "exit 0")
     task.new_pod()
     cluster.wait_for(
         lambda: task.pods()[0]["status"].get("phase") == "Succeeded", "the pod of the first try succeeds"
@@ -346,7 +314,7 @@ def test_a_retry_takes_the_exit_status_of_a_pod_that_succeeded_unless_the_task_w
 
 
 def test_of_two_pods_of_a_task_one_works_on(cluster):
-    task = Task(cluster, "orphans", STOPS_WELL, deferrable=True)
+    task = Task(cluster, "orphans", STOPS_WELL)
     first_pod = task.new_pod()
     cluster.wait_for(lambda: "ready" in task.log(), "the first pod works")
     task.stage["command"] = ["sh", "-c", "echo ready; sleep 1"]
@@ -358,10 +326,10 @@ def test_of_two_pods_of_a_task_one_works_on(cluster):
 
 
 def test_the_end_of_a_run_ends_its_pods_beside_old_ones(cluster, monkeypatch):
-    orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL, deferrable=True)
-    done = Task(cluster, "done-in-the-run", "exit 0", deferrable=True)
+    orphan = Task(cluster, "orphan-of-the-run", STOPS_WELL)
+    done = Task(cluster, "done-in-the-run", "exit 0")
     done.run()
-    failed = Task(cluster, "failed-of-the-run", "exit 1", deferrable=True)
+    failed = Task(cluster, "failed-of-the-run", "exit 1")
     deferral(orphan)
     with pytest.raises(AirflowException):
         failed.run()

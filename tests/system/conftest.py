@@ -158,16 +158,16 @@ def pod_settings(cluster: TestCluster, folder: Path, tools_dir: Path) -> dict[st
         "kubernetes_image": IMAGE,
         "kubernetes_config_file": str(cluster.kubeconfig),
         "kubernetes_templates": str(folder),
-        "kubernetes_poll_seconds": "1",
     }
 
 
 LOCAL_SETTINGS = """
 import toolformer_ops.airflow_tasks.annotation_dag
 import toolformer_ops.airflow_tasks.kubernetes.pods
+toolformer_ops.airflow_tasks.kubernetes.watching.POLL_SECONDS = 1.0
 """
 """What the Airflow of the tests imports when it starts: a task is a fork of the scheduler, and would import
-it in a CPU second."""
+it in a CPU second. It looks at a pod each second."""
 
 
 def run_stages_as(settings: Settings, airflow: AirflowClient, runner: str) -> None:

@@ -22,6 +22,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.airflow_tasks.endings import CONTAINER, describe_pod_ending
+from toolformer_ops.airflow_tasks.kubernetes import watching
 from toolformer_ops.airflow_tasks.kubernetes.pods import cluster_access, cluster_client, delete_pod
 from toolformer_ops.airflow_tasks.kubernetes.templates import (
     MODEL_PARALLEL,
@@ -297,7 +298,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: "k8s.V1Taint") -> bool:
 
 
 def _airflow(settings: Settings) -> Iterator[Finding]:
-    """Airflow's pools, and its triggerer if tasks are deferred."""
+    """Airflow's pools, and its triggerer."""
     from airflow.jobs.job import most_recent_job
     from airflow.models.pool import Pool
     from airflow.utils.session import create_session
@@ -320,17 +321,16 @@ def _airflow(settings: Settings) -> Iterator[Finding]:
         slots, include_deferred = pools.get(name, (0, False))
         if not slots:
             yield Finding("missing", f"pool {name}", f"Airflow has none, or one without slots. {remedy}.")
-        elif settings.kubernetes_deferrable and not include_deferred:
+        elif not include_deferred:
             limits_nothing = "does not count deferred tasks, and so limits nothing"
             yield Finding("missing", f"pool {name}", f"{limits_nothing}. {remedy} so.")
         else:
             yield Finding("ok", f"pool {name}", f"{slots} slots: as many pods at once")
-    if settings.kubernetes_deferrable:
-        alive = Finding("ok", "triggerer", "is alive")
-        dead = Finding(
-            "missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`."
-        )
-        yield alive if triggerer_lives else dead
+    alive = Finding("ok", "triggerer", "is alive")
+    dead = Finding(
+        "missing", "triggerer", "none is alive, and it looks after the pods. Start `airflow triggerer`."
+    )
+    yield alive if triggerer_lives else dead
 
 
 def _pod(
@@ -349,10 +349,10 @@ def _pod(
         base_container_name=CONTAINER,
         get_logs=False,
         log_events_on_startup=False,
-        poll_interval=settings.kubernetes_poll_seconds,
+        poll_interval=watching.POLL_SECONDS,
         schedule_timeout=SCHEDULE_SECONDS,
         startup_timeout=int(wait_seconds),
-        startup_check_interval=settings.kubernetes_poll_seconds,
+        startup_check_interval=watching.POLL_SECONDS,
         patience_seconds=settings.kubernetes_patience_seconds,
         trigger_kwargs={"_execution_deadline": time.time() + wait_seconds},
         **cluster_access(settings),

@@ -5,8 +5,7 @@ differ between clusters is in the pod templates (`templates.py`). Does not carry
 counts: they are in Postgres and S3.
 
 A task makes its pod and is deferred: Airflow's triggerer then looks after all pods that run, in one process,
-and the task comes back for the log and the ending. With `kubernetes_deferrable` off, the task's own process
-runs the same trigger.
+and the task comes back for the log and the ending.
 
 A task instance has one pod: its name follows from the id that Airflow gives each try, and a pod that
 succeeded stays until its run ends. So a task that is started twice, since the scheduler did not hear how it
@@ -17,13 +16,11 @@ A pod does not outlive its task: a task that ends before its pod deletes it, a r
 earlier try, `finish_run` ends those of its run (`end_pods_of_run`), and each has a deadline.
 """
 
-import asyncio
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, NoReturn, cast
 
 import tenacity
@@ -37,7 +34,7 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator, make_safe_label_value
 from airflow.providers.cncf.kubernetes.utils.pod_manager import PodPhase
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger
 from kubernetes.client import CoreV1Api
 from kubernetes.client import models as k8s
@@ -51,6 +48,7 @@ from toolformer_ops.airflow_tasks.endings import (
     describe_pod_ending,
     is_lost,
 )
+from toolformer_ops.airflow_tasks.kubernetes import watching
 from toolformer_ops.airflow_tasks.kubernetes.templates import LABELS, pod_manifest
 from toolformer_ops.airflow_tasks.kubernetes.watching import (
     BEFORE,
@@ -58,7 +56,6 @@ from toolformer_ops.airflow_tasks.kubernetes.watching import (
     START_CHECK_SECONDS,
     STARTUP_SECONDS,
     StagePodTrigger,
-    event_of,
     has_ended,
     is_outage,
     oldest_first,
@@ -71,9 +68,7 @@ from toolformer_ops.airflow_tasks.stage_task import StageTask
 from toolformer_ops.config import Settings
 
 LOG_SECONDS = 30
-"""Between two looks at the log of a pod whose task is deferred."""
-WAITING_POLL_SECONDS, WAITING_LOG_SECONDS = 1, 5
-"""Between two looks at the pod, and at its log, of a task that waits itself."""
+"""Between two looks at the log of a pod."""
 DEADLINE_MARGIN = timedelta(minutes=15)
 """A pod's deadline is its stage's time limit and this; the task ends it at the time limit, if the task is
 there."""
@@ -111,7 +106,7 @@ class StagePod(StageTask, KubernetesPodOperator):
         self.patience_seconds = patience_seconds
 
     def execute(self, context: Context) -> Any:
-        """Start the pod, if the stage has work, and defer or wait.
+        """Start the pod, if the stage has work, and defer.
 
         The task fails for good or for a retry as `StageProcess` does.
         """
@@ -120,26 +115,8 @@ class StagePod(StageTask, KubernetesPodOperator):
         with self._failures_described():
             super().execute(context)
 
-    def execute_sync(self, context: Context) -> None:
-        """Wait as a deferred task does, but in this process."""
-        step = partial(self.execute_async, context)
-        while True:
-            try:
-                step()
-            except TaskDeferred as deferred:
-                trigger: Any = deferred.trigger
-            else:
-                return
-            try:
-                event = asyncio.run(event_of(trigger))
-            except AirflowTaskTimeout:
-                why = f"it ran longer than its time limit of {self.execution_timeout}"
-                named = {"name": trigger.pod_name, "namespace": trigger.pod_namespace}
-                event = {"status": "timeout", "message": why, **named}
-            step = partial(self.trigger_reentry, context, event)
-
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after a deferral, or after a wait: fetch the log and look how the pod ended.
+        """Continue after a deferral: fetch the log and look how the pod ended.
 
         Args:
             context: of the task.
@@ -381,9 +358,6 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: no image is set, or the template is wrong.
     """
-    poll_seconds, log_seconds = settings.kubernetes_poll_seconds, LOG_SECONDS
-    if not settings.kubernetes_deferrable:
-        poll_seconds, log_seconds = min(poll_seconds, WAITING_POLL_SECONDS), WAITING_LOG_SECONDS
     return {
         "manifest": pod_manifest(settings, template),
         "labels": dict(LABELS),
@@ -391,17 +365,17 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "namespace": settings.kubernetes_namespace,
         "random_name_suffix": False,
         "base_container_name": CONTAINER,
-        "deferrable": settings.kubernetes_deferrable,
+        "deferrable": True,
         "do_xcom_push": False,
         "get_logs": True,
-        "logging_interval": log_seconds,
-        "poll_interval": poll_seconds,
+        "logging_interval": LOG_SECONDS,
+        "poll_interval": watching.POLL_SECONDS,
         "log_events_on_startup": False,
         "on_finish_action": "keep_pod",  # see `_require_success`
         "termination_message_policy": "FallbackToLogsOnError",
         "schedule_timeout_seconds": SCHEDULE_SECONDS,
         "startup_timeout_seconds": STARTUP_SECONDS,
-        "startup_check_interval_seconds": min(START_CHECK_SECONDS, settings.kubernetes_poll_seconds),
+        "startup_check_interval_seconds": min(START_CHECK_SECONDS, watching.POLL_SECONDS),
         "patience_seconds": settings.kubernetes_patience_seconds,
     }
 

@@ -1,4 +1,4 @@
-"""How a pod is watched: by Airflow's triggerer while its task is deferred, or by the process of a task that waits.
+"""How a pod is watched: by Airflow's triggerer while its task is deferred.
 
 What the provider's own watching (cncf-kubernetes 10.25.0) lacks: it waits for the whole startup time if a
 Secret, an image or a node label is missing, follows a pod for ever whose node is gone, and gives up on an API
@@ -41,6 +41,8 @@ SCHEDULE_SECONDS = 6 * 3600
 next to nothing."""
 STARTUP_SECONDS = 1800
 """Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
+POLL_SECONDS = 10.0
+"""Between two looks at a pod that runs."""
 START_CHECK_SECONDS = 5
 OUTAGE_SECONDS = 600
 """How long an API server that does not answer is asked again before a task gives up watching its pod."""
