@@ -47,10 +47,10 @@ def annotate(
 ) -> list[Record]:
     """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
     from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-    from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models
+    from toolformer_ops.on_a_file.annotate.annotator import Models, ToolAnnotator
 
     load = functools.cache(lambda: load_to_score(settings, choices.model))
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, models=Models(load))
+    annotator = ToolAnnotator(settings=settings, tool=tool, choices=choices, models=Models(load))
 
     def annotated(group: Sequence[Document]) -> list[Record]:
         calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.annotation import Annotation, Row
+from toolformer_ops.on_a_file.annotate.annotation import Annotation
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.text_annotator import Row
 from toolformer_ops.runs.choices import RunChoices
 
 

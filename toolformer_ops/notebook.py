@@ -5,10 +5,11 @@
 them is first asked for, so that `import toolformer_ops` stays cheap.
 """
 
+import contextlib
 import functools
-import json
+import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,21 +17,22 @@ import pandas as pd
 from rich.console import Console
 from sqlalchemy import text as sql_text
 
-from toolformer_ops.config import load_settings
+from toolformer_ops.annotator import LIST_NAME, annotation_choices, model_name, read_texts
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError, lacking_package
+from toolformer_ops.language_model.models.identity import local_folder, split_revision
 from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
+from toolformer_ops.on_a_file.annotate.annotator import Models, models_of
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.text_annotator import TextAnnotator
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.presets import ON_ONE_MACHINE
+from toolformer_ops.runs.presets import ON_ONE_MACHINE, Preset
 from toolformer_ops.runs.shown_progress import shown
 from toolformer_ops.shown_text import gained, needed
-from toolformer_ops.storage.corpora.record_rules import Rejection
-from toolformer_ops.storage.corpora.records import read_record
 from toolformer_ops.storage.postgres import database, queries
-from toolformer_ops.tools.registry import typed_tools
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -40,10 +42,6 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 MOST_CALLS = 10_000
 """Rows that are read of a run unless more are asked for."""
-ALL_CONTEXT = 0
-"""What `scoring_context_tokens` is for all the text, whatever the preset says; None says so, too."""
-LIST_NAME = "texts"
-"""What is used for the address of a corpus that is a list."""
 
 
 def _with_remedies(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
@@ -112,7 +110,7 @@ def annotate(
     tools: str | Sequence[str],
     *,
     model: str = "",
-    preset: str = ON_ONE_MACHINE,
+    preset: Preset = ON_ONE_MACHINE,
     limit: int | None = None,
     thresholds: Mapping[str, float] | None = None,
     **parameters: Any,
@@ -140,46 +138,38 @@ def annotate(
         raise UsageError(
             "texts: expected a list of texts, or the path of a corpus as pathlib.Path, found a string."
         )
-    settings = load_settings()
-    values = {"preset": preset, **parameters}
-    if parameters.get("scoring_context_tokens", ALL_CONTEXT) is None:
-        values["scoring_context_tokens"] = ALL_CONTEXT
-    if thresholds:
-        values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
-    names = typed_tools([tools] if isinstance(tools, str) else tools)
     if limit:
-        values["document_limit"] = limit
+        parameters["document_limit"] = limit
     corpus = str(texts) if isinstance(texts, Path) else LIST_NAME
-    choices = RunChoices.parse({"tools": names, **values, "corpus": corpus, "model": _model_name(model)})
-    choices.kept_from()
+    choices = annotation_choices(model, tools, corpus, preset, thresholds, parameters)
     documents: Documents | None = None
     if not isinstance(texts, Path):
-        documents = functools.partial(iter, list(_documents(texts))[:limit])
-    annotation = Annotation.of(settings, choices, documents)
-    with shown(annotation.counts.progress, Console(stderr=True)):
+        records: dict[object, tuple[str, Document]] = {}
+        for name, document in itertools.islice(read_texts(texts), limit):
+            records.setdefault(document.document_id, (name, document))
+        documents = functools.partial(iter, list(records.values()))
+    settings = load_settings()
+    annotator = TextAnnotator.of(settings, choices, _kept_models(settings, choices))
+    annotation = Annotation.by(annotator, choices, documents)
+    with contextlib.closing(annotator), shown(annotation.counts.progress, Console(stderr=True)):
         rows = list(annotation.rows(PartialFile(None, {})))
     return Calls(rows)
 
 
-def _documents(texts: Iterable[str | Mapping[str, Any]]) -> Iterator[tuple[str, Document]]:
-    """Each text once, with its record's id or else its number in the list."""
-    seen: set[object] = set()
-    for number, item in enumerate(texts):
-        record = read_record(
-            json.dumps({"text": item} if isinstance(item, str) else dict(item), default=str).encode()
-        )
-        if isinstance(record, Rejection):
-            raise UsageError(f"texts[{number}]: {record.reason}; {record.detail}")
-        document = record.document()
-        if document.document_id not in seen:
-            seen.add(document.document_id)
-            yield record.record_id or str(number), document
+_kept: list[tuple[object, Models]] = []
+"""The models of the last call, with what decides them."""
 
 
-def _model_name(model: str) -> str:
-    from toolformer_ops.local.demo.model import named_model
-
-    return named_model(load_settings(), model, "model")
+def _kept_models(settings: Settings, choices: RunChoices) -> Models:
+    """The models of the last call if these are the same, so that a cell that is run again loads none."""
+    folder = local_folder(split_revision(choices.model)[0], settings)
+    files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+    content = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    model = (choices.model, choices.verify_in_float32, choices.keep_rule, choices.endpoint)
+    key = (settings, model, content)
+    if not _kept or _kept[0][0] != key:
+        _kept[:] = [(key, models_of(settings, choices))]
+    return _kept[0][1]
 
 
 class Explanation(dict[str, Any]):
@@ -211,7 +201,7 @@ def explain(text: str, *, date: str | None = None, model: str = "") -> Explanati
         UsageError: the text does not hold one call, or the model is not there.
     """
     text, at, call = call_in_text(text)
-    return Explanation(explain_call(load_settings(), text, at, call, date, _model_name(model)))
+    return Explanation(explain_call(load_settings(), text, at, call, date, model_name(model)))
 
 
 class StoredRun:

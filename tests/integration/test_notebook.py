@@ -13,7 +13,7 @@ import toolformer_ops
 from tests.annotated_runs import AnnotatedRun
 from tests.documentation import blocks
 from tests.fake_language_model import FakeLanguageModel
-from toolformer_ops import annotate, explain, open_run
+from toolformer_ops import annotate, explain, notebook, open_run
 from toolformer_ops.config import REPOSITORY
 from toolformer_ops.errors import ConfigurationError, DatabaseError, UsageError
 from toolformer_ops.on_a_file.annotate import annotator
@@ -27,8 +27,21 @@ WITHOUT_PLACEBOS = {"placebos": 0, "placebo_sample": 0}
 @pytest.fixture
 def model(monkeypatch):
     fake = FakeLanguageModel()
-    monkeypatch.setattr(annotator, "load_scoring_model", lambda *_: fake)
+    monkeypatch.setattr(annotator, "load_scoring_model", fake.load)
+    monkeypatch.setattr(notebook, "_kept", [])
     return fake
+
+
+def test_a_cell_that_is_run_again_loads_no_model(model):
+    for _ in range(2):
+        annotate([SUM], "Calculator", model="fake", **WITHOUT_PLACEBOS)
+    assert model.loads == 1
+
+
+def test_another_model_is_loaded(model):
+    for name in ("fake", "other"):
+        annotate([SUM], "Calculator", model=name, **WITHOUT_PLACEBOS)
+    assert model.loads == 2
 
 
 @pytest.mark.usefixtures("model")
@@ -125,6 +138,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(monkeypatch):
         raise ModuleNotFoundError(name="pyserini.index")
 
     monkeypatch.setattr(annotator, "load_scoring_model", load)
+    monkeypatch.setattr(notebook, "_kept", [])
     with pytest.raises(ConfigurationError, match=r'pip install "toolformer-ops\[search\]"'):
         annotate([SUM], ["Calculator"], model="fake")
 

@@ -99,12 +99,13 @@ def share_of_calls(expected_placebos: float, calls: int) -> float:
     return min(1.0, expected_placebos / calls)
 
 
-def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, placebos_scored: int) -> Rate:
-    """The rate that follows from the documents' counts.
+def calls_represented(sampled: int, sample_share: float) -> float:
+    """How many calls the sampled ones stand for; 0 of a run that samples none."""
+    return sampled / sample_share if sampled else 0.0
 
-    `calls_represented` is how many calls the sample represents: calls sampled / share of the calls that is
-    sampled.
-    """
+
+def rate_of(counted: Sequence[CountedDocuments], represented: float, placebos_scored: int) -> Rate:
+    """The rate that follows from the documents' counts; `represented` is as of `calls_represented`."""
     import numpy as np
 
     placebos = sum(group.placebos * group.documents for group in counted)
@@ -118,7 +119,7 @@ def rate_of(counted: Sequence[CountedDocuments], calls_represented: float, place
             rate_low=None,
             rate_high=None,
         )
-    scale = calls_represented / placebos_scored
+    scale = represented / placebos_scored
     groups = [
         group
         for group in sorted(counted, key=lambda group: (group.placebos, group.calls))
@@ -169,7 +170,7 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
         counted = [
             CountedDocuments(r.placebos, r.calls, r.documents) for r in rows if r.threshold == threshold
         ]
-        rate = rate_of(counted, sample.sampled / pool.sample_share, sample.scored)
+        rate = rate_of(counted, calls_represented(sample.sampled, pool.sample_share), sample.scored)
         rates[threshold] = rate
         database.execute(
             connection,
@@ -266,14 +267,14 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         return HeldThreshold(
             run.tool, None, why_not="no placebo is possible: no call of another text has another result"
         )
-    calls_represented = sample.sampled / pool.sample_share
+    represented = calls_represented(sample.sampled, pool.sample_share)
     rows = database.fetch_all(
         connection, queries.placebos.thresholds, **scope, prune_below=run.choices.prune_below
     )
     intervals = [Interval(**row._asdict()) for row in rows]
     if not any(interval.calls for interval in intervals):
         return HeldThreshold(run.tool, None, why_not=f"no call gains {run.choices.prune_below:g}")
-    scale = calls_represented / sample.scored
+    scale = represented / sample.scored
     number = lowest_interval(intervals, scale, largest_rate)
     if number is None:
         fewest = math.ceil(scale / largest_rate) if largest_rate else 0
@@ -290,7 +291,7 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
         run.tool,
         threshold,
         sum(interval.calls for interval in intervals[number:]),
-        rate_of(documents, calls_represented, sample.scored),
+        rate_of(documents, represented, sample.scored),
     )
 
 

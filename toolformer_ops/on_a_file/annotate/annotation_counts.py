@@ -20,7 +20,7 @@ from toolformer_ops.runs.reasons import title
 from toolformer_ops.tools.base import FilterDecision
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText
+    from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText
 
 MOST_REASONS = 4
 """So many reasons are named, the most frequent ones; the others are counted."""

@@ -45,7 +45,8 @@ from toolformer_ops.runs.models import (
     load_model,
     load_scoring_model,
 )
-from toolformer_ops.runs.proposers import tool_proposes
+from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
+from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
@@ -210,7 +211,7 @@ class AnnotatedParagraph:
 
 
 @dataclass
-class Annotator:
+class ToolAnnotator:
     """The method for one tool: what the stages do with a micro-batch."""
 
     settings: Settings
@@ -219,7 +220,28 @@ class Annotator:
     models: Models
 
     def __post_init__(self) -> None:
-        self._keep_threshold = self.choices.keep_threshold(self.tool.spec)
+        self.keep_threshold = self.choices.keep_threshold(self.tool.spec)
+
+    @property
+    def name(self) -> str:
+        """The tool's."""
+        return self.tool.spec.name
+
+    @functools.cached_property
+    def recipe_id(self) -> str:
+        """The recipe of the losses of the tool's calls, which the model, the tool and the choices decide."""
+        identity = self.models.model().identity
+        recipes = tool_recipes(
+            spec=self.tool.spec,
+            prompt_text=self.tool.prompt,
+            tool_version=self.tool.version(self.settings, identity),
+            model_identity=identity,
+            dtype=self.settings.dtype,
+            choices=self.choices,
+            chained_release=self.choices.corpus if self.choices.chains else None,
+            proposer_identity=proposer_identity(self.settings, self.choices, self.tool),
+        )
+        return recipes[-1].recipe_id
 
     @functools.cached_property
     def runner(self) -> ToolRunner:
@@ -237,6 +259,12 @@ class Annotator:
         if self.choices.model_proposes:
             model.find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
+
+    def close(self) -> None:
+        """End the process or connection of an open tool; it is opened anew when it is asked again."""
+        close = getattr(self.__dict__.pop("runner", None), "close", None)
+        if close is not None:
+            close()
 
     def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
         """The calls of each kept paragraph, in order.
@@ -259,7 +287,7 @@ class Annotator:
         # 3. Scoring; each text's share of the seconds is by its calls and its length.
         started = time.perf_counter()
         texts = [paragraph.text for paragraph in executed]
-        scored = score_texts(self.models.model, self.choices, self._keep_threshold, texts)
+        scored = score_texts(self.models.model, self.choices, self.keep_threshold, texts)
         seconds_a_weight = (time.perf_counter() - started) / max(1, sum(item.weight for item in executed))
         for paragraph, losses in zip(executed, scored, strict=True):
             yield self._annotated(paragraph, losses, seconds_a_weight * paragraph.weight)
@@ -304,7 +332,7 @@ class Annotator:
         return AnnotatedParagraph(
             text=sampled.paragraph.document.text,
             calls=[judged_call(sampled.paragraph, *call) for call in with_result],
-            lines=[call_line(sampled.paragraph, *call, self._keep_threshold) for call in with_result],
+            lines=[call_line(sampled.paragraph, *call, self.keep_threshold) for call in with_result],
             counts=Counter({**sampled.counts, "inputs": executed.inputs}),
             without_result=without_result,
             seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},

@@ -22,11 +22,12 @@ from toolformer_ops.annotation.placebo import (
 )
 from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
+from toolformer_ops.on_a_file.annotate.annotator import ToolAnnotator, judged_call_of
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.placebo_pools import Pool
-from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, rate_of
+from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, calls_represented, rate_of
 from toolformer_ops.runs.recipes import placebo_recipe
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ class TextOfCalls:
     text: str
     lines: Sequence[dict[str, Any]]
     """Calls with losses, or with those that prove that they save too little."""
+
+    @classmethod
+    def of(cls, text: AnnotatedText) -> "TextOfCalls":
+        """The calls of an annotated text that have losses."""
+        scored = [row for row in text.rows if row["reason"] in (None, "pruned_below")]
+        return cls(str(text.document.document_id), text.document.text, scored)
 
     @functools.cached_property
     def calls(self) -> list[JudgedCall]:
@@ -87,7 +94,7 @@ def judge_by_placebos(
         for text, losses in zip(batch, scoring.losses(batch), strict=True):
             with_placebos += zip(text.calls, losses, strict=True)
             for line, placebos in zip(text.lines, losses, strict=True):
-                _judge(line, placebos, keep_threshold)
+                judge(line, placebos, keep_threshold)
         report(len(batch))
     # 3. What they say of all.
     return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold)
@@ -126,7 +133,17 @@ class PlaceboScoring:
         return ("placebos", self.recipe_id, text.text_id)
 
 
-def _judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], keep_threshold: float) -> None:
+def judge_by_draw(annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw) -> None:
+    """Score the placebos of the texts' calls, drawn from a pool that is given; what they say is in the rows then."""
+    with_calls = list(map(TextOfCalls.of, texts))
+    calls_of_texts = [(text.text, text.calls) for text in with_calls]
+    scored = score_placebos(annotator.models.model, annotator.choices, calls_of_texts, draw)
+    for text, losses in zip(with_calls, scored, strict=True):
+        for line, placebos in zip(text.lines, losses, strict=True):
+            judge(line, placebos, annotator.keep_threshold)
+
+
+def judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], keep_threshold: float) -> None:
     """Add to a line what its placebos say."""
     line["information"] = information(placebos)
     line["placebo_reduction"] = placebo_reduction(placebos)
@@ -161,7 +178,7 @@ def false_discovery_rate(
     for (kept_placebos, kept_calls), number in documents.items():
         counted.append(CountedDocuments(kept_placebos, kept_calls, number))
     scored = sum(placebo.has_losses for placebo in sampled)
-    return rate_of(counted, len(sampled) / sample_share, scored)
+    return rate_of(counted, calls_represented(len(sampled), sample_share), scored)
 
 
 def _reaches(gain: float | None, threshold: float) -> bool:

@@ -21,11 +21,11 @@ from typing import Any
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotation import Row
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
 from toolformer_ops.on_a_file.annotate.annotator import models_of, scored_fields, with_verdict
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge_by_placebos
+from toolformer_ops.on_a_file.annotate.text_annotator import Row
 from toolformer_ops.on_a_file.judge.proposed_calls import (
     ProposalFields,
     ProposedCall,

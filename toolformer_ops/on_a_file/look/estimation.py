@@ -23,7 +23,7 @@ from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotator import Annotator, Models, models_of
+from toolformer_ops.on_a_file.annotate.annotator import Models, ToolAnnotator, models_of
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
@@ -145,7 +145,7 @@ def probe_tool(
     if not texts:
         return []
     # 1. The stages but placebos.
-    annotator = Annotator(settings=settings, tool=tool, choices=choices, models=models)
+    annotator = ToolAnnotator(settings=settings, tool=tool, choices=choices, models=models)
     annotator.open(texts[0].document.text)
     annotated = list(annotator.annotate(texts))
     probed = []

@@ -13,9 +13,10 @@ from rich.text import Text
 
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.annotation import AnnotatedText, Annotation, Row
+from toolformer_ops.on_a_file.annotate.annotation import Annotation
 from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, most_gain, verdict
+from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, Row
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.checking import CorpusLook
 from toolformer_ops.records import Document

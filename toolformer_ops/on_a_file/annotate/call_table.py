@@ -1,0 +1,96 @@
+"""Calls as a table: the columns that `annotate` writes, and placebos that are drawn from such a table."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.annotation.placebo import PlaceboDraw
+from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
+from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
+from toolformer_ops.runs.choices import PlaceboChoices
+from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.storage.corpora.addresses import CorpusAddress
+from toolformer_ops.storage.corpora.files import CorpusFile, OpenedFile, find_files
+from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
+
+if TYPE_CHECKING:
+    import pyarrow
+
+COLUMNS = """id=text document_id=text call_id=text tool=text position_char=int position_token=int
+    position_probability=double before=text call=text result=text after=text sample_count=int proposed_by=text
+    input_only_after=bool reason=text loss_without_call=double loss_without_result=double loss_with_result=double
+    loss_without_call_full_context=double probability_without=double probability_with=double number_format=text
+    reduction_bound=double loss_reduction=double information=double placebo_reduction=double placebos=int
+    placebo_probability=double gain=double keep_threshold=double kept=bool not_kept=text"""
+"""The columns of a call, each with its type."""
+
+
+def call_schema() -> "pyarrow.Schema":
+    """The columns as Arrow has them, all of which may be null."""
+    import pyarrow as pa
+
+    types = {"text": pa.string(), "int": pa.int32(), "double": pa.float64(), "bool": pa.bool_()}
+    columns = (column.split("=") for column in COLUMNS.split())
+    return pa.schema([(name, types[kind]) for name, kind in columns])
+
+
+def call_table(rows: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
+    """The rows as a table, which has all columns also if there is no row."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(list(rows), schema=call_schema())
+
+
+def draw_from(
+    settings: Settings, address: str, tools: Sequence[str], placebos: int
+) -> dict[str, PlaceboDraw]:
+    """By tool, how placebos are drawn from the calls of a file or folder that `annotate` wrote.
+
+    Each is `placebos` results a call. The same file gives the same placebos, whatever text a call is in.
+
+    Raises:
+        UsageError: a row is no call, or no call of a tool has a result.
+        CorpusError: there is no such file.
+    """
+    calls: dict[str, list[tuple[Any, ...]]] = {tool: [] for tool in tools}
+    for file in find_files(settings, CorpusAddress.parse(address).normal().files):
+        for row in _rows_of(settings, file):
+            try:
+                call = judged_call_of(row) if row["tool"] in calls and row["result"] is not None else None
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(
+                    f"placebo_pool: expected calls as `annotate` writes them, found a row of {file.uri} without "
+                    f"{error}. Write a sample by `toolformer-ops annotate SAMPLE --all --out FILE`."
+                ) from error
+            if call is not None and call.has_losses:
+                calls[call.call.tool].append((call.call_id, call.document_id, str(call.scored.result)))
+    for tool, results in calls.items():
+        if not results:
+            raise UsageError(
+                f"placebo_pool: expected results of {tool} in {address}, found none. Annotate more texts for the "
+                "pool, with all tools."
+            )
+    chosen = PlaceboChoices(placebos=placebos, placebo_sample=0)
+    return {tool: PlaceboDraw(Pool.of_calls(set(results), chosen)) for tool, results in calls.items()}
+
+
+def _rows_of(settings: Settings, file: CorpusFile) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file of JSON Lines or Parquet."""
+    with OpenedFile(file, UnpackingLimits()) as opened:
+        if opened.refusal:
+            raise UsageError(f"placebo_pool: expected calls in {file.uri}, found {opened.refusal[1]}.")
+        if opened.is_parquet:
+            import pyarrow.parquet
+
+            for batch in pyarrow.parquet.ParquetFile(opened.seekable()).iter_batches():
+                yield from batch.to_pylist()
+        else:
+            for line in opened.lines(settings.max_line_bytes):
+                try:
+                    yield json.loads(line.content)
+                except ValueError as error:
+                    raise UsageError(
+                        f"placebo_pool: expected lines of JSON in {file.uri}, found another line {line.number} "
+                        f"({error})."
+                    ) from error
