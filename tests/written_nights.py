@@ -58,6 +58,8 @@ class Tool:
     context: str = "all"
     keep_rule: str = "paper"
     placebos: bool = False
+    last_document: str | None = None
+    """The id up to which it has texts; None: all."""
 
     def recipes(self) -> dict[str, dict[str, Any]]:
         """The definitions by stage, each with its id and its parent's id."""
@@ -184,6 +186,12 @@ class Nights:
                     tool_version=tool.index, keep_threshold=tool.threshold, prune_below=0.0,
                     reads_record=tool.reads_record, keep_rule=tool.keep_rule,
                 )  # fmt: skip
+                bound = (
+                    "update run_tools set last_document_id = :last where run_id = :run_id and tool = :tool"
+                )
+                connection.execute(
+                    text(bound), {"last": tool.last_document, "run_id": run_id, "tool": tool.name}
+                )
                 if tool.placebos:
                     scoring = recipes["score"]["recipe_id"]
                     register_pool(connection, run_id, tool.name, CORPUS_ID, tool.placebo_recipe, scoring)

@@ -26,7 +26,8 @@ create or replace function share_of_sketches(numbers integer[], others integer[]
 comment on function share_of_sketches is 'What two texts share, 0 to 1, as their sketches estimate it: the part of the numbers that is equal.';
 
 create or replace function members_beyond(
-    corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer, read_record boolean)
+    corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer, read_record boolean,
+    last_document uuid default null)
     returns table (document_id uuid, variant_id uuid, ordinal integer)
     language sql stable parallel safe
 as $$
@@ -40,8 +41,9 @@ as $$
       -- Members of both versions are the same rows: a row with first_version <= base_version <= at_version that at_version still holds
       -- was there at base_version, with the same variant and ordinal. So those below base_ordinal are finished, if the base is.
       and (member.first_version > base_version or member.ordinal >= base_ordinal)
+      and (last_document is null or member.document_id <= last_document)
 $$;
-comment on function members_beyond is 'The members of a corpus at a version, below an ordinal, that are not among its members at an earlier version below another ordinal (a row of finished_work; 0 and 0: all members). variant_id is the id under which the rows are of a tool that reads url and date, or does not.';
+comment on function members_beyond is 'The members of a corpus at a version, below an ordinal, that are not among its members at an earlier version below another ordinal (a row of finished_work; 0 and 0: all members), and whose text has an id up to last_document (null: any). variant_id is the id under which the rows are of a tool that reads url and date, or does not.';
 
 -- Postgres inlines both, and knows the numbers in a constant: a query is planned for just these documents.
 create or replace function members_to_do(asked jsonb)
@@ -51,9 +53,36 @@ as $$
     select *
     from members_beyond(
         asked ->> 'corpus_id', (asked ->> 'at_version')::integer, (asked ->> 'below_ordinal')::integer,
-        (asked ->> 'base_version')::integer, (asked ->> 'base_ordinal')::integer, (asked ->> 'reads_record')::boolean)
+        (asked ->> 'base_version')::integer, (asked ->> 'base_ordinal')::integer, (asked ->> 'reads_record')::boolean,
+        (asked ->> 'last_document_id')::uuid)
 $$;
 comment on function members_to_do is 'members_beyond of the documents that a tool of a run has to look at, as runs/run_tools.py names them.';
+
+create or replace function member_stages(
+    asked jsonb, of_filter_recipe_id text, of_scoring_recipe_id text, of_placebo_recipe_id text)
+    returns table (document_id uuid, is_filtered boolean, is_kept boolean, is_scored boolean, has_placebos boolean)
+    language sql stable parallel safe
+as $$
+    select member.document_id,
+           exists (
+               select from stage_ledger done
+               where done.recipe_id = of_filter_recipe_id and done.document_id = member.variant_id and done.stage = 'filter'
+           ),
+           exists (
+               select from filter_decisions decision
+               where decision.filter_recipe_id = of_filter_recipe_id and decision.document_id = member.variant_id and decision.kept
+           ),
+           exists (
+               select from stage_ledger done
+               where done.recipe_id = of_scoring_recipe_id and done.document_id = member.variant_id and done.stage = 'score'
+           ),
+           of_placebo_recipe_id is null or exists (
+               select from stage_ledger done
+               where done.recipe_id = of_placebo_recipe_id and done.document_id = member.variant_id and done.stage = 'placebo'
+           )
+    from members_to_do(asked) member
+$$;
+comment on function member_stages is 'Of each of the members_to_do: whether the filter has judged it, whether it kept a paragraph, and whether its calls are scored and have their placebos (true without a recipe of placebos).';
 
 create or replace function differing_members(
     corpus text, at_version integer, below_ordinal integer, base_version integer, base_ordinal integer)

@@ -184,7 +184,7 @@ declare
     chosen record;
 begin
     select t.sampling_recipe_id, t.scoring_recipe_id, t.keep_threshold, t.reads_record, t.placebo_recipe_id,
-           r.corpus_id, r.corpus_version, coalesce(r.ordinal_limit, 2147483647) as below_ordinal
+           t.last_document_id, r.corpus_id, r.corpus_version, coalesce(r.ordinal_limit, 2147483647) as below_ordinal
     into chosen
     from run_tools t
     join annotation_runs r on r.run_id = t.run_id
@@ -214,6 +214,7 @@ begin
                   where document.document_id = loss.document_id
                     and is_member(member, chosen.corpus_version)
                     and member.ordinal < chosen.below_ordinal
+                    and (chosen.last_document_id is null or member.document_id <= chosen.last_document_id)
                     and loss.document_id
                         = case when chosen.reads_record then coalesce(member.variant_id, member.document_id) else member.document_id end
                   limit 1

@@ -141,6 +141,7 @@ begin
                            when member.document_id is null and successor.record_id is not null then 'text_changed'
                            when member.document_id is null then case when changed.is_added then 'text_new' else 'text_removed' end
                            when member.ordinal >= other.ordinal_limit then 'document_limit'
+                           when member.document_id > other_tool.last_document_id then 'until_kept'
                            when other_tool.tool is null or changed.tool = any (other_release.lacking_tools) then 'tool_lacking'
                            when other_tool.reads_record and own_tool.reads_record
                                and coalesce(member.variant_id, member.document_id) <> changed.variant_id then 'record_corrected'

@@ -9,7 +9,7 @@ create or replace function counted_documents(rt run_tools, run annotation_runs, 
     language sql stable parallel safe
 as $$
     select member.variant_id, 1
-    from members_beyond(run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647), 0, 0, rt.reads_record) member
+    from members_beyond(run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647), 0, 0, rt.reads_record, rt.last_document_id) member
     where base.run_id is null and forgotten is null
     union all
     select case when rt.reads_record then member.variant_id else member.document_id end, case when member.has_joined then 1 else -1 end
@@ -22,6 +22,7 @@ as $$
     from corpus_documents member
     where forgotten is not null and member.document_id = any (forgotten) and member.corpus_id = run.corpus_id
       and is_member(member, run.corpus_version) and member.ordinal < coalesce(run.ordinal_limit, 2147483647)
+      and (rt.last_document_id is null or member.document_id <= rt.last_document_id)
 $$;
 comment on function counted_documents is 'The documents by which a run differs from its base, as a tool reads them: sign is 1 for those that joined, -1 for those that left. Or those of the run among texts that are being forgotten, with -1.';
 

@@ -14,7 +14,8 @@ select rt.run_id, rt.tool, member.document_id,
        case when rt.reads_record then member.variant_id else member.document_id end as variant_id,
        member.ordinal
 from run_tools rt
-join run_documents member on member.run_id = rt.run_id;
+join run_documents member on member.run_id = rt.run_id
+where rt.last_document_id is null or member.document_id <= rt.last_document_id;
 
 create view call_information as
 select placebo_recipe_id, document_id, call_id, mean_reduction as placebo_reduction, mean_information as information, placebos,

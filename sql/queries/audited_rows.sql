@@ -271,7 +271,7 @@ with said as (
     cross join stages_of(rt) stage
     join finished_run_progress progress
         on progress.run_id = run.run_id and progress.tool = rt.tool and progress.stage = stage.stage and progress.done = progress.total
-    where not waits_for_work(rt, stored.stored_at)
+    where rt.last_document_id is null and not waits_for_work(rt, stored.stored_at)
 )
 select distinct on (recipe_id, corpus_id) recipe_id, corpus_id, version, ordinal_limit
 from said

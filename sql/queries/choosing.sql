@@ -35,6 +35,7 @@ left join call_information placebo
     on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = loss.document_id and placebo.call_id = loss.call_id
 where loss.scoring_recipe_id = :scoring_recipe_id
   and run_keeps(loss.reason, loss.gain_bound, :keep_threshold, loss.probability_with, placebo.probability)
+  and (cast(:last_document_id as uuid) is null or loss.document_id <= :last_document_id)
 group by loss.document_id
 order by loss.document_id
 limit cast(:texts as bigint)
@@ -54,6 +55,7 @@ from (
     group by loss.document_id
 ) kept
 left join documents variant on variant.document_id = kept.document_id and variant.variant_of is not null
+where cast(:last_document_id as uuid) is null or coalesce(variant.variant_of, kept.document_id) <= :last_document_id
 order by 3, 4
 limit cast(:texts as bigint)
 
@@ -61,7 +63,7 @@ limit cast(:texts as bigint)
 -- The texts of the run that are among first_texts of any tool, each with its variant, which has its url and date. The corpus is read once.
 create temporary table texts_to_choose_from on commit drop as
 select member.document_id, member.variant_id
-from members_to_do(cast(:members as jsonb) || '{"reads_record": true}') member
+from members_to_do(cast(:members as jsonb) || '{"reads_record": true, "last_document_id": null}') member
 where member.document_id in (select variant_id from first_texts where not reads_record)
    or member.variant_id in (select variant_id from first_texts where reads_record);
 alter table texts_to_choose_from add primary key (document_id);
@@ -83,6 +85,7 @@ where loss.scoring_recipe_id = :scoring_recipe_id
   and call.sampling_recipe_id = :sampling_recipe_id
   and run_keeps(loss.reason, loss.gain_bound, :keep_threshold, loss.probability_with, placebo.probability)
   and not call.input_only_after
+  and (cast(:last_document_id as uuid) is null or chosen.document_id <= :last_document_id)
 
 -- name: choose_calls
 -- Which of releasable_calls a release holds: their column left_out stays null. Of those that release_refusal did not refuse, calls leave for

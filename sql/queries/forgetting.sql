@@ -162,6 +162,7 @@ from annotation_runs run
 join run_tools rt using (run_id)
 cross join (values ('finished_run'), ('placebo_counts'), ('checked_yields')) kinds (kind)
 where run.corpus_id in (select corpus_id from of_texts) and run.corpus_id <> :forgotten_corpus_id
+  and rt.last_document_id is null
   and case kinds.kind
       when 'finished_run' then
           exists (select from stored_runs stored where stored.run_id = run.run_id)

@@ -133,7 +133,7 @@ order by run_id
 
 -- name: catalog_run_tools
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id, tool_version,
-       keep_threshold, prune_below, reads_record, keep_rule
+       keep_threshold, prune_below, reads_record, keep_rule, cast(last_document_id as text) as last_document_id
 from run_tools
 join history_runs using (run_id)
 order by run_id, tool

@@ -28,6 +28,7 @@ left join lateral (
     where base_tool.tool = rt.tool and base_tool.scoring_recipe_id = rt.scoring_recipe_id
       and base_tool.keep_threshold = rt.keep_threshold and base_tool.prune_below = rt.prune_below
       and base_tool.reads_record = rt.reads_record and base_tool.keep_rule = rt.keep_rule
+      and base_tool.last_document_id is null and rt.last_document_id is null
       and (base_tool.placebo_recipe_id is not distinct from rt.placebo_recipe_id or :kind = 'checked_yields' and rt.keep_rule = 'paper')
       and earlier.corpus_id = run.corpus_id and earlier.corpus_version <= run.corpus_version
       and (earlier.run_id <> run.run_id or :kind = 'checked_yields')

@@ -68,6 +68,7 @@ where run.run_id = :run_id
         and other.keep_threshold = asked.keep_threshold
         and other.keep_rule = asked.keep_rule
         and other.placebo_recipe_id is not distinct from asked.placebo_recipe_id
+        and other.last_document_id is not distinct from asked.last_document_id
         and earlier.corpus_id = run.corpus_id
         and earlier.corpus_version = run.corpus_version
         and earlier.ordinal_limit is not distinct from run.ordinal_limit

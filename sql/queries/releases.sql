@@ -61,6 +61,12 @@ where run.run_id = :run_id
   and not exists (
       select
       from run_tools ours
+      left join run_tools theirs on theirs.run_id = earlier.run_id and theirs.tool = ours.tool
+      where ours.run_id = run.run_id and ours.last_document_id is distinct from theirs.last_document_id
+  )
+  and not exists (
+      select
+      from run_tools ours
       cross join stages_of(ours) used
       join micro_batches batch on batch.recipe_id = used.recipe_id
       where ours.run_id = run.run_id and batch.committed_at >= made.released_at

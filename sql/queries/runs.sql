@@ -24,7 +24,7 @@ select run_id from annotation_runs where run_id = :run_id for no key update
 
 -- name: tool
 select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
-       reads_record, placebo_recipe_id, keep_rule,
+       reads_record, placebo_recipe_id, keep_rule, last_document_id,
        (select definition ->> 'proposer' from recipes where recipe_id = sampling_recipe_id) as proposer_identity
 from run_tools
 where run_id = :run_id and tool = :tool

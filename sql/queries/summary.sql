@@ -32,11 +32,11 @@ order by run.started_at desc, run.run_id
 -- name: documents
 -- How many documents a run takes, and how many its corpus has at its version.
 select count(member.ordinal) filter (where member.ordinal < coalesce(run.ordinal_limit, 2147483647)) as documents,
-       count(member.ordinal) as corpus_documents, run.document_limit
+       count(member.ordinal) as corpus_documents, run.document_limit, cast(run.parameters ->> 'until_kept' as integer) as until_kept
 from annotation_runs run
 left join lateral members_beyond(run.corpus_id, run.corpus_version, 2147483647, 0, 0, false) member on true
 where run.run_id = :run_id
-group by run.document_limit
+group by run.document_limit, until_kept
 
 -- name: corpus_changes
 -- How the documents of a run differ from those of an earlier one over the same corpus; changed: records with an id that have another text.

@@ -15,27 +15,8 @@ order by d.document_id
 -- placebos are not scored (0 if the run has no recipe of placebos).
 select count(*) filter (where not is_filtered) as unfiltered,
        count(*) filter (where is_kept and not is_scored) as unscored,
-       count(*) filter (where is_kept and cast(:placebo_recipe_id as text) is not null and not has_placebos) as without_placebos
-from members_to_do(:members) member
-cross join lateral (
-    select
-        exists (
-            select from stage_ledger done
-            where done.recipe_id = :filter_recipe_id and done.document_id = member.variant_id and done.stage = 'filter'
-        ) as is_filtered,
-        exists (
-            select from filter_decisions decision
-            where decision.filter_recipe_id = :filter_recipe_id and decision.document_id = member.variant_id and decision.kept
-        ) as is_kept,
-        exists (
-            select from stage_ledger done
-            where done.recipe_id = :scoring_recipe_id and done.document_id = member.variant_id and done.stage = 'score'
-        ) as is_scored,
-        exists (
-            select from stage_ledger done
-            where done.recipe_id = :placebo_recipe_id and done.document_id = member.variant_id and done.stage = 'placebo'
-        ) as has_placebos
-) found
+       count(*) filter (where is_kept and not has_placebos) as without_placebos
+from member_stages(:members, :filter_recipe_id, :scoring_recipe_id, :placebo_recipe_id)
 
 -- name: after_stage
 -- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the stage before has finished and this one has not.

@@ -37,6 +37,7 @@ from toolformer_ops.records import CallLosses, CallPosition, Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.explaining import explain_stored
 from toolformer_ops.runs.micro_batches import StartUp
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.stages import planning
 from toolformer_ops.stages.annotating import annotate_stage
@@ -582,8 +583,8 @@ def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
     longer.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
     model = start(settings, longer, use_model)
     small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 4})
-    filter_stage(settings, "r", "Calculator", start_up=StartUp(loads_model=False))
-    annotate_stage(small, "r", "Calculator", "0/1", StartUp())
+    filter_stage(settings, "r", "Calculator", model=RunModel(settings, StartUp(loads_model=False)))
+    annotate_stage(small, "r", "Calculator", "0/1", RunModel(small, StartUp()))
     in_rounds = snapshot(settings)
     columns = "stage, documents, coalesce(start_up_seconds, 0) > 0"
     filtered, *batches = run_sql(settings, f"select {columns} from micro_batches order by batch_id")

@@ -74,9 +74,10 @@ def count_as_a_check(connection: Connection, run_id: str, *tools: str) -> None:
             "at_version": run.corpus_version,
             "below_ordinal": run.ordinal_limit,
         }
-        database.execute(
-            connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
-        )
+        if run.last_document_id is None:
+            database.execute(
+                connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
+            )
 
 
 def finish(nights: Nights, run_id: str, *tools: Tool, state: str = "success") -> list[str | None]:
@@ -113,6 +114,11 @@ def changed_tool(drawn: random.Random, number: int, tool: Tool) -> Tool:
         {"model": "m@2"},
         {"keep_rule": drawn.choice(["paper", "probability"]), "placebos": True},
         {"placebos": not tool.placebos},
+        {
+            "last_document": drawn.choice(
+                [None, f"{drawn.randrange(16):x}fffffff-ffff-ffff-ffff-ffffffffffff"]
+            )
+        },
     ]
     return replace(tool, **drawn.choice(changes))
 

@@ -19,7 +19,7 @@ from toolformer_ops.runs.presets import PRESETS
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "": ("corpus", "model", "tools", "preset", "document_limit"),
+        "": ("corpus", "model", "tools", "preset", "document_limit", "until_kept"),
         "Corpus": ("fields",),
         "What is kept": ("keep_thresholds", "keep_rule", "prune_below"),
         "Sampling": (

@@ -2,7 +2,7 @@
 
 `placebo`, whose work the task before it mostly does, `filter`, the first stage of a tool, and `check`, which
 has none in a night with nothing new. Any other stage has work if its task starts: `tools_to_do` has the
-scheduler skip the tools without.
+scheduler skip the tools without. In a run with `until_kept` the first processes of a tool may have done all.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,11 +21,18 @@ def why_no_placebos(settings: Settings, run_id: str, tool: str, shard: str) -> s
     """Return why no placebo of the shard is left to score; None if one is."""
     from toolformer_ops.stages.placebo import why_nothing_to_do
 
-    return why_nothing_to_do(settings, run_id, tool, shard)
+    return why_enough_kept(settings, run_id, tool, shard) or why_nothing_to_do(settings, run_id, tool, shard)
 
 
-def require_chosen_tool(settings: Settings, run_id: str, tool: str, shard: str) -> None:
-    """Skip the tool if the run did not choose it.
+def why_enough_kept(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
+    """Return that a run with `until_kept` has enough kept calls of the tool; None if not."""
+    from toolformer_ops.stages.until_kept import why_nothing_to_do
+
+    return why_nothing_to_do(settings, run_id, tool)
+
+
+def why_no_filter(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
+    """Skip a tool that was not chosen, and return why its texts are not filtered beforehand, if so.
 
     The task before has the scheduler skip it, unless it was no task then: a run that is cleared with the
     newest version of its DAG gets the tasks of all tools that came since.
@@ -39,6 +46,9 @@ def require_chosen_tool(settings: Settings, run_id: str, tool: str, shard: str) 
     run = require_run(database.connect(settings), run_id)
     if tool not in run.tools:
         raise AirflowSkipException(f"run {run_id} was started with {', '.join(run.tools)}, not with {tool}.")
+    if until_kept := run.parameters.get("until_kept"):
+        return f"texts are filtered as they are annotated, until {until_kept} calls are kept"
+    return None
 
 
 def why_no_checks(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
@@ -49,6 +59,11 @@ def why_no_checks(settings: Settings, run_id: str, tool: str, shard: str) -> str
 
 
 QUESTIONS: Mapping[str, Question] = MappingProxyType(
-    {"placebo": why_no_placebos, "filter": require_chosen_tool, "check": why_no_checks}
+    {
+        "filter": why_no_filter,
+        **dict.fromkeys(("annotate", "sample", "execute", "score"), why_enough_kept),
+        "placebo": why_no_placebos,
+        "check": why_no_checks,
+    }
 )
 """By stage."""

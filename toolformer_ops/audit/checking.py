@@ -147,10 +147,11 @@ def check_tool(settings: Settings, run_id: str, tool: str) -> list[CheckResult]:
                 tool,
             )
             return
-        bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
-        database.execute(
-            connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
-        )
+        if run.last_document_id is None:
+            bounds = {name: members[name] for name in ("corpus_id", "at_version", "below_ordinal")}
+            database.execute(
+                connection, queries.checks.finished, run_id=run_id, recipe_ids=run.recipe_ids, **bounds
+            )
         database.execute(connection, queries.checks.yield_record, **parameters)
 
     return conclude(engine, run_id, tool, results, record_passed)

@@ -50,6 +50,10 @@ _Corpus = Annotated[
     str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
 ]
 _Limit = Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")]
+_UntilKept = Annotated[
+    int | None,
+    typer.Option(min=1, help="End a tool's work when so many of its calls are kept."),
+]
 _Model = Annotated[
     str,
     typer.Option(
@@ -91,6 +95,7 @@ def run_corpus(
     corpus: _Corpus = "",
     tools: ToolsOption = None,
     limit: _Limit = None,
+    until_kept: _UntilKept = None,
     field: FieldOption = None,
     model: _Model = "",
     parameters: _Parameters = "",
@@ -103,6 +108,7 @@ def run_corpus(
 
     Example: toolformer-ops run posts.jsonl --tool Calculator,Calendar --limit 100 --thresholds
     Calculator=0.7
+    Example: toolformer-ops run posts.jsonl --until-kept 1000
     Example: toolformer-ops run --attach run-20261123-081500
     Example: toolformer-ops run posts.jsonl --json | tail -n 1 | jq -r .release.uri
     """
@@ -115,7 +121,8 @@ def run_corpus(
     from toolformer_ops.local.demo.outcome import outcome_line
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
 
-    if attach and (corpus or tools or limit or field or model or parameters or thresholds or not finetune):
+    new_run_options = (corpus, tools, limit, until_kept, field, model, parameters, thresholds, not finetune)
+    if attach and any(new_run_options):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
     console = Console(stderr=as_json)
     settings = load_settings()
@@ -134,6 +141,7 @@ def run_corpus(
                 corpus,
                 tools or (),
                 limit,
+                until_kept,
                 model,
                 parameters,
                 thresholds or (),

@@ -133,9 +133,11 @@ def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     Example: toolformer-ops stage filter --run night-1 --tool Calculator --shard 0/4
     """
     from toolformer_ops.runs.micro_batches import StartUp
+    from toolformer_ops.runs.models import RunModel
     from toolformer_ops.stages.filtering import filter_stage
 
-    filter_stage(load_settings(), run, tool, shard, StartUp(loads_model=False))
+    settings = load_settings()
+    filter_stage(settings, run, tool, shard, RunModel(settings, StartUp(loads_model=False)))
 
 
 @stage("tools-to-do")
@@ -168,19 +170,26 @@ def annotate(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 
     Example: toolformer-ops stage annotate --run night-1 --tool Calculator --shard 0/4
     """
-    from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.stages.annotating import annotate_stage
 
-    annotate_stage(load_settings(), run, tool, shard, StartUp())
+    _with_model(annotate_stage, run, tool, shard)
 
 
 def _with_model(stage: Callable[..., object], run: str, tool: str, shard: str) -> None:
-    """Run a stage with the run's model; what the process took to start is measured."""
+    """Run a stage with the run's model; what the process took to start is measured.
+
+    In a run with `until_kept` all stages are run instead, text by text, and each shard is one more process.
+    """
     from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.runs.models import RunModel
+    from toolformer_ops.stages.until_kept import annotate_until_kept
 
     settings = load_settings()
-    stage(settings, run, tool, shard, RunModel(settings, StartUp()))
+    model = RunModel(settings, StartUp())
+    if model.run_tool(run, tool).choices.until_kept is None:
+        stage(settings, run, tool, shard, model)
+    else:
+        annotate_until_kept(settings, run, tool, model)
 
 
 @stage("sample")
@@ -202,7 +211,7 @@ def execute(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
     """
     from toolformer_ops.stages.execution import execute_stage
 
-    execute_stage(load_settings(), run, tool, shard)
+    _with_model(execute_stage, run, tool, shard)
 
 
 @stage("score")

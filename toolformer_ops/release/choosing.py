@@ -95,7 +95,12 @@ def choose_calls(
     """
     runs = {tool.tool: load_run_tool(connection, run_id, tool.tool) for tool in tools}
     tool_arguments = [
-        {**vars(tool), "reads_record": runs[tool.tool].reads_record, "require_following": require_following}
+        {
+            **vars(tool),
+            "reads_record": runs[tool.tool].reads_record,
+            "last_document_id": runs[tool.tool].last_document_id,
+            "require_following": require_following,
+        }
         for tool in tools
     ]
     members = members_of_run(next(iter(runs.values())))

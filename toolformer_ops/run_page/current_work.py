@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolformer_ops.runs.durations import duration
+from toolformer_ops.runs.progress import KEPT
 
 DOING = {
     "filter": "filtering",
@@ -99,6 +100,8 @@ def why_no_time_left(tools: Sequence[Any], *, is_counted: bool) -> str:
         return "known once the texts of this run are counted"
     for tool in tools:
         for stage in tool.stages:
+            if stage.stage == KEPT:
+                return f"not known: {tool.tool} works until {stage.total:,} calls are kept"
             if tool.seconds_left is None and stage.stage == "filter" and stage.units_left:
                 return f"known once the texts are filtered for {tool.tool}"
             if tool.seconds_left is None and not stage.done:

@@ -70,6 +70,7 @@ def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]
         numbers[name] = fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
     if run.state == RUNNING:
         # Last, so that nothing that was counted above is added again: a page shows what came since then.
+        numbers["kept"] = fetch_all(connection, queries.until_kept.so_far, run_id=run.run_id)
         numbers["own_work"] = own_work(connection, run.run_id)
         numbers["own_counts"] = fetch_all(connection, queries.page.own_counts, run_id=run.run_id)
     return numbers
@@ -94,7 +95,7 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
         elif is_running and "own_work" in numbers:
             own_counts = fetch_all(connection, queries.page.own_counts, **ours)
             rows = with_own_counts(rows, numbers["own_counts"], own_counts)
-        tools = tools_of_run(numbers.get("progress"), work, numbers.get("own_work"))
+        tools = tools_of_run(numbers.get("progress"), work, numbers.get("own_work"), numbers.get("kept", ()))
         outputs = fetch_all(connection, queries.page.outputs, **ours)
         answers = fetch_all(connection, queries.summary.approvals, **ours)
         checks = fetch_all(connection, queries.page.quality, **ours)

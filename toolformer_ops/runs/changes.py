@@ -25,6 +25,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "text_removed": "the text left the corpus",
         "text_changed": "the record of this id has another text",
         "document_limit": "the text is outside of the run's document limit",
+        "until_kept": "a run had enough kept calls before it came to the text",
         "tool_lacking": "a run is without the tool, or its rows were incomplete or failed a check",
         "record_corrected": "the record has another url or date, which the tool reads",
         "result_changed": "the tool answers the same call otherwise",

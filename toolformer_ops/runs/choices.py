@@ -178,6 +178,11 @@ class SubjectChoices(Choices):
         default=None, ge=1, le=100_000_000, title="Document limit", json_schema_extra={"usual": "all"}
     )
     """Only so many documents, the first of the corpus."""
+    until_kept: int | None = Field(
+        default=None, ge=1, le=100_000_000, title="Until kept", json_schema_extra={"usual": "all texts"}
+    )
+    """Ends a tool's work when so many of its calls are kept: the texts are taken in the order of their ids,
+    which are hashes."""
     tools: tuple[ToolName, ...] = Field(
         default=DEFAULT_TOOLS, min_length=1, title="Tools", json_schema_extra={"choices": list(DEFAULT_TOOLS)}
     )
@@ -697,6 +702,7 @@ DECIDE_NOTHING: Mapping[str, str] = MappingProxyType(
         "fields": "says how records are read, and so which corpus; each document's rows depend on its text alone",
         "preset": "names what empty fields hold; the fields themselves decide",
         "document_limit": "says how many documents; each document's rows depend on its text alone",
+        "until_kept": "says how many documents; each document's rows depend on its text alone",
         "tools": "says which recipes a run has; each recipe is one tool's, and the key of each score holds the run",
         "model": "an address; the recipes hold the identity of the weights and the tokenizer found there",
         "proposer": "a name; the recipes hold the identity of who proposes, unless it is the language model",

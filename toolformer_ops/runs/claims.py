@@ -47,6 +47,14 @@ class Claims:
     """Documents that processes of other runs had claimed when this one wanted them."""
 
     @property
+    def own_run(self) -> str:
+        """The run whose claims do not count, so that a process takes over from an earlier try at its shard.
+
+        Empty with `until_kept`: then all processes have the same texts, and each claim counts until it ends.
+        """
+        return self.run.run_id if self.run.last_document_id is None else ""
+
+    @property
     def of_stage(self) -> dict[str, str]:
         """The stage and its recipe, as columns."""
         return {"stage": self.stage, "recipe_id": self.run.recipe_of(self.stage)}
@@ -88,7 +96,7 @@ class Claims:
             self.engine,
             queries.claims.take,
             **self.of_stage,
-            run_id=self.run.run_id,
+            run_id=self.own_run,
             claimer_id=self.claimer_id,
             document_ids=list(document_ids),
         )
@@ -115,7 +123,7 @@ class Claims:
                 self.engine,
                 queries.claims.undone,
                 **self.of_stage,
-                run_id=self.run.run_id,
+                run_id=self.own_run,
                 document_ids=list(self.left_to_others),
             )
             free = [row.document_id for row in rows if not row.is_claimed]

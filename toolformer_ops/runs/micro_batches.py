@@ -108,9 +108,6 @@ class StageWork(ABC, Generic[Loaded]):
     counts_tokens: ClassVar[bool] = False
     """Whether a model reads the kept paragraphs: micro-batches are then cut by their tokens, too, else by
     documents alone."""
-    claims_documents: ClassVar[bool] = True
-    """Whether documents are claimed, so that runs at the same time share them: not where a claim costs
-    more."""
     asks_float32: ClassVar[bool] = False
     """Whether it computes losses in float32 as well if the run verifies them."""
     run: RunTool
@@ -120,6 +117,11 @@ class StageWork(ABC, Generic[Loaded]):
     def recipe_id(self) -> str:
         """The stage's recipe."""
         return self.run.recipe_of(self.stage)
+
+    @property
+    def claims_documents(self) -> bool:
+        """Whether processes claim documents, and so share them: not where a claim costs more."""
+        return True
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """Documents of the shard without a ledger row under the recipe, in the order in which they are to be done."""

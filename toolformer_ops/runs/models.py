@@ -3,11 +3,14 @@
 That of a run must be the model that the run was started with.
 """
 
+import contextlib
 import functools
 import json
 import logging
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
@@ -26,7 +29,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.proposers import proposer_identity
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
-from toolformer_ops.runs.run_tools import RunTool, load_run_tool
+from toolformer_ops.runs.run_tools import RunTool, require_run_tool
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.base import Proposer, ToolRunner
@@ -178,6 +181,7 @@ class RunModel:
         self._tokenization: Tokenization | None = None
         self._tools: dict[str, Callable[[], ToolRunner]] = {}
         self._proposers: dict[str, Proposer] = {}
+        self._up_to: uuid.UUID | None = None
         self.start_up = start_up
         """What the process took to start, if that is measured."""
 
@@ -187,9 +191,18 @@ class RunModel:
         return database.connect(self._settings)
 
     def run_tool(self, run_id: str, tool_name: str) -> RunTool:
-        """The registered run as it is stored now. Raises as `open_run_tool`."""
-        with database.transaction(self.engine) as connection:
-            return load_run_tool(connection, run_id, get_tool(tool_name).spec.name)
+        """The registered run as it is stored now, up to `works_up_to`. Raises as `open_run_tool`."""
+        run = require_run_tool(self.engine, run_id, tool_name)
+        return run if self._up_to is None else replace(run, last_document_id=self._up_to)
+
+    @contextlib.contextmanager
+    def works_up_to(self, document_id: uuid.UUID) -> Iterator[None]:
+        """Stages within the block do the texts with an id up to this one."""
+        self._up_to = document_id
+        try:
+            yield
+        finally:
+            self._up_to = None
 
     def endpoint_of(self, run: RunTool) -> EndpointProposer | None:
         """The proposer behind an endpoint, whose answers are kept in the database; None if the run has none.

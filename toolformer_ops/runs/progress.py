@@ -18,6 +18,8 @@ from toolformer_ops.storage.postgres.database import fetch_all, fetch_one
 if TYPE_CHECKING:
     from rich.text import Text
 
+KEPT = "kept"
+"""Replaces the stages of a tool that works until enough calls are kept (`until_kept`)."""
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 
@@ -36,6 +38,8 @@ class StageProgress:
     tokens: int | None = None
     """About how many the documents of `done` and of `total` have; None if it is not known, and for the
     filter."""
+    texts_share: float | None = None
+    """The share of the corpus, 0 to 1, that was looked at; of `KEPT` alone."""
 
     @property
     def share_done(self) -> float:
@@ -54,6 +58,8 @@ class StageProgress:
     def words(self) -> str:
         """How far it is: `sample 28/29 (37 % of the tokens)`."""
         share = f" ({100 * self.share_done:.0f} % of the tokens)" if self.tokens_done else ""
+        if self.texts_share is not None:
+            share = f" ({100 * self.texts_share:.1f} % of the texts)"
         return f"{self.stage} {self.done:,}/{self.total or 0:,}{share}"
 
 
@@ -113,7 +119,7 @@ def read_progress(connection: Connection, run_id: str) -> Progress:
     at_work = fetch_all(connection, queries.page.at_work, run_id=run_id)
     network = fetch_all(connection, queries.page.network, run_id=run_id)
     calls = fetch_one(connection, queries.demo.calls_so_far, run_id=run_id).calls
-    tools = tools_of_run(counted, work)
+    tools = tools_of_run(counted, work, kept=fetch_all(connection, queries.until_kept.so_far, run_id=run_id))
     return Progress(
         tools=tools,
         counts=f"{calls:,} calls" if tools else "",
@@ -128,16 +134,21 @@ def own_work(connection: Connection, run_id: str) -> list[Any]:
 
 
 def tools_of_run(
-    counted: Sequence[Any] | None, work: Sequence[Any], work_then: Sequence[Any] | None = None
+    counted: Sequence[Any] | None,
+    work: Sequence[Any],
+    work_then: Sequence[Any] | None = None,
+    kept: Sequence[Any] = (),
 ) -> tuple[ToolProgress, ...]:
     """How far each tool of a run is.
 
     It goes by the run's own micro-batches (`work`) if the ledger was not `counted`, and adds what they did
     since it was (`work_then`). A stage that was never timed takes as long a token as it takes other tools of
-    the run, or else as scoring, or as sampling.
+    the run, or else as scoring, or as sampling. A run that works until enough calls are kept (`kept`, rows of
+    `until_kept.so_far`) is as far as these are: how many texts that takes is not known.
     """
     counts = {(row.tool, row.stage): row for row in counted or ()}
     then = {(row.tool, row.stage): row for row in work_then or ()}
+    kept_calls = {row.tool: row for row in kept}
     tools = []
     for tool in dict.fromkeys(row.tool for row in work):
         stages, left = [], 0.0
@@ -167,6 +178,9 @@ def tools_of_run(
                 is_timed = False
             elif stage.units_left and seconds is not None:
                 left += stage.units_left * seconds
+        if (goal := kept_calls.get(tool)) is not None:
+            share = stages[0].share_done
+            stages, is_timed = [StageProgress(KEPT, goal.calls, goal.until_kept, texts_share=share)], False
         tools.append(ToolProgress(tool, tuple(stages), left if is_timed else None))
     return tuple(tools)
 

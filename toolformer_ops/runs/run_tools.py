@@ -62,6 +62,8 @@ class RunTool:
     """In whose unit `keep_threshold` is."""
     proposer_identity: str | None = None
     """The model behind an endpoint that samples; None: the language model."""
+    last_document_id: uuid.UUID | None = None
+    """Only texts with an id up to this one, with `until_kept`; None: all."""
 
     @property
     def recipe_ids(self) -> tuple[str, ...]:
@@ -154,13 +156,18 @@ def open_run_tool(settings: Settings, run_id: str, tool_name: str) -> tuple[Engi
         UsageError, ToolError: as `load_run_tool`; also if the tool is gone since the run started.
     """
     engine = database.connect(settings)
+    return engine, require_run_tool(engine, run_id, tool_name)
+
+
+def require_run_tool(engine: Engine, run_id: str, tool_name: str) -> RunTool:
+    """The registered run, whose tool is still there. Raises as `open_run_tool`."""
     with database.transaction(engine) as connection:
         run = load_run_tool(connection, run_id, registered_name(tool_name))
     try:
         get_tool(run.tool)
     except ToolError as error:
         raise ToolError(f"run {run_id} was started with {run.tool}, which is gone: {error}") from error
-    return engine, run
+    return run
 
 
 def load_run_tools(connection: Connection, run_id: str) -> list[RunTool]:
@@ -178,6 +185,7 @@ def members_of_run(run: RunTool) -> dict[str, object]:
         "base_version": 0,
         "base_ordinal": 0,
         "reads_record": run.reads_record,
+        "last_document_id": run.last_document_id and str(run.last_document_id),
     }
 
 

@@ -114,6 +114,8 @@ class TakenDocuments:
     """All of the corpus, at the run's version."""
     document_limit: int | None
     """What the run asked for at most; None: all."""
+    until_kept: int | None
+    """At how many kept calls of a tool its work ends; None: after all documents."""
 
     @property
     def is_cut(self) -> bool:
@@ -123,6 +125,8 @@ class TakenDocuments:
     def __str__(self) -> str:
         """Such as `20 of 1,400 texts (document limit 20)`."""
         limit = f"document limit {self.document_limit:,}" if self.document_limit else "no document limit"
+        if self.until_kept:
+            limit = f"fewer if {self.until_kept:,} calls of a tool are kept before; {limit}"
         return f"{self.documents:,} of {self.corpus_documents:,} texts ({limit})"
 
 
@@ -339,9 +343,12 @@ class RunSummary:
                 f"{self.documents_corrected:,} with another url, date or title",
                 f"{self.documents_changed:,} of a record with another text",
             )
-            share_taken = (
-                f" of {self.taken.corpus_documents:,}, by the document limit" if self.taken.is_cut else ""
-            )
+            share_taken = ""
+            if self.taken.until_kept:
+                until = f"until {self.taken.until_kept:,} calls of each tool are kept"
+                share_taken = f" of {self.taken.documents:,}, {until}"
+            elif self.taken.is_cut:
+                share_taken = f" of {self.taken.corpus_documents:,}, by the document limit"
             lines.append(f"Corpus: {self.documents:,} texts{share_taken} ({', '.join(moves)})")
             if not self.nothing_released:  # the first line says why there is none
                 lines.append(f"Release: {self._release()}")

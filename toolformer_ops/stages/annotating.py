@@ -19,7 +19,6 @@ Calculator, the Calendar or a search (docs/operations.md has the figures). A too
 """
 
 from toolformer_ops.config import Settings
-from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.placebo import placebo_stage, placebos_of_last_shard
@@ -28,13 +27,13 @@ from toolformer_ops.stages.scoring import score_stage
 
 
 def annotate_stage(
-    settings: Settings, run_id: str, tool_name: str, shard: str, start_up: StartUp | None = None
+    settings: Settings, run_id: str, tool_name: str, shard: str, model: RunModel | None = None
 ) -> None:
     """Sample a tool's calls for one shard, execute them and score them, and their placebos if they can be drawn by then.
 
-    `start_up` is what the process took to start, if that is measured. Raises as the four stages.
+    `model` keeps what the stages load. Raises as the four stages.
     """
-    model = RunModel(settings, start_up)
+    model = model or RunModel(settings)
     shard_arguments = (settings, run_id, tool_name, shard, model)
 
     def finish_round(is_last: bool) -> None:

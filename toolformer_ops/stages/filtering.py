@@ -17,8 +17,9 @@ from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.runs.ledger import DocumentOutcome
-from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, StartUp, work_off
-from toolformer_ops.runs.run_tools import Shard, members_beyond_finished, open_run_tool
+from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
+from toolformer_ops.runs.models import RunModel
+from toolformer_ops.runs.run_tools import Shard, members_beyond_finished
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool
@@ -34,8 +35,12 @@ class FilterWork(StageWork[Sequence[Document]]):
     """Filtering as micro-batches."""
 
     stage = "filter"
-    claims_documents = False  # to judge a text costs less than to claim it
     tool: Tool
+
+    @property
+    def claims_documents(self) -> bool:
+        """To judge a text costs less than a claim; but with `until_kept` all processes have the same texts."""
+        return self.run.last_document_id is not None
 
     def undone(self, connection: Connection) -> Sequence[uuid.UUID]:
         """The shard's documents that this filter has not judged."""
@@ -93,13 +98,14 @@ def _outcome(
 
 
 def filter_stage(
-    settings: Settings, run_id: str, tool_name: str, shard: str = "0/1", start_up: StartUp | None = None
+    settings: Settings, run_id: str, tool_name: str, shard: str = "0/1", model: RunModel | None = None
 ) -> Counter[str]:
     """Filter one shard of a run's documents for a tool; returns counts by reason.
 
-    `start_up` is what the process took to start, if that is measured.
+    `model` is the run's, if another stage of this process uses it, too.
     """
-    engine, run = open_run_tool(settings, run_id, tool_name)
+    run_model = model or RunModel(settings)
+    run = run_model.run_tool(run_id, tool_name)
     work = FilterWork(run=run, shard=Shard.parse(shard), tool=get_tool(run.tool))
     most_documents = max(settings.micro_batch_documents, LEAST_DOCUMENTS)
-    return work_off(settings, engine, work, start_up, most_documents=most_documents)
+    return work_off(settings, run_model.engine, work, run_model.start_up, most_documents=most_documents)

@@ -33,6 +33,8 @@ START_UP_SECONDS = 10.0
 """Guess of a task's start with loading its model, used until it is measured."""
 SECONDS_PER_DOCUMENT = 2.0
 """Guess of sampling time a text, used until the ledger holds measured times."""
+UNTIL_KEPT_SHARDS = 4
+"""Processes that share a tool's texts with `until_kept`; a late task starts nothing."""
 START_UP_SHARE = 0.05
 """The most that starting a shard's process and loading its model may take, as a share of the shard's work."""
 FILTER_SECONDS_PER_DOCUMENT = 0.001
@@ -57,6 +59,8 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
     There is always one at least: a task that finds nothing to do ends in seconds, and says so.
     """
     engine, run = open_run_tool(settings, run_id, tool_name)
+    if run.choices.until_kept is not None:  # how many texts that takes is not known
+        return [f"{index}/{UNTIL_KEPT_SHARDS}" for index in range(UNTIL_KEPT_SHARDS)]
     with database.transaction(engine) as connection:
         work = database.fetch_one(
             connection,
@@ -100,11 +104,13 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             run = load_run_tool(connection, run_id, tool)
             if tool in checked and not has_work_left(connection, run):
                 continue
+            tools.append(tool)
+            if run.choices.until_kept is not None:  # the processes behind filter what they need
+                continue
             unfiltered, _, _ = unfinished_documents(connection, run)
             lately = database.fetch_one(
                 connection, queries.planning.filter_seconds, filter_recipe_id=run.filter_recipe_id
             )
-            tools.append(tool)
             filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
             documents = max(documents, unfiltered)
         start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)

@@ -47,6 +47,7 @@ def corpus_choices(
     corpus: str,
     tools: Sequence[str] = (),
     limit: int | None = None,
+    until_kept: int | None = None,
     model: str = "",
     parameters: str = "",
     thresholds: Sequence[str] = (),
@@ -73,6 +74,8 @@ def corpus_choices(
         choices["finetune"] = False
     if limit is not None:
         choices["document_limit"] = limit
+    if until_kept is not None:
+        choices["until_kept"] = until_kept
     for name in ("corpus", "model"):
         if name in choices:
             raise UsageError(f"--parameters: {name} is given elsewhere on the command line.")

@@ -66,7 +66,7 @@ TABLES: Mapping[str, str] = MappingProxyType(
             finished_at=time schedule=text previous_run_id=text chained_release_id=text cost=text estimate=text""",
         "run_tools": """run_id=text tool=text filter_recipe_id=text sampling_recipe_id=text execution_recipe_id=text
             scoring_recipe_id=text placebo_recipe_id=text tool_version=text keep_threshold=double prune_below=double
-            reads_record=bool keep_rule=text""",
+            reads_record=bool keep_rule=text last_document_id=text""",
         "recipes": "recipe_id=text stage=text tool=text parent_recipe_id=text definition=text created_at=time",
         "run_releases": """run_id=text release_id=text released_at=time uri=text documents=int calls=int
             lacking_tools=texts created_at=time withdrawn_at=time""",
