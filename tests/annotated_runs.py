@@ -1,13 +1,14 @@
 """A run in Postgres as the stages before the release leave it, made of texts and calls that a test writes down."""
 
+import copy
 import hashlib
 import math
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 from sqlalchemy import text as sql
 
 from toolformer_ops.call_syntax import Call
@@ -106,6 +107,8 @@ def release(settings: Settings, run_id: str) -> str:
 class AnnotatedRun:
     """One run over documents with calls; `complete` writes the ledger of a tool."""
 
+    settings: Settings
+
     def __init__(
         self,
         settings: Settings,
@@ -114,7 +117,7 @@ class AnnotatedRun:
         model: str = "no-such-model",
         **parameters: object,
     ) -> None:
-        self.engine: Engine = database.connect(settings)
+        self.settings, self.engine = settings, database.connect(settings)
         self.run_id = run_id
         self.keep_rule = parameters.get("keep_rule", "paper")
         self.documents: list[Document] = []
@@ -149,6 +152,13 @@ class AnnotatedRun:
     def write(self, table: str, *records: Mapping[str, object]) -> None:
         with database.transaction(self.engine) as connection:
             database.copy_insert(connection, table, [*records[0]], [[*record.values()] for record in records])
+
+    def in_copy(self, settings: Settings) -> Self:
+        """The run in a copy of its database."""
+        other = copy.copy(self)
+        other.settings, other.engine = settings, database.connect(settings)
+        other.documents, other.calls = list(self.documents), Counter(self.calls)
+        return other
 
     def add_text(self, text: str, url: str | None = None) -> Document:
         """A document of the run's corpus."""

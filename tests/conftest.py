@@ -30,6 +30,7 @@ from tests.servers import (
     start_postgres,
 )
 from tests.tiny_models import smollm2_dir, tiny_gpt2_dir, tiny_model_dir
+from tests.written_state import written_state
 from toolformer_ops.config import STATE_DIR_VARIABLE, Settings, load_settings
 from toolformer_ops.local import postgres
 
@@ -167,10 +168,33 @@ def migrated_template(postgres_server):
     return _TEMPLATE
 
 
+@pytest.fixture(scope="module")
+def written(request, postgres_server, migrated_template, object_store_server, tmp_path_factory):
+    """What the function `write` of the test file made of a database and a bucket, once for all of its tests."""
+    with written_state(
+        postgres_server,
+        migrated_template,
+        object_store_server,
+        tmp_path_factory.mktemp("written"),
+        request.module.write,
+    ) as state:
+        yield state
+
+
 @pytest.fixture
-def database_name(postgres_server, migrated_template):
-    """A fresh migrated database on `postgres_server`, dropped after the test; the rights inside it are copied with it."""
-    with copied_database(postgres_server, migrated_template, postgres.OWNER) as name:
+def copied_state(request):
+    """The written state, if the test uses it."""
+    return request.getfixturevalue("written") if "written" in request.fixturenames else None
+
+
+@pytest.fixture
+def database_name(postgres_server, migrated_template, copied_state):
+    """A fresh migrated database on `postgres_server`, or a copy of the written one; dropped after the test.
+
+    The rights inside it are copied with it.
+    """
+    template = copied_state.database if copied_state else migrated_template
+    with copied_database(postgres_server, template, postgres.OWNER) as name:
         yield name
 
 
@@ -210,13 +234,18 @@ def object_store_server(tmp_path_factory):
 
 
 @pytest.fixture
-def bucket(object_store_server):
-    """The name of an empty bucket of the test's own.
+def bucket(object_store_server, copied_state):
+    """The name of an empty bucket of the test's own, or of the written one, whose objects are put back.
 
-    It goes with its test: each takes a volume of SeaweedFS, of which there are as many as gigabytes are free.
+    The empty one goes with its test: each takes a volume of SeaweedFS, of which there are as many as
+    gigabytes are free.
     """
-    with kept_bucket(object_store_server.address) as bucket:
-        yield bucket.name
+    if copied_state:
+        yield copied_state.bucket.name
+        copied_state.bucket.restore()
+    else:
+        with kept_bucket(object_store_server.address) as bucket:
+            yield bucket.name
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun, release
 from toolformer_ops.__main__ import app
+from toolformer_ops.config import Settings
 from toolformer_ops.release.conversations import CONTINUE
 from toolformer_ops.release.environment_export import FILES, export_environment
 from toolformer_ops.stages.release import release_prefix
@@ -20,8 +21,7 @@ SUM = "Out of 1400 people, 400 passed, that is 29 %."
 SHOP = "It was Friday, so the shop sold 12 * 7 = 84 pens."
 
 
-@pytest.fixture
-def uri(settings):
+def write(settings: Settings) -> str:
     """The address of a release with three calls; at the place of the first the run has tried three others."""
     run = AnnotatedRun(settings, {"Calculator": 0.5, "Calendar": 0.5})
     people, shop = run.add_text(SUM), run.add_text(SHOP)
@@ -34,6 +34,11 @@ def uri(settings):
     run.add_call("Calendar", shop, " Friday", "", "Today is Friday.", saves=0.75)
     run.complete("Calculator", "Calendar")
     return ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
+
+
+@pytest.fixture
+def uri(written):
+    return written.value
 
 
 @pytest.fixture

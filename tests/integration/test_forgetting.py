@@ -32,7 +32,6 @@ class Corpus(AnnotatedRun):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, {"Calculator": 0.5})
-        self.settings = settings
         self.secret = self.add_text(SECRET)
         self.other = self.add_text(OTHER)
         self.add_call("Calculator", self.secret, " 29", SHARED_INPUT, "0.29", saves=1.25)
@@ -112,9 +111,12 @@ class Corpus(AnnotatedRun):
         return {name for name, row in rows if any(str(needle) in row for needle in needles)}
 
 
+write = Corpus
+
+
 @pytest.fixture
-def corpus(settings):
-    return Corpus(settings)
+def corpus(settings, written):
+    return written.value.in_copy(settings)
 
 
 def command(*words: object, answer: str = "") -> str:

@@ -1,14 +1,12 @@
 """The history on S3: what it holds is what Postgres shows, and stays true when texts are forgotten or files go."""
 
-import copy
 import dataclasses
 import itertools
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,7 @@ from typer.testing import CliRunner
 
 from tests.annotated_runs import STAGES, AnnotatedRun, recipe_id, release
 from tests.integration.test_numbers import changed_tool, finish, night
-from tests.kept_bucket import KeptBucket, kept_bucket
 from tests.run_sql import engine_of, run_sql
-from tests.servers import copied_database, settings_of
 from tests.written_nights import Nights, Record, Tool, draw
 from toolformer_ops.__main__ import app
 from toolformer_ops.audit import repairing
@@ -37,7 +33,6 @@ from toolformer_ops.errors import (
     ObjectStoreUnreachableError,
     UsageError,
 )
-from toolformer_ops.local import postgres
 from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage.history import history, history_queries, retention
@@ -52,7 +47,7 @@ from toolformer_ops.storage.history.files import (
     read_manifest,
 )
 from toolformer_ops.storage.history.forgetting import forget
-from toolformer_ops.storage.history.history_queries import UnknownNameError, ask
+from toolformer_ops.storage.history.history_queries import UnknownNameError, ask, opened, tables_of
 from toolformer_ops.storage.objects.s3 import Objects
 from toolformer_ops.storage.postgres import database, partitions, queries, schema, sessions
 
@@ -86,7 +81,11 @@ def sorted_rows(rows: list[Any]) -> list[tuple[object, ...]]:
     return sorted((tuple(map(plain, row)) for row in rows), key=repr)
 
 
-def of_postgres(settings: Settings, view: str) -> dict[str, list[tuple[object, ...]]]:
+Shown = dict[str, list[tuple[object, ...]]]
+"""The columns of a view, and its rows."""
+
+
+def of_postgres(settings: Settings, view: str) -> Shown:
     """The columns of a view, and its rows of the runs that the history holds."""
     statement = f"select * from {view} where run_id in (select run_id from history_runs)"
     with engine_of(settings).begin() as connection:
@@ -94,13 +93,24 @@ def of_postgres(settings: Settings, view: str) -> dict[str, list[tuple[object, .
         return {"columns": [tuple(found.keys())], "rows": sorted_rows(list(found))}
 
 
-def of_history(settings: Settings, view: str) -> dict[str, list[tuple[object, ...]]]:
-    answer = ask(settings, f"select * from {view}")
-    return {"columns": [answer.columns], "rows": sorted_rows(answer.rows)}
+def of_history(settings: Settings, view: str) -> Shown:
+    return views_of_history(settings, [view])[view]
+
+
+def views_of_history(settings: Settings, views: Sequence[str] = VIEWS) -> dict[str, Shown]:
+    """Asked on one connection: to open it takes longer than most questions."""
+    shown = {}
+    with opened(settings, tables_of(" ".join(views))) as connection:
+        for view in views:
+            rows = connection.execute(f"select * from {view}")
+            columns = tuple(column[0] for column in connection.description)
+            shown[view] = {"columns": [columns], "rows": sorted_rows(rows.fetchall())}
+    return shown
 
 
 def differing_views(settings: Settings) -> list[str]:
-    return [view for view in VIEWS if of_postgres(settings, view) != of_history(settings, view)]
+    of_files = views_of_history(settings)
+    return [view for view in VIEWS if of_postgres(settings, view) != of_files[view]]
 
 
 def files(settings: Settings, table: str) -> list[HistoryFile]:
@@ -127,7 +137,6 @@ class Corpus(AnnotatedRun):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, {"Calculator": 0.5})
-        self.settings = settings
         self.secret = self.add_text(SECRET)
         self.other = self.add_text("Out of 1400 people, 400 passed, that is 29 % of them all.")
         first = self.add_call("Calculator", self.secret, " 29", "400 / 1400", "0.29", saves=1.25)
@@ -144,60 +153,16 @@ class Corpus(AnnotatedRun):
             store_numbers(connection, self.run_id)
 
 
-@dataclass(frozen=True)
-class WrittenCorpus:
-    """A corpus in the history, whose database each test copies, and whose bucket is put back."""
-
-    corpus: Corpus
-    database: str
-    bucket: KeptBucket
-
-
-@pytest.fixture(scope="module")
-def written_corpus(postgres_server, migrated_template, object_store_server, tmp_path_factory):
-    with (
-        copied_database(postgres_server, migrated_template, postgres.OWNER) as name,
-        kept_bucket(object_store_server.address) as bucket,
-    ):
-        dsn, state = postgres_server.dsn(name, postgres.OWNER), tmp_path_factory.mktemp("written")
-        corpus = Corpus(settings_of(dsn, state_dir=state, **bucket.settings))
-        history.write(corpus.settings)
-        corpus.engine.dispose()
-        bucket.keep()
-        yield WrittenCorpus(corpus, name, bucket)
-
-
-@pytest.fixture
-def used_corpus(request):
-    """The written corpus, if the test uses it."""
-    return request.getfixturevalue("written_corpus") if "corpus" in request.fixturenames else None
-
-
-@pytest.fixture
-def database_name(postgres_server, migrated_template, used_corpus):
-    """A copy of the database of the written corpus, or of an empty one."""
-    template = used_corpus.database if used_corpus else migrated_template
-    with copied_database(postgres_server, template, postgres.OWNER) as name:
-        yield name
-
-
-@pytest.fixture
-def bucket(object_store_server, used_corpus):
-    """The bucket of the written corpus, or an empty one."""
-    if used_corpus:
-        yield used_corpus.bucket.name
-        used_corpus.bucket.restore()
-    else:
-        with kept_bucket(object_store_server.address) as bucket:
-            yield bucket.name
-
-
-@pytest.fixture
-def corpus(settings, written_corpus):
-    """The written corpus in the test's own database."""
-    corpus = copy.copy(written_corpus.corpus)
-    corpus.settings, corpus.engine = settings, database.connect(settings)
+def write(settings: Settings) -> Corpus:
+    corpus = Corpus(settings)
+    history.write(settings)
     return corpus
+
+
+@pytest.fixture
+def corpus(settings, written):
+    """The written corpus in the test's own database."""
+    return written.value.in_copy(settings)
 
 
 @contextmanager
@@ -241,15 +206,18 @@ def test_all_views_agree_on_random_nights_with_forgetting(nights, settings, seed
     history.write(settings)
     assert differing_views(settings) == []
     assert len(of_history(settings, "candidates")["rows"]) > 100
-    for night_id, example in itertools.product(("night-0", "night-3"), history_queries.EXAMPLES):
-        question = f"select * from {schema.made_name(f'{example}.sql')}('{night_id}')"
-        assert sorted_rows(ask(settings, question).rows) == sorted_rows(run_sql(settings, question))
+    names = [schema.made_name(f"{example}.sql") for example in history_queries.EXAMPLES]
+    with opened(settings, tables_of(" ".join(names))) as connection:
+        for night_id, name in itertools.product(("night-0", "night-3"), names):
+            question = f"select * from {name}('{night_id}')"
+            rows = connection.execute(question).fetchall()
+            assert sorted_rows(rows) == sorted_rows(run_sql(settings, question))
     assert run_sql(settings, "select count(*) from history_files where state <> 'whole'") == [(0,)]
     # What Postgres drops since the history has it changes no answer of the history.
-    before = {view: of_history(settings, view) for view in VIEWS}
+    before = views_of_history(settings)
     retention.drop_written(settings, NO_NEXT_NIGHT)
     history.write(settings)
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
 
 
 REASONS_OF_RELEASES = {
@@ -369,9 +337,8 @@ CALLS_AND_LOSSES = [
 ]
 
 
-@pytest.fixture
-def old(corpus, settings):
-    """The corpus, whose run has a release and is continued by no night: its schedule is gone."""
+def end_schedule(settings: Settings) -> None:
+    """The run of the corpus has a release and is continued by no night: its schedule is gone."""
     run_sql(settings, "update annotation_runs set schedule = 'gone'")
     insert = (
         "insert into recipes (recipe_id, stage, tool, definition, parent_recipe_id) "
@@ -382,6 +349,11 @@ def old(corpus, settings):
         run_sql(settings, insert, id=recipe_id(stage, "Calculator"), stage=stage, parent=parent)
         parent = recipe_id(stage, "Calculator")
     history.write(settings)
+
+
+@pytest.fixture
+def old(corpus, settings):
+    end_schedule(settings)
     return corpus
 
 
@@ -391,13 +363,13 @@ def calls_in_postgres(settings: Settings) -> int:
 
 def test_calls_of_a_release_that_the_history_holds_are_dropped(old, settings):
     assert retention.unused(settings, NO_NEXT_NIGHT).recipes == []
-    before = {view: of_history(settings, view) for view in VIEWS}
+    before = views_of_history(settings)
     dropped = retention.drop_written(settings, NO_NEXT_NIGHT)
     assert [(recipe.stage, recipe.recipe_id) for recipe in dropped] == CALLS_AND_LOSSES
     assert all(recipe.bytes > 0 for recipe in dropped)
     assert calls_in_postgres(settings) == 0
     history.write(settings)
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
 
 
 def test_what_the_history_lacks_stays_in_postgres(old, settings):
@@ -1069,18 +1041,18 @@ def many_nights(nights, settings, monkeypatch):
 
 
 def test_a_merge_of_small_files_changes_no_row(many_nights, settings, monkeypatch):
-    before = {view: of_history(settings, view) for view in VIEWS}
+    before = views_of_history(settings)
     assert len(files(settings, "call_losses")) == 4
     # 1. Killed, and concluded by the next write.
     with killed_at(monkeypatch, history.Writer, "conclude"), pytest.raises(KeyboardInterrupt):
         history_merging.merge(settings)
     history.write(settings)
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
     # 2. Merged to its end.
     history_merging.merge(settings)
     merged = ("candidate_calls", "call_losses", "corpus_joined")
     assert [len(files(settings, table)) for table in merged] == [1, 1, 1]
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
     # 3. A second merge does nothing.
     assert history_merging.merge(settings) == 0
 

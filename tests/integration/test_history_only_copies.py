@@ -12,19 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import AnnotatedRun, recipe_id
-from tests.integration.test_history import (  # noqa: F401
+from tests.integration.test_history import (
     CALLS_AND_LOSSES,
     NO_NEXT_NIGHT,
-    VIEWS,
     Corpus,
-    bucket,
-    corpus,
-    database_name,
+    end_schedule,
     files,
     of_history,
-    old,
-    used_corpus,
-    written_corpus,
+    views_of_history,
 )
 from tests.run_sql import run_sql
 from toolformer_ops.__main__ import app
@@ -46,8 +41,21 @@ from toolformer_ops.storage.objects.s3 import Objects
 from toolformer_ops.storage.postgres import database, partitions
 
 
+def write(settings: Settings) -> Corpus:
+    corpus = Corpus(settings)
+    history.write(settings)
+    end_schedule(settings)
+    return corpus
+
+
 @pytest.fixture
-def only_copies(old, settings):  # noqa: F811
+def old(settings, written):
+    """The corpus in the test's own database; its schedule is gone."""
+    return written.value.in_copy(settings)
+
+
+@pytest.fixture
+def only_copies(old, settings):
     """The corpus, whose calls and losses are in the history alone."""
     retention.drop_written(settings, NO_NEXT_NIGHT)
     return old
@@ -82,7 +90,7 @@ def findings(settings: Settings, **options: Any) -> list[tuple[str, str]]:
     ids=str,
 )
 def test_a_manifest_names_files_by_their_content_alone(
-    corpus,  # noqa: F811
+    old,
     settings,
     changes,
 ):
@@ -96,7 +104,7 @@ def test_a_manifest_names_files_by_their_content_alone(
 
 
 def test_no_path_is_made_of_a_manifest_that_was_written_by_another(
-    corpus,  # noqa: F811
+    old,
     settings,
     tmp_path,
 ):
@@ -141,14 +149,14 @@ def with_other_reductions(table: pa.Table) -> pa.Table:
     return table.set_column(position, "loss_reduction", pc.add(table["loss_reduction"], 9.0))
 
 
-def test_an_exchanged_manifest_answers_nothing(corpus, settings):  # noqa: F811
+def test_an_exchanged_manifest_answers_nothing(old, settings):
     [losses] = files(settings, "call_losses")
     exchanged(settings, losses, with_other_losses)
     with pytest.raises(HistoryError, match="expected the files of history_files in Postgres, found 1 others"):
         ask(settings, "select * from kept_calls")
 
 
-def test_a_manifest_that_lacks_a_file_answers_nothing(corpus, settings):  # noqa: F811
+def test_a_manifest_that_lacks_a_file_answers_nothing(old, settings):
     listed = read_manifest(Objects(settings))
     put_manifest(settings, *(file for file in listed if file.table_name != "call_losses"))
     with pytest.raises(
@@ -158,7 +166,7 @@ def test_a_manifest_that_lacks_a_file_answers_nothing(corpus, settings):  # noqa
 
 
 def test_a_question_that_meets_a_write_reads_the_new_manifest(
-    corpus,  # noqa: F811
+    old,
     settings,
     monkeypatch,
 ):
@@ -183,7 +191,7 @@ def empty(settings: Settings) -> dict[str, bytes]:
 
 
 def test_a_write_into_an_empty_bucket_drops_no_only_copy(only_copies, settings):
-    before = {view: of_history(settings, view) for view in VIEWS}
+    before = views_of_history(settings)
     copies = files(settings, "candidate_calls") + files(settings, "call_losses")
     taken = empty(settings)
     written = history.write(settings)
@@ -191,7 +199,7 @@ def test_a_write_into_an_empty_bucket_drops_no_only_copy(only_copies, settings):
     for key, body in taken.items():
         Objects(settings).put(key, body, "application/octet-stream")
     history.write(settings)
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
 
 
 def test_the_command_fails_while_an_only_copy_is_missing(only_copies, settings):
@@ -233,11 +241,11 @@ def lose_registration(settings: Settings) -> None:
 
 
 def test_files_that_postgres_no_longer_knows_are_registered_again(only_copies, settings):
-    before = {view: of_history(settings, view) for view in VIEWS}
+    before = views_of_history(settings)
     lose_registration(settings)
     assert len(register(settings).files) == 2
     history.write(settings)
-    assert {view: of_history(settings, view) for view in VIEWS} == before
+    assert views_of_history(settings) == before
 
 
 def test_the_command_registers_files_again(only_copies, settings):
@@ -390,7 +398,7 @@ def detach(settings: Settings, table: str, stage: str) -> None:
     ("table", "stage"), [("candidate_calls", "sample"), ("call_losses", "score"), ("stage_ledger", "score")]
 )
 def test_a_detached_partition_is_attached_by_a_repair(
-    old,  # noqa: F811
+    old,
     settings,
     table,
     stage,
@@ -401,14 +409,14 @@ def test_a_detached_partition_is_attached_by_a_repair(
     assert run_sql(settings, f"select count(*) from {table}") == rows
 
 
-def test_a_run_attaches_a_detached_partition(old, settings):  # noqa: F811
+def test_a_run_attaches_a_detached_partition(old, settings):
     detach(settings, "call_losses", "score")
     with database.transaction(old.engine) as connection:
         partitions.ensure_partitions(connection, "score", recipe_id("score", "Calculator"))
     assert run_sql(settings, "select count(*) from call_losses") == [(3,)]
 
 
-def test_a_detached_partition_comes_back_without_what_was_forgotten(old, settings):  # noqa: F811
+def test_a_detached_partition_comes_back_without_what_was_forgotten(old, settings):
     detach(settings, "call_losses", "score")
     forget(settings, [old.secret.document_id])
     with database.transaction(old.engine) as connection:

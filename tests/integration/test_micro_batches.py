@@ -15,6 +15,7 @@ from sqlalchemy import text as sql
 from tests.annotated_runs import AnnotatedRun
 from tests.fake_language_model import StoppedError
 from tests.run_sql import run_sql
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import DatabaseError
 from toolformer_ops.language_model.throughput import WORK, Cards
 from toolformer_ops.records import content_uuid
@@ -45,8 +46,7 @@ class CountingRunner:
         return [ToolOutput((f"answer to {item}",)) for item in inputs]
 
 
-@pytest.fixture
-def engine(settings):
+def write(settings: Settings) -> None:
     """Sampled documents of which each asks two things that all ask and one of its own; nothing is executed."""
     run = AnnotatedRun(settings, {"Calculator": 0.5})
     for number in range(DOCUMENTS):
@@ -55,7 +55,11 @@ def engine(settings):
             run.add_call("Calculator", document, place, call_input, "1")
     run.complete("Calculator")
     forget_execution(run.engine)
-    return run.engine
+
+
+@pytest.fixture
+def engine(settings, written):
+    return database.connect(settings)
 
 
 def forget_execution(engine: Engine) -> None:

@@ -29,8 +29,7 @@ IDLE = "He said 7 or 8 words, and then he left the house."
 NEARLY = "She had 3 cats and 4 dogs and said nothing more."
 
 
-@pytest.fixture
-def run(settings):
+def write(settings: Settings) -> AnnotatedRun:
     """A run with kept and other calls in two texts, a text in which no call helps, and one in which one nearly does.
 
     A call of `saves` has L(nothing) 3, L(e(c, "")) 3.5 and L+ 3 - saves.
@@ -50,6 +49,11 @@ def run(settings):
     run.add_call("Calculator", nearly, " dogs", "3 + 4", "7", saves=0.25)
     run.complete("Calculator", "Calendar")
     return run
+
+
+@pytest.fixture
+def run(settings, written):
+    return written.value.in_copy(settings)
 
 
 @pytest.fixture

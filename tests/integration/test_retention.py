@@ -1,5 +1,6 @@
 """Retention: what nothing uses is dropped, and what anything uses stays."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -50,13 +51,23 @@ class Nights:
                     f"values ('{recipe_id(stage, tool)}', '{stage}', '{tool}', '{{}}')"
                 )
 
+    def in_copy(self, settings: Settings) -> "Nights":
+        nights = copy.copy(self)
+        nights.settings = settings
+        nights.old, nights.new = self.old.in_copy(settings), self.new.in_copy(settings)
+        nights.change, nights.rows = nights.old.change, nights.old.rows
+        return nights
+
     def unused(self, uses: Uses | None = None) -> list[tuple[str, str]]:
         return [(recipe.stage, recipe.recipe_id) for recipe in unused(self.settings, uses or Uses()).recipes]
 
 
+write = Nights
+
+
 @pytest.fixture
-def nights(settings):
-    return Nights(settings)
+def nights(settings, written):
+    return written.value.in_copy(settings)
 
 
 def test_only_the_recipes_of_an_old_run_without_a_release_are_dropped(nights):

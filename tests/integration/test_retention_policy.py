@@ -27,7 +27,6 @@ class Nights(AnnotatedRun):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, {"Calculator": 0.5}, "night-0")
-        self.settings = settings
         self.releases = [self.add_night(0)]
         for night in (1, 2):
             [[parameters]] = self.rows(
@@ -75,9 +74,12 @@ class Nights(AnnotatedRun):
             return sorted(item.publication_id for item in outdated(connection, policy))
 
 
+write = Nights
+
+
 @pytest.fixture
-def nights(settings):
-    return Nights(settings)
+def nights(settings, written):
+    return written.value.in_copy(settings)
 
 
 def test_all_but_the_newest_releases_are_outdated(nights):
