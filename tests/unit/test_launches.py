@@ -13,14 +13,8 @@ has two norms more; it caps its scores, for which there is no kernel.
 """
 
 
-@pytest.mark.parametrize(
-    ("architecture", "compiles"),
-    [
-        ("llama", True),
-        pytest.param("llama", False, marks=pytest.mark.slow),
-        pytest.param("gemma2", True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("architecture", "compiles"), LARGEST)
 def test_a_step_is_few_launches_with_one_read_for_any_number_of_texts(architecture, compiles):
     few_sampling, few_writing, sampling, writing = measure_launches(
         [architecture], [16, 32], compiles=compiles

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from toolformer_ops.language_model.tokenization import TokenizedText, word_at
 from toolformer_ops.records import CallPosition, Paragraph
-from toolformer_ops.tools.base import BEYOND_THE_LIMIT, MOST_PROPOSED_CALLS, Proposer, Tool
+from toolformer_ops.tools.base import BEYOND_THE_LIMIT, Proposer, Tool
+from toolformer_ops.tools.files.answering import MOST_PROPOSED_CALLS
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,6 @@ FilterRule = Literal["paper", "sharp"]
 TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
 MOST_MESSAGE_CHARACTERS = 300
-MOST_PROPOSED_CALLS = 200
-"""Most calls that are taken of those that a tool proposes for a text: as many as k 20 and m 10 sample."""
 BEYOND_THE_LIMIT = "proposal_beyond_the_limit"
 """The reason for those that are cut off."""
 TIMED_OUT = "timed_out"

@@ -67,9 +67,9 @@ def test_a_proposed_call_has_no_input():
     assert call.input == ""
 
 
-def test_five_megabytes_of_dates_take_seconds():
-    text = "On Wednesday, October 13, 2021, the shop is closed, as it was in May. " * 72_000
+def test_a_megabyte_of_dates_takes_seconds():
+    text = "On Wednesday, October 13, 2021, the shop is closed, as it was in May. " * 14_400
     started = time.process_time()
     after_calls(text[:70])
-    assert len(TOOL.proposals(Document.of(text, document_date=DAY)).calls) == 72_000
-    assert time.process_time() - started < 30
+    assert len(TOOL.proposals(Document.of(text, document_date=DAY)).calls) == 14_400
+    assert time.process_time() - started < 6

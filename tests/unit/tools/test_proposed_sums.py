@@ -5,8 +5,8 @@ import time
 import pytest
 
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import MOST_PROPOSED_CALLS
 from toolformer_ops.tools.calculator import TOOL
+from toolformer_ops.tools.files.answering import MOST_PROPOSED_CALLS
 
 
 def shown(text: str) -> list[tuple[str, str]]:
@@ -66,9 +66,9 @@ def test_a_text_without_a_computation_has_no_proposal():
     assert shown("In chapter 3 of 1984 there are 12 pages.") == []
 
 
-def test_five_megabytes_of_numbers_take_seconds():
-    text = "The shop had 520 shirts and sold 187 of them, so 333 were left. " * 80_000
+def test_a_megabyte_of_numbers_takes_seconds():
+    text = "The shop had 520 shirts and sold 187 of them, so 333 were left. " * 16_000
     started = time.process_time()
     calls = TOOL.proposals(Document.of(text)).calls
     assert len(calls) > MOST_PROPOSED_CALLS or calls
-    assert time.process_time() - started < 60
+    assert time.process_time() - started < 12

@@ -57,10 +57,10 @@ def test_an_english_text_has_no_proposal():
     assert shown(f"The sign over the door of the house is gone (it was old){AFTER}") == []
 
 
-def test_five_megabytes_take_less_than_a_minute():
+def test_a_megabyte_takes_seconds():
     paragraph = "The old man walked slowly along the river and looked at the boats on the water. " * 13
-    text = f"{TRANSLATED['in brackets'][0]}\n{paragraph}\n" * 4_000
+    text = f"{TRANSLATED['in brackets'][0]}\n{paragraph}\n" * 800
     started = time.process_time()
     assert shown(text[:1_400])
-    assert len(TOOL.proposals(Document.of(text)).calls) == 4_000
-    assert time.process_time() - started < 60
+    assert len(TOOL.proposals(Document.of(text)).calls) == 800
+    assert time.process_time() - started < 12

@@ -39,7 +39,7 @@ from toolformer_ops.storage.corpora.files import OpenedFile, find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import field_names, read_records
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
-from toolformer_ops.tools.base import MOST_PROPOSED_CALLS
+from toolformer_ops.tools.files.answering import MOST_PROPOSED_CALLS
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.foreign_passages import COMMON_WORDS
 from toolformer_ops.tools.registry import get_tool

@@ -5,8 +5,10 @@ A name is written as a query has to write it, in double quotes where its plain f
 
 import re
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from toolformer_ops.tools.databases.database_file import RecordedTables
+if TYPE_CHECKING:  # a tool's own process imports this, and needs no settings and no pydantic
+    from toolformer_ops.tools.databases.database_file import RecordedTables
 
 _RESERVED = """
 add all alter analyse analyze and any array as asc asymmetric authorization autoincrement between binary
@@ -40,7 +42,7 @@ def table_name(name: str, engine: str) -> str:
 
 
 def tables_text(
-    recorded: RecordedTables, keys: Keys | None = None, first: Collection[str] = (), most: int | None = None
+    recorded: "RecordedTables", keys: Keys | None = None, first: Collection[str] = (), most: int | None = None
 ) -> tuple[str, list[str]]:
     """The tables with their columns, types and keys, and the names of the tables in it.
 
@@ -59,14 +61,14 @@ def tables_text(
     return ", ".join(shown), names
 
 
-def first_row_query(recorded: RecordedTables, table: str) -> str:
+def first_row_query(recorded: "RecordedTables", table: str) -> str:
     """The query of a table's first row, by the columns that may be read."""
     columns = ", ".join(column_name(column, recorded.engine) for column in recorded.columns[table])
     name = table_name(table, recorded.engine)
     return f"SELECT {columns} FROM {name} LIMIT 1"  # noqa: S608 - no parameter can be a name
 
 
-def tables_in(recorded: RecordedTables, queries: Collection[str]) -> list[str]:
+def tables_in(recorded: "RecordedTables", queries: Collection[str]) -> list[str]:
     """The tables that a query names."""
     return [name for name in recorded.columns if any(_names(query, name) for query in queries)]
 

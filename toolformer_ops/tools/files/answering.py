@@ -1,4 +1,7 @@
-"""What a kind of tool gives to its process (`worker.py`): open, describe, answer, and limits."""
+"""What a kind of tool gives to its process (`worker.py`): open, describe, answer, and limits.
+
+A tool's process imports this and as little else as its kind needs, so that it starts in a tenth of a second.
+"""
 
 import resource
 from abc import ABC, abstractmethod
@@ -7,6 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+MOST_PROPOSED_CALLS = 200
+"""Most calls that are taken of those that a tool proposes for a text: as many as k 20 and m 10 sample."""
 
 
 class WrongError(Exception):

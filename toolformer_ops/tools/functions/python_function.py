@@ -16,8 +16,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from toolformer_ops.errors import RejectedInputError
-from toolformer_ops.tools.base import MOST_PROPOSED_CALLS
-from toolformer_ops.tools.files.answering import Answering, WrongError
+from toolformer_ops.tools.files.answering import MOST_PROPOSED_CALLS, Answering, WrongError
 
 FAILED = "function_failed"
 PROPOSE = "propose"
