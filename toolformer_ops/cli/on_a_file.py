@@ -226,7 +226,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(figures, indent=2))
     else:
-        estimation.print_table(settings, estimates, choices.preset)
+        estimation.print_table(settings, estimates, choices)
 
 
 def _choices_of_schedule(path: str, *, ignored: bool) -> "RunChoices":

@@ -111,10 +111,15 @@ def test_a_sum_with_a_tool_of_one_probed_text_has_no_spread():
 def test_a_short_time_is_printed_in_seconds(capsys):
     kept = KeptTexts(texts=1, decisions=1, seconds=0.1)
     estimate = extrapolate(get_tool("Calculator"), kept, PROBED[:1], PlaceboChoices())
-    print_table(load_settings(), [estimate], "small_model")
+    print_table(load_settings(), [estimate], parameters())
     shown = " ".join(capsys.readouterr().out.split())
     assert "6.0 s" in shown
     assert "which has no spread" in shown
+
+
+def test_a_run_that_ends_with_enough_kept_calls_takes_less(capsys):
+    print_table(load_settings(), [], parameters(until_kept=1000))
+    assert "less if 1,000 calls of a tool are kept before" in " ".join(capsys.readouterr().out.split())
 
 
 def test_of_the_placebos_that_only_sampled_calls_have_the_share_counts_that_a_run_samples():

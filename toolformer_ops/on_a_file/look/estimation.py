@@ -302,12 +302,14 @@ def store_estimate(settings: Settings, run_id: str, estimate: Mapping[str, Any])
         )
 
 
-def print_table(settings: Settings, estimates: Sequence[Estimate], preset: str) -> None:
+def print_table(settings: Settings, estimates: Sequence[Estimate], choices: RunChoices) -> None:
     """Print estimates as a table on stdout, with the sum below."""
     from rich.console import Console
     from rich.table import Table
 
-    caption = f"one process on {settings.device} in {settings.dtype}; preset {preset}"
+    caption = f"one process on {settings.device} in {settings.dtype}; preset {choices.preset}"
+    if choices.until_kept:
+        caption += f"; less if {choices.until_kept:,} calls of a tool are kept before"
     if any(estimate.probed_texts == 1 for estimate in estimates):
         caption += "; one text of a tool was measured, which has no spread"
     table = Table(caption=caption)
