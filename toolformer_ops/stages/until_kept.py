@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 FIRST_TEXTS = 32
 """So many texts come first, when it is not known how often calls are kept; at least so many each time."""
 
+MICRO_BATCHES = 8
+"""The least micro-batches of the texts that are done at a time: several processes share them."""
+
 
 def annotate_until_kept(settings: Settings, run_id: str, tool_name: str, model: RunModel) -> None:
     """Do all stages of a tool until its run has enough kept calls, beside other processes of the tool.
@@ -101,23 +104,26 @@ def _prefix(settings: Settings, model: RunModel, run: RunTool) -> uuid.UUID | No
             last = run.last_document_id or kept.last_document_id
             # 2. The first undone texts up to there: as many as were done so far, or as may be needed.
             needed = (until_kept - kept.calls) * kept.texts // max(1, kept.calls)
+            texts = max(FIRST_TEXTS, min(kept.texts, needed))
             prefix = dataclasses.replace(run, last_document_id=last)
             undone = database.fetch_all(
                 connection,
                 queries.until_kept.undone,
                 **run.ids,
                 members=members_beyond_finished(connection, prefix, *run.recipe_ids),
-                texts=max(FIRST_TEXTS, min(kept.texts, needed)),
+                texts=texts,
             )
         share = f"{kept.calls:,} of {until_kept:,} calls are kept in the first {kept.texts:,} texts"
         if not undone:
             logger.info("%s: %s: done", run.tool, share)
             return last
-        # 3. All stages of these texts.
+        # 3. All stages of these texts, in micro-batches of which each process gets some.
+        documents = min(settings.micro_batch_documents, texts // MICRO_BATCHES)
+        shared = settings.model_copy(update={"micro_batch_documents": documents})
         up_to = undone[0].document_id
         logger.info("%s: %s: going on to text %s", run.tool, share, up_to)
         with model.works_up_to(up_to):
             for stage in (filter_stage, sample_stage, execute_stage, score_stage):
-                stage(settings, run.run_id, run.tool, "0/1", model)
+                stage(shared, run.run_id, run.tool, "0/1", model)
             if run.placebo_recipe_id is not None:
-                placebo_stage(settings, run.run_id, run.tool, "0/1", model)
+                placebo_stage(shared, run.run_id, run.tool, "0/1", model)
