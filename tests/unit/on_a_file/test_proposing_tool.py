@@ -12,7 +12,12 @@ from toolformer_ops.cli.tools import app
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.new_tool.first_version import database_part
-from toolformer_ops.on_a_file.new_tool.proposing_tool import can_be_said, names_rows, write_proposing_tool
+from toolformer_ops.on_a_file.new_tool.proposing_tool import (
+    NO_EXAMPLES,
+    can_be_said,
+    names_rows,
+    write_proposing_tool,
+)
 from toolformer_ops.tools.files.tool_file import read_table
 from toolformer_ops.tools.registry import get_tool
 
@@ -65,6 +70,14 @@ def test_the_file_says_which_column_names_the_rows_of_each_table(shop):
 
 def test_a_table_whose_rows_no_column_names_is_told(shop):
     assert any("no column names the rows of orders" in warning for warning in written(shop).warnings)
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_told"), [((), True), (("Nothing here.",), True), (("The kettle (667 left).",), False)]
+)
+def test_a_prompt_without_calls_of_the_users_texts_is_told(shop, tmp_path, texts, is_told):
+    address = texts_file(tmp_path, texts) if texts else ""
+    assert (NO_EXAMPLES in written(shop, address).warnings) == is_told
 
 
 @pytest.mark.parametrize(

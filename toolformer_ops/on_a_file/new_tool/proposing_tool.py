@@ -60,6 +60,10 @@ COMMON_SHARE = 0.1
 """A name in a larger share of the texts may be a common word."""
 LEAST_SAID_SHARE = 0.05
 """It is one if a smaller share of these texts says a cell of its row."""
+NO_EXAMPLES = (
+    "its prompt shows no text of yours: with such a prompt a small model writes no query that runs. Before a model is "
+    "to propose calls, write the files anew with --examples."
+)
 SHOWN_CALLS = 10
 EXAMPLES = 5
 CHARACTERS_BEFORE = 160
@@ -125,6 +129,8 @@ def write_proposing_tool(
         said = [*rows_said(draft, opened, index)]
         if texts:
             said.append(calls_said(documents, proposed, common))
+        if not first_calls:
+            said.append(NO_EXAMPLES)
         return NewTool(
             path=files.path,
             prompt_path=files.prompt_path,
