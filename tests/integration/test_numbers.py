@@ -36,6 +36,7 @@ COUNTED = {
     "checked_yields": "tool, judged_calls, kept_calls, kept_texts, releasable_calls",
 }
 Numbers = dict[str, list[tuple[Any, ...]]]
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))]
 
 
 def shown(connection: Connection, run_id: str, relations: dict[str, str] = VIEWS) -> Numbers:
@@ -123,7 +124,7 @@ def changed_tool(drawn: random.Random, number: int, tool: Tool) -> Tool:
     return replace(tool, **drawn.choice(changes))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_stored_numbers_are_those_that_are_counted_over_all_documents(nights, settings, seed):
     drawn = draw("numbers", seed)
     records = texts(*range(30))
@@ -269,7 +270,7 @@ def forget_some(
     return [record for record in records if record.text not in gone]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_stored_numbers_after_forgetting_are_those_that_are_counted_over_all_documents(
     nights, settings, seed
 ):

@@ -44,15 +44,9 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """By section, the choices of a form: what a person changes in the first month. Airflow unfolds what has no
 section."""
 
-
-def _section_of_field() -> dict[str, str]:
-    sections: dict[str, str] = {}
-    for section, names in FORM.items():
-        sections |= dict.fromkeys(names, section)
-    return sections
-
-
-SECTION_OF: Mapping[str, str] = MappingProxyType(_section_of_field())
+SECTION_OF: Mapping[str, str] = MappingProxyType(
+    {name: section for section, names in FORM.items() for name in names}
+)
 """The section of each choice of a form."""
 
 KEYWORDS = (

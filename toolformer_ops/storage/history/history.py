@@ -366,7 +366,9 @@ class Writer:
             if not self._write_recipe(run, recipe):
                 return False
         for table in CORPUS_TABLES:
-            after = self._last_version(table, run.corpus_id)
+            of_corpus = (table, run.corpus_id)
+            written = [file for file in self._files("whole") if (file.table_name, file.owner_id) == of_corpus]
+            after = max((file.version for file in written), default=0)
             if run.corpus_version > after:
                 bounds = {"after_version": after, "version": run.corpus_version}
                 self._write_pages(table, run.corpus_id, bounds)
@@ -451,13 +453,6 @@ class Writer:
             if [row.rows for row in files] != [number]:
                 self._set_state("leaving", *(row.file_key for row in files))
                 self._write_pages(table, release_id, {})
-
-    def _last_version(self, table: str, owner_id: str) -> int:
-        """The last version of a corpus that its files hold; 0 if there is no file."""
-        rows = self._files("whole")
-        return max(
-            (row.version for row in rows if (row.table_name, row.owner_id) == (table, owner_id)), default=0
-        )
 
     def _write_pages(self, table: str, owner_id: str, bounds: dict[str, int]) -> None:
         """Write one file with all rows of an owner within bounds; an empty one says that there are none."""

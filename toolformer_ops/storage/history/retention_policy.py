@@ -93,7 +93,8 @@ def follow(settings: Settings, policy: Policy, *, drops: bool) -> Iterator[str]:
         recipes += [recipe for recipe in written if recipe.recipe_id not in names]
     yield from _lines(replace(unused, recipes=recipes))
     # 3. The small files of the history.
-    files = history_merging.merge(settings) if drops else _mergeable(settings)
+    fewer = sum(len(group) - 1 for group in history_merging.small_files(settings))
+    files = history_merging.merge(settings) if drops else fewer
     on_disk = sum(recipe.bytes for recipe in recipes)
     reused = sum(result.bytes for result in unused.results)
     reused += sum(answer.bytes for answer in unused.answers)
@@ -119,8 +120,3 @@ def _lines(unused: retention.Unused) -> Iterator[str]:
         )
     for answer in unused.answers:
         yield f"answers of {answer.proposer}: {answer.answers:,}, {answer.bytes:,} bytes to be reused"
-
-
-def _mergeable(settings: Settings) -> int:
-    """How many files fewer the history would have."""
-    return sum(len(group) - 1 for group in history_merging.small_files(settings))

@@ -130,7 +130,9 @@ class SqliteQueries(Queries):
         }
         self._views = {name.lower() for name in offered if self._objects.get(name) == "view"}
         self._trusts_views = False
-        self._all_names = {name.lower() for name in self._objects} | self._modules()
+        # Tables that are in no file, such as dbstat, have names, too.
+        modules = {name.lower() for (name,) in connection.execute("select name from pragma_module_list")}
+        self._all_names = {name.lower() for name in self._objects} | (modules - TABLE_FUNCTIONS)
         for limit, most in LIMITS.items():
             connection.setlimit(limit, most)
         sqlite_dates.replace_functions(connection, self._refuse_clock)
@@ -304,11 +306,6 @@ class SqliteQueries(Queries):
 
     def _tables_to_name(self) -> list[str]:
         return [name for name, kind in self._objects.items() if not kind.startswith("part of ")]
-
-    def _modules(self) -> set[str]:
-        """Tables that are in no file, such as dbstat."""
-        modules = self._connection.execute("select name from pragma_module_list")
-        return {name.lower() for (name,) in modules} - TABLE_FUNCTIONS
 
 
 def _log_of(path: Path) -> Path:
