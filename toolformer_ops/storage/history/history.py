@@ -366,8 +366,8 @@ class Writer:
             if not self._write_recipe(run, recipe):
                 return False
         for table in CORPUS_TABLES:
-            of_corpus = (table, run.corpus_id)
-            written = [file for file in self._files("whole") if (file.table_name, file.owner_id) == of_corpus]
+            key = (table, run.corpus_id)
+            written = [file for file in self._files("whole") if (file.table_name, file.owner_id) == key]
             after = max((file.version for file in written), default=0)
             if run.corpus_version > after:
                 bounds = {"after_version": after, "version": run.corpus_version}
