@@ -6,7 +6,6 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.text_annotator import Row
 from toolformer_ops.runs.choices import RunChoices
 
@@ -17,4 +16,4 @@ def annotate_file(
     """Every call with a result of a file's documents."""
     choices = RunChoices.parse({**values, "tools": [tool], "corpus": str(corpus), "model": model})
     annotation = Annotation.of(settings, choices)
-    yield from annotation.rows(PartialFile(None, {}))
+    yield from annotation.rows()

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.call_table import call_table, draw_from
-from toolformer_ops.on_a_file.annotate.pooled_placebos import judge_by_draw
+from toolformer_ops.on_a_file.annotate.call_table import call_table, draw_from, printed
 from toolformer_ops.on_a_file.annotate.text_annotator import Row, TextAnnotator
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
@@ -184,7 +183,7 @@ class Annotator:
             for batch in open_tools.batches(own_items, open_tools.settings.micro_batch_documents):
                 annotated = open_tools.annotated(annotator, batch)
                 if draws:
-                    judge_by_draw(annotator, annotated, draws[annotator.name])
+                    open_tools.judge(annotator, annotated, draws[annotator.name])
                 for text in annotated:
                     rows[text.document.record_id, annotator.name] = text.rows
         # 2. In the order of the texts.
@@ -192,7 +191,7 @@ class Annotator:
         for name, document in documents:
             for annotator in open_tools.tools:
                 own = rows.get((document.record_id, annotator.name), [])
-                every_row += [{**row, "id": name} for row in own]
+                every_row += [printed({**row, "id": name}) for row in own]
         return every_row
 
     def annotate_batch(self, table: "pyarrow.Table") -> "pyarrow.Table":

@@ -23,7 +23,6 @@ from toolformer_ops.errors import UsageError, lacking_package
 from toolformer_ops.language_model.models.identity import local_folder, split_revision
 from toolformer_ops.on_a_file.annotate.annotation import Annotation, Documents
 from toolformer_ops.on_a_file.annotate.annotator import Models, models_of
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.text_annotator import TextAnnotator
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call
@@ -152,7 +151,7 @@ def annotate(
     annotator = TextAnnotator.of(settings, choices, _kept_models(settings, choices))
     annotation = Annotation.by(annotator, choices, documents)
     with contextlib.closing(annotator), shown(annotation.counts.progress, Console(stderr=True)):
-        rows = list(annotation.rows(PartialFile(None, {})))
+        rows = list(annotation.rows())
     return Calls(rows)
 
 

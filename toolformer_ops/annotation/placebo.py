@@ -19,6 +19,7 @@ surely below `prune_below`, no threshold of the run counts the placebo, and noth
 keeps the bound.
 """
 
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -131,6 +132,12 @@ class PlaceboDraw:
         self._keys = np.array(keys, dtype=np.uint64)  # (calls,)
         self._document_numbers, self._documents = _numbered([call.document_id for call in pool.results])
         self._text_numbers, self._texts = _numbered([call.result for call in pool.results])
+
+    def without_sample(self) -> "PlaceboDraw":
+        """This draw for calls outside the sample of the false-discovery rate."""
+        draw = copy.copy(self)
+        draw._share = 0.0
+        return draw
 
     def is_sampled(self, call_id: uuid.UUID) -> bool:
         """Whether the call belongs to the sample for the false-discovery rate."""

@@ -18,9 +18,10 @@ from toolformer_ops.shown_text import json_to_show, visible
 from toolformer_ops.tools.base import FilterRule
 
 if TYPE_CHECKING:
+    from toolformer_ops.config import Settings
     from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
-    from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
     from toolformer_ops.runs.choices import RunChoices
+    from toolformer_ops.storage.objects.parts import Parts
 
 from toolformer_ops.cli.options import (
     Corpus,
@@ -308,30 +309,55 @@ def annotate(
     proposer: ProposerOption = "",
     field: FieldOption = None,
     out: Annotated[
-        Path | None,
+        str,
         typer.Option(
-            help="Write the calls to this file, as JSON Lines. If this is stopped, the same command continues."
+            help="Write the calls to this file, as JSON Lines; or all calls as Parquet into a folder (calls/) "
+            "or below s3://bucket/prefix/, for several workers. If this is stopped, the same command continues."
+        ),
+    ] = "",
+    shards: Annotated[
+        int, typer.Option(help="With a folder: into how many parts the corpus is divided.", min=1, max=9999)
+    ] = 1,
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            help="Work off this part alone, from 0; by default all that others have not begun.", min=0
         ),
     ] = None,
+    texts_a_file: Annotated[
+        int, typer.Option(help="With a folder: texts of a file; a kill loses no more.", min=1, max=100_000)
+    ] = 256,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
     ] = False,
 ) -> None:
     """Do the whole method in this process, with one or several tools, and print the kept calls with their losses.
 
-    How far it is goes to stderr, at the end with the reasons why texts gave nothing. The calls of all texts are
-    the pool of placebos, so that none is printed before the last text is annotated; with
+    How far it is goes to stderr, at the end with the reasons why texts gave nothing. Placebos are drawn from
+    the calls of the first texts, some 2,000, so that no call is printed before; with
     --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their
-    information. With --out FILE what is done is in FILE.partial meanwhile.
+    information. With --out FILE what is done is in the folder FILE.partial meanwhile.
 
     Example: toolformer-ops annotate docs.jsonl --tools Calculator,Calendar --limit 10
 
     Example: toolformer-ops annotate docs.jsonl --tool Calculator --out calls.jsonl
+
+    Example: toolformer-ops annotate s3://bucket/texts/ --tool Calculator --out s3://bucket/calls/ --shards 9
     """
     # 1. What is asked for, said before anything that takes long is imported.
     settings = load_settings()
     if not tools:
         raise UsageError("--tools: expected tools such as Calculator,Calendar, found none.")
+    is_shared = out.startswith("s3://") or out.endswith("/") or (out != "" and Path(out).is_dir())
+    if not is_shared and (shards > 1 or shard is not None):
+        raise UsageError(
+            "--shards, --shard: expected --out with a folder (calls/) or an s3:// prefix beside them, found "
+            f"{out or 'none'}. Name one."
+        )
+    if shard is not None and shard >= shards:
+        raise UsageError(
+            f"--shard: expected a number from 0 to {shards - 1} (--shards {shards}), found {shard}."
+        )
     choices = run_choices(corpus, tools, model, limit, parameters, field, proposer=proposer)
     typer.echo(
         f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
@@ -341,12 +367,40 @@ def annotate(
     from toolformer_ops.on_a_file.annotate.annotation import Annotation
 
     # 2. The work, and what came of it.
+    if is_shared:
+        _work_on_folder(settings, choices, out, shards, shard, texts_a_file)
+        return
     annotation = Annotation.of(settings, choices)
-    _print_rows(annotation, annotation.counts, out, as_json=as_json, only_kept=not all_calls)
+    file = Path(out) if out else None
+    _print_rows(annotation, annotation.counts, file, as_json=as_json, only_kept=not all_calls)
+
+
+def _work_on_folder(
+    settings: "Settings", choices: "RunChoices", out: str, shards: int, shard: int | None, texts_a_file: int
+) -> None:
+    """Work as one of the workers on a folder, and say what is finished in it."""
+    from rich.console import Console
+
+    from toolformer_ops.on_a_file.annotate.workers import Worker, finished_shards
+    from toolformer_ops.runs.shown_progress import shown
+
+    console = Console(stderr=True)
+    worker = Worker.of(settings, choices, out, shards, texts_a_file)
+    try:
+        with shown(worker.progress, console):
+            worker.work(shard)
+    except BaseException:
+        typer.echo(f"stopped; the same command continues, from {out}", err=True)
+        raise
+    finished, counts = finished_shards(worker.annotation.parts, choices.tools)
+    typer.echo(f"{out}: {finished:,} of {shards:,} shards are finished, {counts.texts:,} texts", err=True)
+    console.print(counts.summary())
 
 
 class _GivesRows(Protocol):
-    def rows(self, partial: "PartialFile") -> "Iterator[dict[str, Any]]": ...
+    parts: "Parts"
+
+    def rows(self) -> "Iterator[dict[str, Any]]": ...
 
 
 def _print_rows(
@@ -355,15 +409,16 @@ def _print_rows(
     """Print the rows of a work that is shown meanwhile, or write them to `out`, and then what came of it."""
     from rich.console import Console
 
-    from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
+    from toolformer_ops.on_a_file.annotate.partial_folder import finish, parts_beside
     from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, verdict
     from toolformer_ops.runs.durations import duration
     from toolformer_ops.runs.shown_progress import shown
 
     console, stdout = Console(stderr=True), Console(soft_wrap=True, highlight=False)
     try:
-        with PartialFile.beside(out) as partial, shown(counts.progress, console):
-            rows = (row for row in work.rows(partial) if row["kept"] or not only_kept)
+        with parts_beside(out) as parts, shown(counts.progress, console):
+            work.parts = parts
+            rows = (row for row in work.rows() if row["kept"] or not only_kept)
             if out is not None:
                 finish(out, map(json_to_show, rows))
             elif as_json or not stdout.is_terminal:

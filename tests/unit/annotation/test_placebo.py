@@ -23,10 +23,11 @@ from toolformer_ops.annotation.placebo import (
 )
 from toolformer_ops.annotation.scoring import NOT_FINITE, PRUNED, ScoredCall
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.on_a_file.annotate.pooled_placebos import false_discovery_rate
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PlaceboCounts
 from toolformer_ops.records import LossWithResult, PlacedCall, content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, ScoringChoices
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult
+from toolformer_ops.runs.placebo_rates import Rate
 
 WITHOUT = 3.0
 """L- of every call, nats."""
@@ -244,6 +245,22 @@ def test_the_placebo_reduction_is_the_mean_of_those_whose_reduction_is_known():
         placebo_reduction([known, replace(known, reduction_bound=1.0), a_bound, beyond_the_first_k]) == 0.75
     )
     assert placebo_reduction([a_bound, beyond_the_first_k]) is None
+
+
+def false_discovery_rate(
+    calls: list[tuple[JudgedCall, list[PlaceboLoss]]], share: float, threshold: float
+) -> Rate:
+    """The rate of the rows of these calls."""
+    counts = PlaceboCounts()
+    for call, placebos in calls:
+        row = {
+            "document_id": str(call.document_id),
+            "keep_threshold": threshold,
+            "gain": gain_of(call.scored, None),
+            "placebo_losses": [vars(placebo) for placebo in placebos],
+        }
+        counts.add([row])
+    return counts.rate(share)
 
 
 def test_a_rate_compares_kept_calls_with_kept_placebos_of_the_sample():

@@ -19,9 +19,10 @@ from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile, finish
+from toolformer_ops.on_a_file.annotate.partial_folder import finish, parts_beside
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.shown_progress import panel, shown
+from toolformer_ops.storage.objects.parts import FolderParts
 from toolformer_ops.tools.registry import get_tool
 
 SPEC = get_tool("Calculator").spec
@@ -61,16 +62,16 @@ def annotation(corpus: Path, *tools: str, **values: Any) -> Annotation:
 
 
 def rows(corpus: Path, out: Path | None = None, **values: Any) -> list[dict[str, Any]]:
-    with PartialFile.beside(out) as partial:
-        return list(annotation(corpus, **values).rows(partial))
+    work = annotation(corpus, **values)
+    with parts_beside(out) as work.parts:
+        return list(work.rows())
 
 
 def test_two_tools_share_one_load(tmp_path, loaded):
     loaded.model.script = ("Calculator(2 + 3)", "Calendar()")
     corpus = corpus_of(tmp_path, {"text": SUM}, DATED)
     numbers = {"samples_per_position": 2, "prune_below": 0.0}
-    with PartialFile.beside(None) as partial:
-        tools = {row["tool"] for row in annotation(corpus, "Calculator", "Calendar", **numbers).rows(partial)}
+    tools = {row["tool"] for row in annotation(corpus, "Calculator", "Calendar", **numbers).rows()}
     assert (tools, loaded.loads) == ({"Calculator", "Calendar"}, 1)
 
 
@@ -112,8 +113,7 @@ def test_a_keep_threshold_decides_anew_about_finished_texts(tmp_path, loaded):
 def test_each_text_that_gave_nothing_has_a_reason(tmp_path, loaded):
     loaded.model.script = ("Calculator(2 / 0)",)
     work = annotation(corpus_of(tmp_path, {"text": SUM}, {"text": NO_SUM}))
-    with PartialFile.beside(None) as partial:
-        assert list(work.rows(partial)) == []
+    assert list(work.rows()) == []
     counted = work.counts.tools["Calculator"]
     assert (dict(counted.filtered_out), dict(counted.nothing)) == (
         {"fewer_than_three_numbers": 1},
@@ -130,8 +130,7 @@ def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(tmp_path, loa
     monkeypatch.setattr(get_tool("Calculator"), "spec", replace(SPEC, pass_over_own_text=True))
     monkeypatch.setattr("toolformer_ops.tools.retrieval.own_text.OwnText.repeated_by", lambda *_: True)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
-    with PartialFile.beside(None) as partial:
-        assert list(work.rows(partial)) == []
+    assert list(work.rows()) == []
     assert dict(work.counts.tools["Calculator"].nothing) == {"repeats_document_text": 1}
 
 
@@ -145,8 +144,7 @@ def test_a_pipe_gets_lines_about_the_progress(tmp_path, loaded, monkeypatch):
 
 def test_the_panel_shows_the_newest_call_in_its_text(tmp_path, loaded):
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
-    with PartialFile.beside(None) as partial:
-        list(work.rows(partial))
+    list(work.rows())
     console = Console(width=200, force_terminal=True, color_system=None)
     with console.capture() as captured:
         console.print(panel(work.counts.progress(), 1.0))
@@ -168,14 +166,14 @@ def test_the_parameters_of_the_help_are_taken_by_the_small_preset(tmp_path, load
 
 def test_a_tool_without_its_index_is_refused_before_the_model_is_loaded(tmp_path, loaded):
     work = annotation(corpus_of(tmp_path, {"text": SUM}), "QA")
-    with PartialFile.beside(None) as partial, pytest.raises(ToolformerError, match="expected a search index"):
-        list(work.rows(partial))
+    with pytest.raises(ToolformerError, match="expected a search index"):
+        list(work.rows())
     assert loaded.loads == 0
 
 
 def test_an_error_says_that_the_same_command_continues(tmp_path, loaded):
-    loaded.model.texts_before_stop = 3
-    texts = [SUM.replace("There", f"Here {word}") for word in ("a", "b", "c")]
+    loaded.model.texts_before_stop = 40  # the first part is 16 texts, each of which the model sees twice
+    texts = [SUM.replace("There", f"Here {number}") for number in range(24)]
     corpus, out = corpus_of(tmp_path, *({"text": text} for text in texts)), tmp_path / "calls.jsonl"
     words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--out", str(out)]
     ended = CliRunner().invoke(app, words)
@@ -190,7 +188,7 @@ def test_no_tool_is_refused(tmp_path):
 
 
 def refusal(out: Path) -> str:
-    with pytest.raises(UsageError) as refused, PartialFile.beside(out):
+    with pytest.raises(UsageError) as refused, parts_beside(out):
         pass
     return str(refused.value)
 
@@ -202,16 +200,22 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path):
     assert out.read_text() == "mine\n"
 
 
-def test_a_partial_file_of_something_else_is_not_touched(tmp_path):
-    partial = tmp_path / "calls.jsonl.partial"
-    partial.write_text("mine\n")
-    assert "found something else" in refusal(tmp_path / "calls.jsonl")
-    assert partial.read_text() == "mine\n"
+def test_a_folder_of_something_else_is_not_touched(tmp_path):
+    mine = tmp_path / "calls.jsonl.partial" / "mine"
+    mine.parent.mkdir()
+    mine.write_text("mine\n")
+    assert "found mine. Remove it, or name another file." in refusal(tmp_path / "calls.jsonl")
+    assert mine.read_text() == "mine\n"
+
+
+def test_a_partial_file_of_an_older_version_is_refused(tmp_path):
+    (tmp_path / "calls.jsonl.partial").write_text("{}\n")
+    assert "found a file. Remove it, or name another file." in refusal(tmp_path / "calls.jsonl")
 
 
 def test_two_processes_do_not_share_a_file(tmp_path):
     out = tmp_path / "calls.jsonl"
-    with PartialFile.beside(out):
+    with parts_beside(out):
         assert "found another process at work on it" in refusal(out)
 
 
@@ -219,22 +223,10 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
     assert "No such file or directory" in refusal(tmp_path / "none" / "calls.jsonl")
 
 
-@pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_last_line_that_was_cut_is_done_again(tmp_path, cut):
-    out, partial = tmp_path / "calls.jsonl", tmp_path / "calls.jsonl.partial"
-    with PartialFile.beside(out) as file:
-        file.add(("text", "r", "a"), {"rows": []})
-        whole = partial.stat().st_size
-        file.add(("text", "r", "b"), {"rows": []})
-    os.truncate(partial, partial.stat().st_size - cut)
-    with PartialFile.beside(out) as file:
-        assert (file.line(("text", "r", "a")), file.line(("text", "r", "b"))) == ({"rows": []}, None)
-    assert partial.stat().st_size == whole
-
-
 def test_the_finished_file_takes_the_place_of_the_partial_one(tmp_path):
     out = tmp_path / "calls.jsonl"
-    with PartialFile.beside(out):
+    with parts_beside(out) as parts:
+        parts.put("calls/a", b"")
         finish(out, iter(["1", "2"]))
     assert ([file.name for file in tmp_path.iterdir()], out.read_text()) == (["calls.jsonl"], "1\n2\n")
 
@@ -259,31 +251,30 @@ main()
 """The command line with a model that stops to answer after so many texts."""
 
 
-# The model sees 80 texts by the end of the annotation, and 128 until the first 16 texts have their placebos.
+# The model sees 80 texts by the end of the pool, and 128 until the first 16 texts have their placebos.
 @pytest.mark.parametrize(
-    ("killed_in", "hangs_after", "lines"), [("annotation", 20, 4), ("placebos", 136, TEXTS + 2)]
+    ("killed_in", "hangs_after", "parts"),
+    [("annotation", 40, ["pool"]), ("placebos", 136, ["pool"] * 3 + ["calls"])],
 )
 def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
-    tmp_path, monkeypatch, killed_in, hangs_after, lines
+    tmp_path, monkeypatch, killed_in, hangs_after, parts
 ):
     texts = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, TEXTS + 2)]
     corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
     words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake", "--all"]
     words += ["--parameters", '{"max_positions": 9, "samples_per_position": 4}']
     program = [sys.executable, "-c", HANGING_MODEL, *words]
-    # 1. Killed as soon as the partial file has so many lines; half a line is put behind them.
+    # 1. Killed as soon as these parts are there.
     killed, partial = tmp_path / "killed.jsonl", tmp_path / "killed.jsonl.partial"
     hanging = {**os.environ, "HANGS_AFTER": str(hangs_after), "SCRIPT": "|".join(SCRIPT)}
     with subprocess.Popen([*program, "--out", str(killed)], cwd=REPOSITORY, env=hanging) as process:
-        while not (partial.exists() and partial.read_bytes().count(b"\n") >= lines):
+        while len(FolderParts(partial).names()) < len(parts):
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     assert not killed.exists()
-    assert (b'["placebos"' in partial.read_bytes()) == (killed_in == "placebos")
-    with partial.open("ab") as file:
-        file.write(b'{"key": ["te')
+    assert sorted(name.split("/")[0] for name in FolderParts(partial).names()) == sorted(parts)
     # 2. Continued in this process, beside a run that was left alone.
     left_alone = tmp_path / "left_alone.jsonl"
     for out in (killed, left_alone):
@@ -295,8 +286,7 @@ def test_the_rows_after_a_kill_are_those_of_an_undisturbed_run(
 
 def summary_of(work: Annotation) -> str:
     """What is told at the end of an annotation."""
-    with PartialFile.beside(None) as partial:
-        list(work.rows(partial))
+    list(work.rows())
     console = Console(width=120)
     with console.capture() as summary:
         console.print(work.counts.summary())

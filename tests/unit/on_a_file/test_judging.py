@@ -16,7 +16,7 @@ from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotator import PRINTED
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
+from toolformer_ops.on_a_file.annotate.partial_folder import parts_beside
 from toolformer_ops.on_a_file.judge.judging import Judging
 from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
 from toolformer_ops.on_a_file.look.explanation import explain_call
@@ -46,8 +46,8 @@ def judged(
     path: Path, *fields: str, model: str = "fake", out: Path | None = None, **values: Any
 ) -> list[dict[str, Any]]:
     judging = Judging(Settings(), path, model, ProposalFields.of(fields), WITHOUT_PLACEBOS | values)
-    with PartialFile.beside(out) as partial:
-        return list(judging.rows(partial))
+    with parts_beside(out) as judging.parts:
+        return list(judging.rows())
 
 
 def test_a_call_has_the_losses_that_explain_gives_it(tmp_path, tiny_model_dir):

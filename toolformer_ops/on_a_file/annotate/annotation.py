@@ -1,47 +1,60 @@
-"""Annotate texts with several tools in one process: what `annotate` and `preview` do, and a notebook.
+"""Annotate texts with several tools: what `annotate` does on a file or as one of many workers, and a notebook.
 
-1. The filters are asked once, so that it is known how much there is to do.
-2. Texts are annotated some together, with one tool after the other, by one loaded model; each is added to the
-   partial file (`partial_file.py`) at once.
-3. If placebos are wanted, the calls of all texts are their pool, so that rows are final only then
-   (`pooled_placebos.py`). Without, the rows of each text are final at once.
+1. If placebos are wanted, each tool has a pool: the first texts of the corpus that it is asked about are
+   annotated, until they have calls enough. Of a small corpus that is all of them. The false-discovery rate is
+   measured on these texts.
+2. Texts are annotated some together, with one tool after the other, by one loaded model; those of the pool are
+   not sampled again. With the placebos their rows are final.
 
-How far this is, `annotation_counts.py` counts.
+What is computed in both steps is put as parts (`call_parts.py`), so that a process that is killed, or works
+beside others, continues with these. The rows of a text depend neither on its batch nor on who computed it.
 """
 
 import functools
 import itertools
-import time
+import random
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.config import Settings
-from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
+from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
-from toolformer_ops.on_a_file.annotate.annotator import ToolAnnotator, distinct_documents, with_verdict
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
-from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge_by_placebos
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
+from toolformer_ops.on_a_file.annotate.annotator import ToolAnnotator, distinct_documents
+from toolformer_ops.on_a_file.annotate.call_parts import part_name, part_of, texts_in
+from toolformer_ops.on_a_file.annotate.call_table import printed
+from toolformer_ops.on_a_file.annotate.pooled_placebos import DrawnPool
 from toolformer_ops.on_a_file.annotate.text_annotator import (
     AnnotatedText,
     Row,
     TextAnnotator,
     TextToAnnotate,
 )
-from toolformer_ops.records import Document, variant_id_of
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.writing_systems import tokens_before
+from toolformer_ops.runs.placebo_pools import POOL_CALLS
+from toolformer_ops.storage.objects.parts import NoParts, Parts
 
-BATCH_SECONDS = 10.0
-"""Texts that are annotated together are twice as many as before until they take so long: a kill loses at most
-about twice as much. On two cores 24 short texts together take 23 CPU seconds, four together 32, one by one
-68."""
+TEXTS_TOGETHER = {"cpu": 16, "cuda": 128}
+"""By kind of device, the texts of a part: a kill loses no more. On two cores 24 short texts together take 23
+CPU seconds, one by one 68."""
+AHEAD = 16
+"""So many parts of a pool that other workers have begun are passed over."""
 
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Returns the documents with the names of their records, the same ones each time."""
+Claim = Callable[[str], bool]
+"""Whether a part of this name is computed here: no other worker has said so before."""
+
+
+class ToolPool(NamedTuple):
+    """The texts that a tool's placebos are drawn from."""
+
+    drawn: DrawnPool
+    texts: dict[uuid.UUID, AnnotatedText]
+    """By what tools read of them, before placebos."""
 
 
 @dataclass
@@ -51,6 +64,13 @@ class Annotation:
     annotator: TextAnnotator
     documents: Documents
     counts: AnnotationCounts
+    parts: Parts = field(default_factory=NoParts)
+    """Where what is computed is put."""
+    texts_together: int | None = None
+    """Texts of a part; None: as the device says."""
+    pool_texts: int | None = None
+    """Texts of a part of a pool; None: as many."""
+    claim: Claim = lambda _: True
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
@@ -69,20 +89,14 @@ class Annotation:
         corpus_documents = functools.partial(distinct_documents, annotator.settings, corpus, limit)
         return cls(annotator, documents or corpus_documents, AnnotationCounts.of(choices.tools))
 
-    def rows(self, partial: PartialFile) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
         """Every call with a result, text by text and tool by tool, as soon as nothing can change it any more.
 
         Raises as `read_corpus`, and as the model and the tools do.
         """
         self.count_texts()
-        if not self.annotator.choices.wants_placebos:
-            for text in self.texts(partial):
-                yield from text.rows
-        else:
-            texts = list(self.texts(partial))
-            self._judge_by_placebos(texts, partial)
-            for text in texts:
-                yield from text.rows
+        for text in self.texts():
+            yield from map(printed, text.rows)
         self.counts.ended()
 
     def count_texts(self) -> None:
@@ -92,124 +106,190 @@ class Annotation:
         """
         self.annotator.require_tools()
         self.counts.begins("reading the texts")
-        for _, document in self.documents():
-            self.counts.texts += 1
-            for annotator in self.annotator.tools:
-                self.counts.filtered(annotator.name, self.annotator.decisions(annotator, document))
+        for name, document in self.documents():
+            self.counts.read(self.annotator.to_annotate(name, document))
 
-    def texts(self, partial: PartialFile) -> Iterator[AnnotatedText]:
+    def texts(self) -> Iterator[AnnotatedText]:
         """What each tool finds in each text that it is asked about, in order.
 
         None is annotated before its turn comes.
         """
         self.counts.begins("loading the model")
-        texts = self._texts_to_annotate()
-        together = 1
-        while batch := self._batch(texts, together):
+        pools = self.pools()
+        for batch in self.batches(self.documents()):
+            texts_by: dict[str, dict[uuid.UUID, AnnotatedText]] = {}
             for annotator in self.annotator.tools:
-                annotator.recipe_id  # noqa: B018 - loads the model, which is no part of a batch's time
-            started = time.perf_counter()
-            annotated = self._annotated(batch, partial)
-            seconds = time.perf_counter() - started
-            if seconds < BATCH_SECONDS:
-                together *= 2
-            elif seconds > 3 * BATCH_SECONDS:
-                together = max(1, together // 2)
-            yield from annotated
+                annotated = self.finished(annotator, batch, pools.get(annotator.name)) or []
+                texts_by[annotator.name] = {text.document.record_id: text for text in annotated}
+            for item in batch:
+                for texts in texts_by.values():
+                    if (text := texts.get(item.document.record_id)) is not None:
+                        yield text
 
-    def _texts_to_annotate(self) -> Iterator[TextToAnnotate]:
-        for name, document in self.documents():
-            text = self.annotator.to_annotate(name, document)
-            if any(text.paragraphs.values()):
-                yield text
+    def batches(
+        self, documents: Iterable[tuple[str, Document]], *, are_counted: bool = False
+    ) -> Iterator[list[TextToAnnotate]]:
+        """The documents that a tool is asked about, so many a part; `are_counted`: by what filters say."""
 
-    def _batch(self, texts: Iterator[TextToAnnotate], together: int) -> list[TextToAnnotate]:
-        """The next texts, at most so many, and no more tokens than a micro-batch has but for one text."""
-        settings = self.annotator.settings
-        most = settings.micro_batch_tokens or BATCH_SIZES[device_kind(settings.device)].micro_batch_tokens
-        batch: list[TextToAnnotate] = []
-        tokens = 0.0
-        for item in itertools.islice(texts, together):
-            batch.append(item)
-            tokens += float(tokens_before(item.document.text)[-1])
-            if tokens >= most:
-                break
-        return batch
+        def with_paragraphs() -> Iterator[TextToAnnotate]:
+            for name, document in documents:
+                item = self.annotator.to_annotate(name, document)
+                if are_counted:
+                    self.counts.read(item)
+                if any(item.paragraphs.values()):
+                    yield item
 
-    def _annotated(self, batch: Sequence[TextToAnnotate], partial: PartialFile) -> list[AnnotatedText]:
-        """The texts of a batch, each tool's computed together unless an earlier try has finished them."""
-        by_tool = {
-            annotator.name: self._annotated_by(annotator, batch, partial)
-            for annotator in self.annotator.tools
-        }
-        annotated = []
-        for item in batch:
-            tools = [tool for tool in by_tool if item.paragraphs[tool]]
-            annotated += [by_tool[tool][item.document.document_id] for tool in tools]
-        return annotated
+        return _chunks(with_paragraphs(), self._together)
 
-    def _annotated_by(
-        self, annotator: ToolAnnotator, batch: Sequence[TextToAnnotate], partial: PartialFile
-    ) -> dict[uuid.UUID, AnnotatedText]:
-        """By id, the documents of a batch that the tool is asked about."""
+    def finished(
+        self,
+        annotator: ToolAnnotator,
+        batch: Sequence[TextToAnnotate],
+        pool: ToolPool | None,
+        shard: int = 0,
+        *,
+        is_claimed: bool = False,
+    ) -> list[AnnotatedText] | None:
+        """The texts of a batch that a tool is asked about, final.
+
+        It is None if another worker has begun them; with `is_claimed` they are computed here all the same.
+        """
         items = [item for item in batch if item.paragraphs[annotator.name]]
-        texts: dict[uuid.UUID, AnnotatedText] = {}
-        # 1. What an earlier try has finished.
-        for item in items:
-            line = partial.line(_key(annotator, item.document))
-            if line is not None:
-                text = _stored_text(item, annotator, line)
-                texts[item.document.document_id] = text
-                self.counts.finished(text, is_new=False)
-        # 2. The others, together.
-        new = [item for item in items if item.document.document_id not in texts]
-        self.counts.begins(f"annotating with {annotator.name}")
-        for text in self.annotator.annotated(annotator, new):
-            failed_calls = [(*call, n) for call, n in text.without_result.items()]
-            stored = {"counts": text.counts, "failed_calls": failed_calls, "rows": text.rows}
-            partial.add(_key(annotator, text.document), stored)
-            self.counts.finished(text, is_new=True)
-            texts[text.document.document_id] = text
+        if not items:
+            return []
+        recipe_id = pool.drawn.recipe_id if pool else annotator.recipe_id
+        name = part_name("calls", annotator.name, recipe_id, shard, items)
+        texts = self._stored(name, annotator, items)
+        is_new = texts is None
+        if texts is None:
+            if not is_claimed and not self.claim(name):
+                return None
+            texts = self._computed(annotator, items, pool)
+            self._put(name, annotator, recipe_id, texts)
+        self._count(texts, is_new=is_new, pooled=pool.texts if pool else ())
         return texts
 
-    def _judge_by_placebos(self, texts: Sequence[AnnotatedText], partial: PartialFile) -> None:
-        """Score placebos of all calls of each tool; what the keep rule then keeps is in the rows."""
-        for annotator in self.annotator.tools:
-            tool = annotator.name
-            own = [text for text in texts if text.tool == tool]
-            with_calls = [calls for calls in map(TextOfCalls.of, own) if calls.lines]
-            if with_calls:
-                self.counts.begins(f"scoring placebos of {tool}", len(with_calls))
-                rate = judge_by_placebos(
-                    annotator.models.model,
-                    self.annotator.choices,
-                    tool,
-                    annotator.recipe_id,
-                    annotator.keep_threshold,
-                    with_calls,
-                    partial,
-                    self.counts.scored_placebos,
-                )
-                self.counts.tools[tool].rate = str(rate)
-            self.counts.judged(tool, own)
+    def pools(self) -> dict[str, ToolPool]:
+        """The pool of each tool; none without placebos."""
+        if not self.annotator.choices.wants_placebos:
+            return {}
+        pools = {annotator.name: self._pool(annotator) for annotator in self.annotator.tools}
+        self.counts.begins_to_judge({name: pool.drawn.sample_share for name, pool in pools.items()})
+        return pools
+
+    def _pool(self, annotator: ToolAnnotator) -> ToolPool:
+        """The first texts that the tool is asked about, until they have calls enough."""
+        choices = self.annotator.choices
+        items = (self.annotator.to_annotate(*named, only=annotator) for named in self.documents())
+        with_paragraphs = (item for item in items if item.paragraphs[annotator.name])
+        scored = self._scored_until(
+            annotator,
+            _chunks(with_paragraphs, self.pool_texts or self._together),
+            max(POOL_CALLS, choices.placebo_sample),
+        )
+        calls = [text.of_calls() for text in scored]
+        drawn = DrawnPool.of(choices, annotator.name, annotator.recipe_id, calls)
+        return ToolPool(drawn, {text.document.record_id: text for text in scored})
+
+    def _scored_until(
+        self, annotator: ToolAnnotator, chunks: Iterator[list[TextToAnnotate]], enough_calls: int
+    ) -> list[AnnotatedText]:
+        """The texts of the first parts that together have so many calls, before placebos; all if none do.
+
+        Of several workers each computes the first part that is not begun. What others have begun is looked
+        past, but not far: they may be dead.
+        """
+        read: list[list[TextToAnnotate]] = []
+        scored: dict[int, list[AnnotatedText]] = {}
+        while True:
+            # 1. The parts that are there, up to enough calls, and those that are missing before.
+            needed: list[AnnotatedText] = []
+            calls, missing = 0, list[int]()
+            for number in itertools.count():
+                if number == len(read):
+                    read += itertools.islice(chunks, 1)
+                if number == len(read) or calls >= enough_calls or len(missing) == AHEAD:
+                    break
+                name = part_name("pool", annotator.name, annotator.recipe_id, 0, read[number])
+                if (
+                    number not in scored
+                    and (texts := self._stored(name, annotator, read[number])) is not None
+                ):
+                    scored[number] = texts
+                    self._count(texts, is_new=False)
+                if number in scored:
+                    needed += scored[number]
+                    calls += sum(len(text.of_calls().lines) for text in scored[number])
+                else:
+                    missing.append(number)
+            if not missing:
+                return needed
+            # 2. One of those that are missing.
+            names = {
+                part_name("pool", annotator.name, annotator.recipe_id, 0, read[number]): number
+                for number in missing
+            }
+            any_name = random.choice(list(names))  # noqa: S311 - no row depends on it
+            name = next(filter(self.claim, names), any_name)
+            number = names[name]
+            scored[number] = self._annotated(annotator, read[number])
+            self._put(name, annotator, annotator.recipe_id, scored[number])
+            self._count(scored[number], is_new=True)
+
+    def _computed(
+        self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate], pool: ToolPool | None
+    ) -> list[AnnotatedText]:
+        """The texts with all that the rows have; those of the pool are not annotated again."""
+        pooled = {} if pool is None else pool.texts
+        new = self._annotated(annotator, [item for item in items if item.document.record_id not in pooled])
+        by_id = {text.document.record_id: text for text in new}
+        texts: list[AnnotatedText] = []
+        for item in items:
+            record_id = item.document.record_id
+            texts.append(by_id[record_id] if record_id in by_id else pooled[record_id].named(item.name))
+        if pool is not None:
+            # The sample for the false-discovery rate are calls of the pool's texts.
+            sampled = [text for text in texts if text.document.record_id in pooled]
+            self._judge(annotator, sampled, pool.drawn.draw)
+            self._judge(annotator, new, pool.drawn.draw.without_sample())
+        return texts
+
+    def _annotated(self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
+        if items:
+            self.counts.begins(f"annotating with {annotator.name}")
+        texts: list[AnnotatedText] = []
+        for together in self.annotator.batches(items, self.annotator.settings.micro_batch_documents):
+            texts += self.annotator.annotated(annotator, together)
+        return texts
+
+    def _judge(self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw) -> None:
+        if any(text.rows for text in texts):
+            self.counts.begins(f"scoring placebos of {annotator.name}")
+            self.annotator.judge(annotator, texts, draw)
+
+    def _stored(
+        self, name: str, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]
+    ) -> list[AnnotatedText] | None:
+        """The texts of a part; None if it is not there."""
+        content = self.parts.get(name)
+        return None if content is None else texts_in(name, content, items, annotator.keep_threshold)
+
+    def _put(
+        self, name: str, annotator: ToolAnnotator, recipe_id: str, texts: Sequence[AnnotatedText]
+    ) -> None:
+        self.parts.put(name, part_of(annotator.name, recipe_id, texts))
+
+    def _count(
+        self, texts: Sequence[AnnotatedText], *, is_new: bool, pooled: Container[uuid.UUID] = ()
+    ) -> None:
+        for text in texts:
+            self.counts.finished(text, is_new=is_new, in_pool=text.document.record_id in pooled)
+
+    @property
+    def _together(self) -> int:
+        return self.texts_together or TEXTS_TOGETHER[device_kind(self.annotator.settings.device)]
 
 
-def _stored_text(item: TextToAnnotate, annotator: ToolAnnotator, line: dict[str, Any]) -> AnnotatedText:
-    """The text of a line of the partial file, judged by the keep threshold of now."""
-    rows = [with_verdict({**row, "id": item.name}, annotator.keep_threshold) for row in line["rows"]]
-    return AnnotatedText(
-        name=item.name,
-        tool=annotator.name,
-        document=item.document,
-        counts=Counter(line["counts"]),
-        without_result=Counter({FailedCall(*call): calls for *call, calls in line["failed_calls"]}),
-        rows=rows,
-    )
-
-
-def _key(annotator: ToolAnnotator, document: Document) -> tuple[str, ...]:
-    """Under which a text is finished: its id, and that of its url and date if the tool reads them."""
-    text_id = document.document_id
-    if annotator.tool.spec.reads_record:
-        text_id = variant_id_of(text_id, document.url, document.document_date)
-    return ("text", annotator.recipe_id, str(text_id))
+def _chunks(items: Iterator[TextToAnnotate], size: int) -> Iterator[list[TextToAnnotate]]:
+    while chunk := list(itertools.islice(items, size)):
+        yield chunk

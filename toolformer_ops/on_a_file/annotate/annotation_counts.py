@@ -5,7 +5,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from toolformer_ops.language_model.throughput import WORK, NetworkWork
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PlaceboCounts
 from toolformer_ops.on_a_file.annotate.shown_calls import call_in_its_text, most_gain, verdict
 from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.tools.base import FilterDecision
 
 if TYPE_CHECKING:
-    from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText
+    from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, TextToAnnotate
 
 MOST_REASONS = 4
 """So many reasons are named, the most frequent ones; the others are counted."""
@@ -50,8 +50,14 @@ class ToolCounts:
     """Calls without a result, by what the tool said of them."""
     nothing: Counter[str] = field(default_factory=Counter)
     """Texts that were asked and have no kept call, by the reason."""
-    rate: str | None = None
-    """The share of the kept calls that is kept by chance, in words; None without placebos."""
+    placebos: PlaceboCounts = field(default_factory=PlaceboCounts)
+    sample_share: float | None = None
+    """The share of the pool's calls that is sampled for the false-discovery rate; None without placebos."""
+
+    @property
+    def rate(self) -> str | None:
+        """The share of the kept calls that is kept by chance, in words; None without placebos."""
+        return None if self.sample_share is None else str(self.placebos.rate(self.sample_share))
 
     def add(self, text: "AnnotatedText") -> None:
         """Count a text that is annotated."""
@@ -62,15 +68,45 @@ class ToolCounts:
         self.scored += sum(row["reason"] in (None, "pruned_below") for row in text.rows)
         for failed, calls in text.without_result.items():
             self.failures[failed.why] += calls
-        self.count_kept(text)
-
-    def count_kept(self, text: "AnnotatedText") -> None:
-        """Count what is kept of a text."""
         self.kept += sum(row["kept"] for row in text.rows)
         if (reason := text.why_nothing) is not None:
             self.nothing[reason] += 1
         else:
             self.kept_texts += 1
+
+    def add_counts(self, other: "ToolCounts") -> None:
+        """Add what was counted of other texts with the same pool of placebos."""
+        for name in (*_NUMBERS, *_COUNTERS):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.placebos.add_counts(other.placebos)
+        self.sample_share = other.sample_share
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts as a ledger has them."""
+        values = {name: getattr(self, name) for name in (*_NUMBERS, *_COUNTERS, "sample_share")}
+        documents = [[*kept, number] for kept, number in sorted(self.placebos.documents.items())]
+        placebos = {"documents": documents, "sampled": self.placebos.sampled, "scored": self.placebos.scored}
+        return {**values, "placebos": placebos}
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> "ToolCounts":
+        """The counts that `as_json` wrote."""
+        placebos = value["placebos"]
+        documents = Counter({(by_chance, kept): number for by_chance, kept, number in placebos["documents"]})
+        counts = cls(
+            placebos=PlaceboCounts(documents, placebos["sampled"], placebos["scored"]),
+            sample_share=value["sample_share"],
+        )
+        for name in _NUMBERS:
+            setattr(counts, name, value[name])
+        for name in _COUNTERS:
+            setattr(counts, name, Counter(value[name]))
+        return counts
+
+
+_NUMBERS = ("items", "done", "samples", "proposals", "calls", "scored", "kept", "kept_texts")
+_COUNTERS = ("filtered_out", "failures", "nothing")
+"""The fields of `ToolCounts` that are sums."""
 
 
 @dataclass
@@ -83,8 +119,6 @@ class AnnotationCounts:
     phase: str = "starting"
     newest: dict[str, Any] | None = None
     """The newest call that gains enough."""
-    placebo_texts: tuple[int, int] = (0, 0)
-    """Texts whose placebos are scored, of how many."""
     clock: Callable[[], float] = time.monotonic
     noun: str = "texts"
     """What is asked about: texts, or calls that others proposed."""
@@ -94,7 +128,7 @@ class AnnotationCounts:
         self._annotating_since: float | None = None
         self._new = 0
         self._before = replace(WORK)
-        self._placebos_since = self._began
+        self._counting_since: float | None = None
 
     @classmethod
     def of(cls, tools: Sequence[str]) -> "AnnotationCounts":
@@ -103,43 +137,45 @@ class AnnotationCounts:
 
     # What the annotation tells it
 
-    def begins(self, phase: str, placebo_texts: int = 0) -> None:
-        """The next thing that is done; `placebo_texts` are those whose placebos are scored in it."""
+    def begins(self, phase: str) -> None:
+        """The next thing that is done."""
         self.phase = phase
-        self.placebo_texts = (0, placebo_texts)
-        self._placebos_since = self.clock()
-        if phase.startswith(("annotating", "judging")) and self._annotating_since is None:
+        if not phase.startswith(("annotating", "judging", "scoring")):
+            return
+        if self._annotating_since is None:
             self._annotating_since = self.clock()
             self._before = replace(WORK)
+        if self._counting_since is None:
+            self._counting_since = self.clock()
 
-    def filtered(self, tool: str, decisions: Sequence[FilterDecision]) -> None:
-        """A tool's filter has judged a document."""
-        if any(decision.kept for decision in decisions):
-            self.tools[tool].items += 1
-        else:
-            reasons = Counter(decision.reason for decision in decisions)
-            self.tools[tool].filtered_out[reasons.most_common(1)[0][0] if reasons else "empty_text"] += 1
+    def read(self, text: "TextToAnnotate") -> None:
+        """The tools' filters have judged a document."""
+        self.texts += 1
+        for tool, decisions in text.decisions.items():
+            if any(decision.kept for decision in decisions):
+                self.tools[tool].items += 1
+            else:
+                reasons = Counter(decision.reason for decision in decisions)
+                refused = reasons.most_common(1)[0][0] if reasons else "empty_text"
+                self.tools[tool].filtered_out[refused] += 1
 
-    def finished(self, text: "AnnotatedText", *, is_new: bool) -> None:
-        """A text is annotated by a tool, now or by an earlier try."""
+    def finished(self, text: "AnnotatedText", *, is_new: bool, in_pool: bool = False) -> None:
+        """A text is annotated by a tool, now or by an earlier try; those `in_pool` decide the rate."""
         self.tools[text.tool].add(text)
+        if in_pool:
+            self.tools[text.tool].placebos.add(text.rows)
         self._new += is_new
         kept = [row for row in text.rows if row["kept"]]
         if kept:
             self.newest = max(kept, key=most_gain)
 
-    def scored_placebos(self, texts: int) -> None:
-        """The placebos of so many more texts are scored."""
-        done, total = self.placebo_texts
-        self.placebo_texts = (done + texts, total)
-
-    def judged(self, tool: str, texts: Sequence["AnnotatedText"]) -> None:
-        """What is kept of a tool's texts is decided by placebos, too."""
-        counts = self.tools[tool]
-        counts.kept = counts.kept_texts = 0
-        counts.nothing.clear()
-        for text in texts:
-            counts.count_kept(text)
+    def begins_to_judge(self, sample_shares: Mapping[str, float]) -> None:
+        """The pools are drawn, with these shares of sampled calls: texts are counted anew, as they are final."""
+        for name, share in sample_shares.items():
+            tool = self.tools[name]
+            items, filtered_out = tool.items, tool.filtered_out
+            self.tools[name] = ToolCounts(items=items, filtered_out=filtered_out, sample_share=share)
+        self._counting_since, self._new = None, 0
 
     def judged_call(self, row: dict[str, Any]) -> None:
         """A call that others proposed is judged, but for placebos."""
@@ -200,21 +236,16 @@ class AnnotationCounts:
 
         None if nothing of it is done yet.
         """
-        done, total = self.placebo_texts
-        if total:
-            return None if not done else (self.clock() - self._placebos_since) / done * (total - done)
         left = sum(tool.items for tool in self.tools.values()) - self.done
-        if self._annotating_since is None or not self._new or not left:
+        if self._counting_since is None or not self._new or left <= 0:
             return None
-        return (self.clock() - self._annotating_since) / self._new * left
+        return (self.clock() - self._counting_since) / self._new * left
 
     def progress(self) -> Progress:
         """How far it is now."""
         phase = self.phase
         if phase.startswith("reading"):
             phase += f": {self.texts:,}"
-        if self.placebo_texts[1]:
-            phase += f", {self.placebo_texts[0]:,} of {self.placebo_texts[1]:,} {self.noun}"
         counts = list(self.tools.values())
         kept_word = "kept" if self.phase == "done" else "gain enough"
         scored, kept = sum(tool.scored for tool in counts), sum(tool.kept for tool in counts)

@@ -23,7 +23,7 @@ from toolformer_ops.annotation.candidates import (
     candidate_paragraphs,
 )
 from toolformer_ops.annotation.filtering import filter_document
-from toolformer_ops.annotation.placebo import JudgedCall, gain_of
+from toolformer_ops.annotation.placebo import NO_OTHER_RESULT, JudgedCall, gain_of
 from toolformer_ops.annotation.scoring import (
     ExecutedCall,
     ExecutedText,
@@ -37,6 +37,7 @@ from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
+from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
 from toolformer_ops.records import Document, Paragraph, content_uuid
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
@@ -47,6 +48,7 @@ from toolformer_ops.runs.models import (
 )
 from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
 from toolformer_ops.runs.recipes import tool_recipes
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
@@ -66,6 +68,7 @@ PRINTED = (
 )  # fmt: skip
 """Losses of a `ScoredCall` that are printed, in nats, and its probabilities of the next tokens."""
 BELOW_THRESHOLD = "below_threshold"
+LIKE_A_PLACEBO = "like_a_placebo"
 """Why a scored call is not kept (`runs/reasons.py`)."""
 
 
@@ -152,8 +155,13 @@ def filter_lines(
             yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason, **left_out}
 
 
-def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> Iterator[tuple[str, Document]]:
-    """The documents that a run over the corpus would annotate, each text once, with the names of their records."""
+def distinct_documents(
+    settings: Settings, corpus: str, limit: int | None, shard: Shard | None = None
+) -> Iterator[tuple[str, Document]]:
+    """The documents that a run over the corpus would annotate, each text once, with the names of their records.
+
+    With `shard` those of one part: memory then holds the ids of no others, unless there is a limit.
+    """
     seen: set[uuid.UUID] = set()
     if limit is not None and limit <= 0:
         return
@@ -161,11 +169,14 @@ def distinct_documents(settings: Settings, corpus: str, limit: int | None) -> It
         if not isinstance(record, Record):
             continue
         document = record.document()
-        if document.document_id not in seen:
-            seen.add(document.document_id)
+        is_of_shard = shard is None or document.document_id.int % shard.count == shard.index
+        if document.document_id in seen or not (is_of_shard or limit):
+            continue
+        seen.add(document.document_id)
+        if is_of_shard:
             yield name, document
-            if len(seen) == limit:
-                return
+        if len(seen) == limit:
+            return
 
 
 @dataclass(frozen=True)
@@ -416,12 +427,17 @@ def scored_fields(scored: ScoredCall) -> dict[str, Any]:
 def with_verdict(line: Mapping[str, Any], keep_threshold: float) -> dict[str, Any]:
     """The line of a call with whether the run's keep rule keeps it at this threshold, and if not, why.
 
-    By the rule `probability` it is what the rule says before the call's placebo (`pooled_placebos.py`).
+    Without placebos it is what the rule says before the call's placebo (`pooled_placebos.py`).
     """
-    kept = scored_call_of(line).reaches(keep_threshold)
-    return {
-        **line,
-        "keep_threshold": keep_threshold,
-        "kept": kept,
-        "not_kept": None if kept else line["reason"] or BELOW_THRESHOLD,
-    }
+    scored = scored_call_of(line)
+    not_kept: str | None = None
+    if not scored.reaches(keep_threshold):
+        not_kept = line["reason"] or BELOW_THRESHOLD
+    elif line.get("placebos") is not None:
+        gain = gain_of(scored, line["placebo_probability"])
+        if gain is None:
+            not_kept = NO_OTHER_RESULT
+        elif not is_kept(gain, keep_threshold):
+            not_kept = LIKE_A_PLACEBO
+    verdict = {"keep_threshold": keep_threshold, "kept": not_kept is None, "not_kept": not_kept}
+    return {**line, **verdict}

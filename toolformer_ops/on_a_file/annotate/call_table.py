@@ -1,5 +1,6 @@
 """Calls as a table: the columns that `annotate` writes, and placebos that are drawn from such a table."""
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,15 +25,37 @@ COLUMNS = """id=text document_id=text call_id=text tool=text position_char=int p
     reduction_bound=double loss_reduction=double information=double placebo_reduction=double placebos=int
     placebo_probability=double gain=double keep_threshold=double kept=bool not_kept=text"""
 """The columns of a call, each with its type."""
+PLACEBO_FIELDS = """number=int source=int is_sampled=bool reason=text loss_with_result=double
+    reduction_bound=double information=double probability_with=double gain=double"""
 
 
 def call_schema() -> "pyarrow.Schema":
     """The columns as Arrow has them, all of which may be null."""
+    return _schema(COLUMNS)
+
+
+def placebo_schema() -> "pyarrow.Schema":
+    """The fields of a placebo, as `PlaceboLoss` has them."""
+    return _schema(PLACEBO_FIELDS)
+
+
+def _schema(columns: str) -> "pyarrow.Schema":
     import pyarrow as pa
 
     types = {"text": pa.string(), "int": pa.int32(), "double": pa.float64(), "bool": pa.bool_()}
-    columns = (column.split("=") for column in COLUMNS.split())
-    return pa.schema([(name, types[kind]) for name, kind in columns])
+    named_types = (column.split("=") for column in columns.split())
+    return pa.schema([(name, types[kind]) for name, kind in named_types])
+
+
+def printed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a row, in their order; null where it has none."""
+    return {name: row.get(name) for name in call_names()}
+
+
+@functools.cache
+def call_names() -> tuple[str, ...]:
+    """The names of the columns."""
+    return tuple(column.partition("=")[0] for column in COLUMNS.split())
 
 
 def call_table(rows: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":

@@ -1,13 +1,14 @@
-"""Placebos of the calls of a file, whose results are the pool: what the stage of placebos does, without a database."""
+"""Placebos of calls without a database, as the stage of placebos scores them.
 
-import dataclasses
+Their pool is given (`call_table.py`), or is the results of the calls at hand.
+"""
+
 import functools
 import hashlib
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.annotation.placebo import (
@@ -20,11 +21,8 @@ from toolformer_ops.annotation.placebo import (
     placebo_reduction,
     score_placebos,
 )
-from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotate.annotator import ToolAnnotator, judged_call_of
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
-from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText
+from toolformer_ops.on_a_file.annotate.annotator import judged_call_of, with_verdict
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.runs.placebo_rates import CountedDocuments, Rate, calls_represented, rate_of
@@ -33,11 +31,8 @@ from toolformer_ops.runs.recipes import placebo_recipe
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
-TEXTS_TOGETHER = 16
-"""Texts whose placebos are scored together: a kill loses those of so many."""
-NO_OTHER_RESULT = "no_other_result"
-LIKE_A_PLACEBO = "like_a_placebo"
-"""Why a call that gains enough before its placebo is not kept (`runs/reasons.py`)."""
+PLACEBO_LOSSES = "placebo_losses"
+"""The field of a row that holds its placebos, each with the fields of `PlaceboLoss`; stored, not printed."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +45,12 @@ class TextOfCalls:
     """Calls with losses, or with those that prove that they save too little."""
 
     @classmethod
-    def of(cls, text: AnnotatedText) -> "TextOfCalls":
-        """The calls of an annotated text that have losses."""
-        scored = [row for row in text.rows if row["reason"] in (None, "pruned_below")]
-        return cls(str(text.document.document_id), text.document.text, scored)
+    def of_rows(cls, text_id: str, text: str, rows: Sequence[dict[str, Any]]) -> "TextOfCalls":
+        """The rows of a text that have losses."""
+        scored = [
+            row for row in rows if row["result"] is not None and row["reason"] in (None, "pruned_below")
+        ]
+        return cls(text_id, text, scored)
 
     @functools.cached_property
     def calls(self) -> list[JudgedCall]:
@@ -61,125 +58,104 @@ class TextOfCalls:
         return [judged_call_of(line) for line in self.lines]
 
 
-def judge_by_placebos(
-    load_model: "Callable[[], LanguageModel]",
-    choices: RunChoices,
-    tool: str,
-    scoring_recipe_id: str,
-    keep_threshold: float,
-    texts: Sequence[TextOfCalls],
-    partial: PartialFile,
-    report: Callable[[int], None],
-) -> Rate:
-    """Score placebos of all calls, whose results are the pool; returns the rate at the keep threshold.
-
-    Adds to each line `information`, `placebo_reduction`, `placebos` and `placebo_probability`, as the view
-    `scored_calls` has them; `gain` and `kept` then follow the run's whole keep rule. `report` is told how many
-    more texts are done.
-    """
-    # 1. The pool, and the recipe that names it.
-    results = []
-    for text in texts:
-        results += [(call.call_id, call.document_id, str(call.scored.result)) for call in text.calls]
-    placebo_choices = choices.part(PlaceboChoices)
-    pool = Pool.of_calls(results, placebo_choices)
-    content = json.dumps([[str(item.call_id), str(item.document_id), item.result] for item in pool.results])
-    pool_hash = hashlib.sha256(content.encode("ascii")).hexdigest()
-    recipe = placebo_recipe(scoring_recipe_id, tool, placebo_choices, pool.sample_share, pool_hash)
-    # 2. The losses, and what they say of each call.
-    scoring = PlaceboScoring(load_model, choices, PlaceboDraw(pool), recipe.recipe_id, partial)
-    with_placebos: list[tuple[JudgedCall, list[PlaceboLoss]]] = []
-    for first in range(0, len(texts), TEXTS_TOGETHER):
-        batch = texts[first : first + TEXTS_TOGETHER]
-        for text, losses in zip(batch, scoring.losses(batch), strict=True):
-            with_placebos += zip(text.calls, losses, strict=True)
-            for line, placebos in zip(text.lines, losses, strict=True):
-                judge(line, placebos, keep_threshold)
-        report(len(batch))
-    # 3. What they say of all.
-    return false_discovery_rate(with_placebos, pool.sample_share, keep_threshold)
-
-
 @dataclass(frozen=True)
-class PlaceboScoring:
-    """Losses of the placebos of texts: those that the partial file has, and others computed."""
+class DrawnPool:
+    """The results of some calls of a tool, from which placebos are drawn."""
 
-    load_model: "Callable[[], LanguageModel]"
-    choices: RunChoices
     draw: PlaceboDraw
     recipe_id: str
-    partial: PartialFile
+    """Names all that decides a placebo and its losses."""
+    sample_share: float
 
-    def losses(self, batch: Sequence[TextOfCalls]) -> list[list[list[PlaceboLoss]]]:
-        """The losses by text, call and placebo; what was computed is in the partial file then."""
-        unscored = [text for text in batch if self.partial.line(self._key(text)) is None]
-        calls_of_texts = [(text.text, text.calls) for text in unscored]
-        computed = score_placebos(self.load_model, self.choices, calls_of_texts, self.draw)
-        losses_of: dict[str, list[list[PlaceboLoss]]] = {}
-        for text, losses in zip(unscored, computed, strict=True):
-            losses_of[text.text_id] = losses
-            fields = [list(map(dataclasses.asdict, placebos)) for placebos in losses]
-            self.partial.add(self._key(text), {"placebos": fields})
-        return [losses_of.get(text.text_id) or self._stored(text) for text in batch]
-
-    def _stored(self, text: TextOfCalls) -> list[list[PlaceboLoss]]:
-        line = self.partial.line(self._key(text)) or {"placebos": []}
-        placebos_of_calls = []
-        for placebos in line["placebos"]:
-            placebos_of_calls.append([PlaceboLoss(**fields) for fields in placebos])
-        return placebos_of_calls
-
-    def _key(self, text: TextOfCalls) -> tuple[str, ...]:
-        return ("placebos", self.recipe_id, text.text_id)
+    @classmethod
+    def of(
+        cls, choices: RunChoices, tool: str, scoring_recipe_id: str, texts: Sequence[TextOfCalls]
+    ) -> "DrawnPool":
+        """The pool of the calls of these texts."""
+        results = []
+        for text in texts:
+            results += [(call.call_id, call.document_id, str(call.scored.result)) for call in text.calls]
+        placebo_choices = choices.part(PlaceboChoices)
+        pool = Pool.of_calls(results, placebo_choices)
+        content = json.dumps(
+            [[str(item.call_id), str(item.document_id), item.result] for item in pool.results]
+        )
+        pool_hash = hashlib.sha256(content.encode("ascii")).hexdigest()
+        recipe = placebo_recipe(scoring_recipe_id, tool, placebo_choices, pool.sample_share, pool_hash)
+        return cls(PlaceboDraw(pool), recipe.recipe_id, pool.sample_share)
 
 
-def judge_by_draw(annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw) -> None:
-    """Score the placebos of the texts' calls, drawn from a pool that is given; what they say is in the rows then."""
-    with_calls = list(map(TextOfCalls.of, texts))
-    calls_of_texts = [(text.text, text.calls) for text in with_calls]
-    scored = score_placebos(annotator.models.model, annotator.choices, calls_of_texts, draw)
-    for text, losses in zip(with_calls, scored, strict=True):
-        for line, placebos in zip(text.lines, losses, strict=True):
-            judge(line, placebos, annotator.keep_threshold)
+def judge(
+    load_model: "Callable[[], LanguageModel]",
+    choices: RunChoices,
+    keep_threshold: float,
+    texts: Sequence[TextOfCalls],
+    draw: PlaceboDraw,
+) -> None:
+    """Score the placebos of the texts' calls together.
 
-
-def judge(line: dict[str, Any], placebos: Sequence[PlaceboLoss], keep_threshold: float) -> None:
-    """Add to a line what its placebos say."""
-    line["information"] = information(placebos)
-    line["placebo_reduction"] = placebo_reduction(placebos)
-    line["placebos"] = sum(placebo.information is not None for placebo in placebos)
-    line["placebo_probability"] = compared_probability(placebos)
-    line["gain"] = gain_of(scored_call_of(line), line["placebo_probability"])
-    if line["kept"] and not _reaches(line["gain"], keep_threshold):
-        line["kept"] = False
-        line["not_kept"] = NO_OTHER_RESULT if line["gain"] is None else LIKE_A_PLACEBO
-
-
-def false_discovery_rate(
-    calls: Sequence[tuple[JudgedCall, Sequence[PlaceboLoss]]], sample_share: float, threshold: float
-) -> Rate:
-    """The rate of a tool's calls that are all in memory, each with its placebos.
-
-    `runs/placebo_rates.py` counts those of a run.
+    Adds to each line `information`, `placebo_reduction`, `placebos` and `placebo_probability`, as the view
+    `scored_calls` has them, and its placebos; `gain` and `kept` then follow the run's whole keep rule.
     """
-    kept: Counter[uuid.UUID] = Counter()  # by document
-    by_chance: Counter[uuid.UUID] = Counter()
-    sampled: list[PlaceboLoss] = []
-    for call, placebos in calls:
-        gain = gain_of(call.scored, compared_probability(placebos))
-        kept[call.document_id] += _reaches(gain, threshold)
-        for placebo in placebos:
-            if placebo.is_sampled:
-                sampled.append(placebo)
-                by_chance[call.document_id] += _reaches(placebo.gain, threshold)
-    document_ids = {call.document_id for call, _ in calls}
-    documents = Counter((by_chance[document_id], kept[document_id]) for document_id in document_ids)
-    counted = []
-    for (kept_placebos, kept_calls), number in documents.items():
-        counted.append(CountedDocuments(kept_placebos, kept_calls, number))
-    scored = sum(placebo.has_losses for placebo in sampled)
-    return rate_of(counted, calls_represented(len(sampled), sample_share), scored)
+    calls_of_texts = [(text.text, text.calls) for text in texts]
+    scored = score_placebos(load_model, choices, calls_of_texts, draw)
+    for text, losses in zip(texts, scored, strict=True):
+        for line, call, placebos in zip(text.lines, text.calls, losses, strict=True):
+            probability = compared_probability(placebos)
+            line.update(
+                {
+                    "information": information(placebos),
+                    "placebo_reduction": placebo_reduction(placebos),
+                    "placebos": sum(placebo.information is not None for placebo in placebos),
+                    "placebo_probability": probability,
+                    "gain": gain_of(call.scored, probability),
+                    PLACEBO_LOSSES: list(map(asdict, placebos)),
+                }
+            )
+            line.update(with_verdict(line, keep_threshold))
 
 
-def _reaches(gain: float | None, threshold: float) -> bool:
+@dataclass
+class PlaceboCounts:
+    """What the false-discovery rate of a tool's calls is estimated from."""
+
+    documents: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Documents, by their sampled placebos and by their calls that the rule keeps."""
+    sampled: int = 0
+    """Calls of the sample."""
+    scored: int = 0
+    """Those of them that have a placebo."""
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Count rows that hold all calls of their documents."""
+        kept: Counter[str] = Counter()  # by document
+        by_chance: Counter[str] = Counter()
+        judged = [row for row in rows if row.get(PLACEBO_LOSSES) is not None]
+        for row in judged:
+            document_id, threshold = row["document_id"], row["keep_threshold"]
+            kept[document_id] += reaches(row["gain"], threshold)
+            for placebo in (PlaceboLoss(**fields) for fields in row[PLACEBO_LOSSES]):
+                if placebo.is_sampled:
+                    self.sampled += 1
+                    self.scored += placebo.has_losses
+                    by_chance[document_id] += reaches(placebo.gain, threshold)
+        for document_id in {row["document_id"] for row in judged}:
+            self.documents[by_chance[document_id], kept[document_id]] += 1
+
+    def add_counts(self, other: "PlaceboCounts") -> None:
+        """Add what was counted of other documents."""
+        self.documents += other.documents
+        self.sampled += other.sampled
+        self.scored += other.scored
+
+    def rate(self, sample_share: float) -> Rate:
+        """The share of the kept calls that is kept by chance."""
+        counted = []
+        for (placebos, calls), documents in self.documents.items():
+            counted.append(CountedDocuments(placebos, calls, documents))
+        return rate_of(counted, calls_represented(self.sampled, sample_share), self.scored)
+
+
+def reaches(gain: float | None, threshold: float) -> bool:
+    """Whether a call is kept that gains so much; None is no gain."""
     return gain is not None and is_kept(gain, threshold)

@@ -7,10 +7,11 @@ from a pool that is given (`given_placebos.py`), or from the calls of all texts 
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
+from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.on_a_file.annotate.annotator import (
@@ -19,6 +20,7 @@ from toolformer_ops.on_a_file.annotate.annotator import (
     ToolAnnotator,
     models_of,
 )
+from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, most_gain
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
@@ -39,6 +41,8 @@ class TextToAnnotate:
     name: str
     """The name of its record."""
     document: Document
+    decisions: dict[str, list[FilterDecision]]
+    """By tool, what its filter says."""
     paragraphs: dict[str, list[Paragraph]]
     """By tool, what its filter keeps."""
 
@@ -57,6 +61,14 @@ class AnnotatedText:
     """Its calls that get no result."""
     rows: list[Row]
     """Its calls with a result, in the order of the text."""
+
+    def named(self, name: str) -> "AnnotatedText":
+        """A copy under the name of another record, whose rows may be changed."""
+        return replace(self, name=name, rows=[{**row, "id": name} for row in self.rows])
+
+    def of_calls(self) -> TextOfCalls:
+        """Its calls that have losses."""
+        return TextOfCalls.of_rows(str(self.document.document_id), self.document.text, self.rows)
 
     @property
     def is_kept(self) -> bool:
@@ -114,17 +126,15 @@ class TextAnnotator:
         for annotator in self.tools:
             annotator.tool.version(self.settings, "")
 
-    def decisions(self, annotator: ToolAnnotator, document: Document) -> list[FilterDecision]:
-        """What the tool's filter says of the document."""
-        return filter_document(annotator.tool, document, self.choices, chains=self.choices.chains)
-
-    def to_annotate(self, name: str, document: Document) -> TextToAnnotate:
-        """The document with what each tool is asked about; `name` is that of its record."""
-        paragraphs = {
-            annotator.name: kept_paragraphs(document, self.decisions(annotator, document))
-            for annotator in self.tools
-        }
-        return TextToAnnotate(name, document, paragraphs)
+    def to_annotate(self, name: str, document: Document, only: ToolAnnotator | None = None) -> TextToAnnotate:
+        """The document with what each tool is asked about, or one alone; `name` is that of its record."""
+        decisions: dict[str, list[FilterDecision]] = {}
+        for annotator in [only] if only else self.tools:
+            decisions[annotator.name] = filter_document(
+                annotator.tool, document, self.choices, chains=self.choices.chains
+            )
+        paragraphs = {tool: kept_paragraphs(document, parts) for tool, parts in decisions.items()}
+        return TextToAnnotate(name, document, decisions, paragraphs)
 
     def batches(self, texts: Iterable[TextToAnnotate], most_texts: int) -> Iterator[list[TextToAnnotate]]:
         """The texts, so many together, and no more tokens than a micro-batch has but for one text."""
@@ -165,6 +175,16 @@ class TextAnnotator:
             )
             texts_annotated.append(annotated_text)
         return texts_annotated
+
+    def judge(self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw) -> None:
+        """Score the placebos of the texts' calls; what they say is in the rows then."""
+        judge(
+            annotator.models.model,
+            self.choices,
+            annotator.keep_threshold,
+            [text.of_calls() for text in texts],
+            draw,
+        )
 
     def close(self) -> None:
         """Close the tools; the model goes with this object."""

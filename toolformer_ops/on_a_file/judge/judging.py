@@ -3,7 +3,7 @@
 1. The calls are read (`proposed_calls.py`).
 2. A call without a result is executed, if its tool is known.
 3. The losses are computed as `annotate` and `explain` compute them; with placebos the results of the file's
-   calls are their pool.
+   calls are their pool. What is computed is put as parts, so that a command that was killed continues.
 
 Each call gives a row, and so does each that is refused, with the reason. Samples nothing, and asks no other
 model.
@@ -12,8 +12,9 @@ model.
 import dataclasses
 import functools
 import itertools
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,12 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
 from toolformer_ops.on_a_file.annotate.annotator import models_of, scored_fields, with_verdict
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
-from toolformer_ops.on_a_file.annotate.pooled_placebos import TextOfCalls, judge_by_placebos
+from toolformer_ops.on_a_file.annotate.pooled_placebos import (
+    PLACEBO_LOSSES,
+    DrawnPool,
+    TextOfCalls,
+    judge,
+)
 from toolformer_ops.on_a_file.annotate.text_annotator import Row
 from toolformer_ops.on_a_file.judge.proposed_calls import (
     ProposalFields,
@@ -36,6 +41,7 @@ from toolformer_ops.on_a_file.look.explanation import token_at
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.recipes import id_of_content
+from toolformer_ops.storage.objects.parts import NoParts, Parts
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, run_tool
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -67,6 +73,7 @@ class Judging:
         values: dict[str, Any],
     ) -> None:
         """`values` are a run's parameters; raises `UsageError` if they are none."""
+        self.parts: Parts = NoParts()
         self.settings = settings
         self.choices = RunChoices.parse({**values, "corpus": str(path), "model": model_name})
         self.counts = AnnotationCounts(noun="calls")
@@ -78,7 +85,7 @@ class Judging:
         self._runners: dict[str, ToolRunner] = {}
         self._recipe_ids: dict[str, str] = {}
 
-    def rows(self, partial: PartialFile) -> Iterator[Row]:
+    def rows(self) -> Iterator[Row]:
         """A row for each call, in the order of the file.
 
         Raises as `find_files`, and as the model and the tools do.
@@ -91,17 +98,17 @@ class Judging:
             else:
                 self.likely_text = self.likely_text or item.likely_text
         self.counts.begins("loading the model")
-        scored = self._scored(partial)
+        scored = self._scored()
         if not self.choices.wants_placebos:
             yield from scored
         else:
             rows = list(scored)
-            self._judge_by_placebos(rows, partial)
+            self._judge_by_placebos(rows)
             for row in rows:
-                yield {name: value for name, value in row.items() if name != "text"}
+                yield {name: value for name, value in row.items() if name not in ("text", PLACEBO_LOSSES)}
         self.counts.ended()
 
-    def _scored(self, partial: PartialFile) -> Iterator[Row]:
+    def _scored(self) -> Iterator[Row]:
         """The rows before placebos; with placebos each has its `text`, too."""
         numbered = enumerate(self._proposals())
         while batch := list(itertools.islice(numbered, CALLS_TOGETHER)):
@@ -122,17 +129,14 @@ class Judging:
                     self.counts.tools[item.call.tool].items -= 1
                     rows[number] = self._refusal(item.record_id, "place_not_at_a_token")
             # 2. The others, unless an earlier try has finished them.
-            unfinished: dict[str, list[_PlacedProposal]] = defaultdict(list)
+            calls_of_tool: dict[str, list[_PlacedProposal]] = defaultdict(list)
             for call in placed:
-                if (line := partial.line(self._key(call))) is not None:
-                    threshold = self._keep_threshold(call.proposal.call.tool)
-                    rows[call.number] = with_verdict(line["row"], threshold)
-                else:
-                    unfinished[call.proposal.call.tool].append(call)
-            for tool, calls in unfinished.items():
-                for call, row in zip(calls, self._judged(tool, calls), strict=True):
-                    partial.add(self._key(call), {"row": row})
-                    rows[call.number] = row
+                calls_of_tool[call.proposal.call.tool].append(call)
+            for tool, calls in calls_of_tool.items():
+                name = self._part_name("judged", self._recipe_id(tool), map(_content_of, calls))
+                judged = self._stored_or(name, functools.partial(self._judged, tool, calls))
+                for call, row in zip(calls, judged, strict=True):
+                    rows[call.number] = with_verdict(row, self._keep_threshold(tool))
             # 3. In the order of the file.
             texts = {call.number: call.proposal.document.text for call in placed}
             for number, row in sorted(rows.items()):
@@ -225,41 +229,59 @@ class Judging:
         )
         return id_of_content({"model": identity, "dtype": self.settings.dtype, "answers": answers, **scoring})
 
-    def _key(self, call: _PlacedProposal) -> tuple[str, ...]:
-        proposal = call.proposal
-        content = content_uuid(
-            proposal.document.text,
-            proposal.document.url or "",
-            str(proposal.document.document_date or ""),
-            str(proposal.at),
-            str(proposal.call),
-            *([] if proposal.result is None else [proposal.result]),
-        )
-        return ("call", self._recipe_id(proposal.call.tool), proposal.record_id, str(content))
+    def _part_name(self, folder: str, recipe_id: str, contents: Iterable[str]) -> str:
+        return f"{folder}/{recipe_id}-{content_uuid(*contents).hex}.json"
+
+    def _stored_or(self, name: str, compute: Callable[[], list[Row]]) -> list[Row]:
+        """The rows of a part; they are computed and put if it is not there."""
+        content = self.parts.get(name)
+        if content is None:
+            content = json.dumps(compute()).encode("ascii")
+            self.parts.put(name, content)
+        rows: list[Row] = json.loads(content)
+        return rows
 
     def _refusal(self, record_id: str, reason: str) -> Row:
         self.refused[reason] += 1
         return {"id": record_id, "kept": False, "reason": reason, "not_kept": reason}
 
-    def _judge_by_placebos(self, rows: Sequence[Row], partial: PartialFile) -> None:
+    def _judge_by_placebos(self, rows: Sequence[Row]) -> None:
         """Score placebos of the calls of each tool; what the keep rule then keeps is in the rows."""
         for name, counts in self.counts.tools.items():
             own = [row for row in rows if row.get("tool") == name]
-            scored = [
-                row for row in own if row["result"] is not None and row["reason"] in (None, "pruned_below")
-            ]
-            texts = [TextOfCalls(row["call_id"], row["text"], [row]) for row in scored]
+            texts = [TextOfCalls.of_rows(row["call_id"], row["text"], [row]) for row in own]
+            texts = [text for text in texts if text.lines]
             if texts:
-                self.counts.begins(f"scoring placebos of {name}", len(texts))
-                rate = judge_by_placebos(
-                    self._model,
-                    self.choices,
-                    name,
-                    self._recipe_id(name),
-                    self._keep_threshold(name),
-                    texts,
-                    partial,
-                    self.counts.scored_placebos,
-                )
-                counts.rate = str(rate)
+                self.counts.begins(f"scoring placebos of {name}")
+                pool = DrawnPool.of(self.choices, name, self._recipe_id(name), texts)
+                counts.sample_share = pool.sample_share
+                for first in range(0, len(texts), CALLS_TOGETHER):
+                    self._judge_batch(name, texts[first : first + CALLS_TOGETHER], pool)
+                counts.placebos.add(own)
             self.counts.judge_again(name, own)
+
+    def _judge_batch(self, tool: str, texts: Sequence[TextOfCalls], pool: DrawnPool) -> None:
+        """Score the placebos of some calls, unless an earlier try has done it."""
+        threshold = self._keep_threshold(tool)
+
+        def judged() -> list[Row]:
+            judge(self._model, self.choices, threshold, texts, pool.draw)
+            return [text.lines[0] for text in texts]
+
+        name = self._part_name("placebos", pool.recipe_id, (text.text_id for text in texts))
+        for text, row in zip(texts, self._stored_or(name, judged), strict=True):
+            text.lines[0].update(with_verdict({**row, "id": text.lines[0]["id"]}, threshold))
+
+
+def _content_of(call: _PlacedProposal) -> str:
+    """What decides the row of a call, beside its recipe."""
+    proposal = call.proposal
+    parts = (
+        proposal.record_id,
+        proposal.document.text,
+        proposal.document.url or "",
+        str(proposal.document.document_date or ""),
+        str(proposal.at),
+        str(proposal.call),
+    )
+    return str(content_uuid(*parts, *([] if proposal.result is None else [proposal.result])))

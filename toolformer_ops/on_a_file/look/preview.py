@@ -14,7 +14,6 @@ from rich.text import Text
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
-from toolformer_ops.on_a_file.annotate.partial_file import PartialFile
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, most_gain, verdict
 from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, Row
 from toolformer_ops.on_a_file.look import calls_page
@@ -123,7 +122,8 @@ class Preview:
     def texts(self) -> Iterator[PreviewedText]:
         """Each text as soon as it is annotated."""
         annotation = Annotation.of(self.settings, self.choices, lambda: iter(self.documents))
-        annotated = annotation.texts(PartialFile(None, {}))
+        annotation.texts_together = 1  # each is shown as soon as it is done
+        annotated = annotation.texts()
         by_document = itertools.groupby(annotated, key=lambda text: text.document)
         for document, texts in by_document:
             own = list(texts)

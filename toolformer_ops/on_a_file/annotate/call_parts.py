@@ -1,0 +1,136 @@
+"""A part of an annotation: the calls of one tool in some texts, as a Parquet file.
+
+Its rows are calls with a result, in the columns of `annotate` with their placebos. Its metadata, under
+`toolformer_ops`, is what a ledger has: the recipe, each text with its counts, and the hash of the rows. No time
+is in it: equal texts, recipe and placebos give equal bytes.
+"""
+
+import functools
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolformer_ops.errors import CorruptObjectError
+from toolformer_ops.on_a_file.annotate.annotator import with_verdict
+from toolformer_ops.on_a_file.annotate.call_table import call_schema, placebo_schema
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES
+from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
+from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, TextToAnnotate
+from toolformer_ops.records import content_uuid
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMAT = "toolformer-ops/calls/1"
+"""Names what these files and their folder hold; raised with the columns."""
+LEDGER = b"toolformer_ops"
+"""The key of the metadata."""
+
+
+def part_name(folder: str, tool: str, recipe_id: str, shard: int, texts: Sequence[TextToAnnotate]) -> str:
+    """The name of the part of a tool's calls in these texts: by recipe, shard and content."""
+    content = content_uuid(*(str(text.document.record_id) for text in texts))
+    return f"{folder}/{tool}-{recipe_id}/{shard:04d}-{content.hex}.parquet"
+
+
+def part_of(tool: str, recipe_id: str, texts: Sequence[AnnotatedText]) -> bytes:
+    """The part that holds these texts."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    rows: list[dict[str, Any]] = []
+    for text in texts:
+        rows += text.rows
+    table = pa.Table.from_pylist(rows, schema=_part_schema())
+    ledger = {
+        "format": FORMAT,
+        "tool": tool,
+        "recipe_id": recipe_id,
+        "rows": len(rows),
+        "rows_sha256": _hash_of(table),
+        "texts": [_entry(text) for text in texts],
+    }
+    metadata = {LEDGER: json.dumps(ledger, ensure_ascii=True).encode("ascii")}
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), content, compression="zstd")
+    return content.getvalue()
+
+
+def ledger_of(name: str, content: bytes) -> tuple[dict[str, Any], "pyarrow.Table"]:
+    """The ledger of a part and its table.
+
+    Raises:
+        CorruptObjectError: it is no such file, of a newer format, or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(io.BytesIO(content))
+        ledger: dict[str, Any] = json.loads((table.schema.metadata or {})[LEDGER])
+        written_as = ledger["format"]
+        is_whole = written_as == FORMAT and ledger["rows_sha256"] == _hash_of(table)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptObjectError(
+            f"{name}: expected a Parquet file of `toolformer-ops annotate`, found another or a damaged one ({error}). "
+            "Remove it, and start the command again: its texts are annotated anew."
+        ) from error
+    if not is_whole:
+        found_format = "rows of another hash" if written_as == FORMAT else f"the format {written_as!r:.60}"
+        raise CorruptObjectError(
+            f"{name}: expected whole rows of the format {FORMAT}, found {found_format}. Remove the file if it is "
+            "damaged, or use the version of toolformer-ops that wrote it."
+        )
+    return ledger, table
+
+
+def texts_in(
+    name: str, content: bytes, texts: Sequence[TextToAnnotate], keep_threshold: float
+) -> list[AnnotatedText]:
+    """The texts of a part, judged by the keep threshold of now and under the ids that their records have now.
+
+    Raises as `ledger_of`.
+    """
+    ledger, table = ledger_of(name, content)
+    rows = iter(table.to_pylist())
+    annotated = []
+    for text, entry in zip(texts, ledger["texts"], strict=True):
+        own_rows = []
+        for _ in range(entry["rows"]):
+            own_rows.append({**with_verdict(next(rows), keep_threshold), "id": text.name})
+        annotated.append(
+            AnnotatedText(
+                name=text.name,
+                tool=ledger["tool"],
+                document=text.document,
+                counts=Counter(entry["counts"]),
+                without_result=Counter({FailedCall(*call): calls for *call, calls in entry["failed_calls"]}),
+                rows=own_rows,
+            )
+        )
+    return annotated
+
+
+def _entry(text: AnnotatedText) -> Mapping[str, Any]:
+    return {
+        "document_id": str(text.document.document_id),
+        "rows": len(text.rows),
+        "counts": text.counts,
+        "failed_calls": [(*call, calls) for call, calls in text.without_result.items()],
+    }
+
+
+@functools.cache
+def _part_schema() -> "pyarrow.Schema":
+    import pyarrow as pa
+
+    placebos = pa.field(PLACEBO_LOSSES, pa.list_(pa.struct(placebo_schema())))
+    return call_schema().append(placebos)
+
+
+def _hash_of(table: "pyarrow.Table") -> str:
+    content = json.dumps(table.to_pylist(), ensure_ascii=True).encode("ascii")
+    return hashlib.sha256(content).hexdigest()
