@@ -32,7 +32,7 @@ from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import execute_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
-from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, placebos_of_run, why_nothing_to_do
+from toolformer_ops.stages.placebo import PlaceboWork, placebo_stage, why_nothing_to_do
 from toolformer_ops.stages.planning import tools_to_do
 from toolformer_ops.stages.release import CARD, release_prefix
 from toolformer_ops.stages.run_setup import finish_run, start_run
@@ -229,7 +229,6 @@ def test_a_run_counts_what_chance_would_keep(settings, begin, tmp_path):
     start_run(settings, "run-2", choices(corpus, **PROBABILITY))
     assert tools_to_do(settings, "run-2").tools == []
     placebo_stage(settings, "run-2", "Calculator", "0/1")
-    placebos_of_run(settings, "run-2", PlaceboChoices(placebos=7))  # it keeps those that it has asked for
     assert model.loads == 0
     finish_run(settings, "run-2", "success")
     assert run_sql(settings, numbers.format("run-2") + " order by threshold") == counts
@@ -261,7 +260,10 @@ def test_the_process_of_the_last_shard_draws_the_pool_for_the_placebos_of_its_sh
     assert undisturbed(settings, "r") == stored
 
 
-def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings, begin):
+STAGES_OF_NEW = "select distinct stage from micro_batches where run_id = 'new'"
+
+
+def test_a_run_that_asks_for_placebos_later_scores_them_alone(settings, begin, tmp_path):
     model = begin("old", range(2, 10), placebos=0, placebo_sample=0)
     annotate(settings, "old")
     model.loads = 0
@@ -269,32 +271,36 @@ def test_a_run_of_before_gets_its_placebos_without_sampling_again(settings, begi
     assert why_nothing_to_do(settings, "old", "Calculator", "0/1") == "run old asks for no placebos"
     assert model.loads == 0
     finish_run(settings, "old", "success")
-    assert "toolformer-ops placebo" in held(settings, "old", 0.1).why_not
-    # 1. One command scores them, and counts.
-    rates = placebos_of_run(settings, "old", PlaceboChoices())
-    assert list(rates["Calculator"]) == [0.5, 1.0, 2.0]
+    assert "a run that asks for them" in held(settings, "old", 0.1).why_not
+    # 1. Another run scores them, and counts; nothing is sampled or scored again.
+    start_run(settings, "new", choices(tmp_path / "c.jsonl"))
+    work(settings, "new")
+    finish_run(settings, "new", "success")
+    assert run_sql(settings, STAGES_OF_NEW) == [("placebo",)]
     counts = (
-        "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts"
+        "select threshold, calls, texts, false_discovery_rate is null, placebos_scored from threshold_counts "
+        "where run_id = 'new'"
     )
     of_eight = [(0.5, 8, 8, False, 128), (1.0, 8, 8, False, 128), (2.0, 0, 0, True, 128)]
     assert run_sql(settings, f"{counts} order by threshold") == of_eight
-    recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools")[0][0])
+    recipe = str(run_sql(settings, "select placebo_recipe_id from run_tools where run_id = 'new'")[0][0])
     every = run_sql(settings, "select call_id, document_id, result from call_losses where result is not null")
     with database.transaction(database.connect(settings)) as connection:
         assert load_pool(connection, recipe) == Pool.of_calls(every, PlaceboChoices())
     # 2. Which threshold holds a rate: a placebo that is right saves 1 nat, as every kept call, so none below
     #    1; nothing above.
-    one_more = (rates["Calculator"][0.5].placebos + 1) / 8  # one placebo more, among eight kept calls
-    assert held(settings, "old", 0.99 * one_more).threshold is None
-    found = held(settings, "old", one_more)
-    assert (found.threshold, found.calls, found.rate) == (0.5, 8, rates["Calculator"][0.5])
+    of_half = "select placebos from threshold_counts where run_id = 'new' and threshold = 0.5"
+    one_more = (run_sql(settings, of_half)[0][0] + 1) / 8  # one placebo more, among eight kept calls
+    assert held(settings, "new", 0.99 * one_more).threshold is None
+    found = held(settings, "new", one_more)
+    assert (found.threshold, found.calls) == (0.5, 8)
     # 3. The audit finds them in order, computes them again, and misses one that is gone.
-    assert not audit(settings, "run", "old", sample=10).findings
+    assert not audit(settings, "run", "new", sample=10).findings
     run_sql(
         settings,
         "delete from placebo_losses where call_id = (select min(call_id::text)::uuid from placebo_losses)",
     )
-    assert audit(settings, "run", "old").findings
+    assert audit(settings, "run", "new").findings
     # 4. What a forgotten text gave to the pool is gone, and the losses of others stay.
     [(forgotten,)] = run_sql(settings, "select document_id from documents order by document_id limit 1")
     of_others = f"document_id <> '{forgotten}'"

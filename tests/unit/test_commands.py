@@ -170,7 +170,6 @@ OF_A_RUN: list[tuple[list[str], int, str, str]] = [
     (["changes", "nobody"], 2, "", "nobody"),
     (["thresholds", "run-1"], 3, "Calculator: none (", ""),
     (["thresholds", "nobody"], 2, "", "nobody"),
-    (["placebo", "nobody"], 2, "", "nobody"),
     (["retry-failed", "--run", "run-1"], 0, "0 documents are tried again by the next run", ""),
     (["retry-failed", "--run", "nobody"], 2, "", "nobody"),
     (["retention"], 0, "recipes would be dropped (--yes does it): ", ""),

@@ -35,7 +35,7 @@ PANELS = MappingProxyType(
             "judge",
         ),
         "Tools": ("new-tool", "refresh-tool"),
-        "Thresholds and placebos": ("thresholds", "placebo"),
+        "Thresholds": ("thresholds",),
         "Models: write and evaluate": ("generate", "evaluate", "lm-eval"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": (

@@ -1,4 +1,4 @@
-"""`toolformer-ops placebo | thresholds`: score the placebos of a run, and ask which thresholds hold a false-discovery rate."""
+"""`toolformer-ops thresholds`: ask which thresholds of a run hold a false-discovery rate."""
 
 from typing import Annotated
 
@@ -10,29 +10,6 @@ from toolformer_ops.errors import EXIT_NO_RESULT
 app = typer.Typer()
 
 RunId = Annotated[str, typer.Argument(help="Id of a run, as in annotation_runs.")]
-
-
-@app.command("placebo")
-def placebo(
-    run: RunId,
-    placebos: Annotated[int, typer.Option(help="Placebos a call (K), if the run asked for none.", min=0)] = 3,
-    placebo_sample: Annotated[
-        int, typer.Option(help="Calls a tool in the sample for the rate, if the run asked for none.", min=0)
-    ] = 2000,
-) -> None:
-    """Score the placebos of a run from before placebos, or what is missing of them; nothing is sampled or executed again.
-
-    Example: toolformer-ops placebo night-1
-    """
-    from toolformer_ops.runs.choices import PlaceboChoices
-    from toolformer_ops.stages.placebo import placebos_of_run
-
-    choices = PlaceboChoices(placebos=placebos, placebo_sample=placebo_sample)
-    for tool, rates in placebos_of_run(load_settings(), run, choices).items():
-        for threshold, rate in rates.items():
-            typer.echo(f"{tool} from {threshold:g} nats: {rate.calls} calls kept, by chance {rate}")
-        if not rates:
-            typer.echo(f"{tool}: no placebos")
 
 
 @app.command("thresholds")

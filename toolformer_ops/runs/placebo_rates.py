@@ -256,7 +256,9 @@ def lowest_threshold(connection: Connection, run: RunTool, largest_rate: float) 
     placebo, and at prune_below: thresholds below are not computed.
     """
     if run.placebo_recipe_id is None:
-        return HeldThreshold(run.tool, None, why_not="no placebos: toolformer-ops placebo scores them")
+        return HeldThreshold(
+            run.tool, None, why_not="no placebos: a run that asks for them scores them alone"
+        )
     scope = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
     scope |= {"base": None, "base_run_id": None, "placebo_recipe_id": run.placebo_recipe_id}
     sample = database.fetch_one(connection, queries.placebos.sample_size, **scope)

@@ -31,21 +31,16 @@ from toolformer_ops.annotation.scoring import ScoredCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool
-from toolformer_ops.runs.placebo_rates import Rate, store_rates
 from toolformer_ops.runs.run_tools import (
     RunTool,
     Shard,
     documents_after,
-    load_run_tool,
-    load_run_tools,
     open_run_tool,
-    require_run,
     unfinished_documents,
 )
 from toolformer_ops.storage.postgres import database, queries
@@ -174,15 +169,13 @@ def placebo_stage(
     tool_name: str,
     shard: str,
     model: RunModel | None = None,
-    choices: PlaceboChoices | None = None,
     *,
     only_known_pool: bool = False,
     waits_for_others: bool = True,
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool.
 
-    Returns the number of scored placebos and of each reason. `choices` are the run's if None; a run that has
-    a pool keeps its numbers. Does nothing if no placebos are asked for, and with `only_known_pool` also if
+    Returns the number of scored placebos and of each reason. Does nothing if no placebos are asked for, and with `only_known_pool` also if
     the run has no pool yet: that is drawn when all calls of the tool are scored. `waits_for_others` as in
     `work_off`.
 
@@ -192,7 +185,7 @@ def placebo_stage(
     """
     run_model = model or RunModel(settings)
     run = run_model.run_tool(run_id, tool_name)
-    placebo_choices = choices or run.choices.part(PlaceboChoices)
+    placebo_choices = run.choices.part(PlaceboChoices)
     if run.placebo_recipe_id is None:
         if not placebo_choices.wants_placebos:
             logger.info("placebo: run %s asks for no placebos", run_id)
@@ -241,29 +234,3 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
         if documents_after(connection, run, Shard.parse(shard), "placebo", "score"):
             return None
     return f"no document of shard {shard} lacks its placebos"
-
-
-def placebos_of_run(settings: Settings, run_id: str, choices: PlaceboChoices) -> dict[str, dict[float, Rate]]:
-    """Score what is missing of a run's placebos in this process; returns each tool's rates by threshold.
-
-    `choices` hold if the run asked for no placebos. A finished run's numbers are stored again: they are the
-    same, and its rates are added.
-
-    Raises:
-        UsageError: there is no such run.
-        NoResultError: not all documents of the run are scored.
-    """
-    model = RunModel(settings)
-    with database.transaction(model.engine) as connection:
-        run = require_run(connection, run_id)
-        tools = [registered.tool for registered in load_run_tools(connection, run_id)]
-    own = RunChoices.of_run(run.parameters).part(PlaceboChoices)
-    rates: dict[str, dict[float, Rate]] = {}
-    for tool in tools:
-        placebo_stage(settings, run_id, tool, "0/1", model, own if own.wants_placebos else choices)
-        with database.transaction(model.engine) as connection:
-            rates[tool] = store_rates(connection, load_run_tool(connection, run_id, tool))
-    if run.state != "running":
-        with database.transaction(model.engine) as connection:
-            store_numbers(connection, run_id)
-    return rates
