@@ -175,9 +175,9 @@ def placebo_stage(
 ) -> Counter[str]:
     """Score the placebos of one shard's calls of a tool.
 
-    Returns the number of scored placebos and of each reason. Does nothing if no placebos are asked for, and with `only_known_pool` also if
-    the run has no pool yet: that is drawn when all calls of the tool are scored. `waits_for_others` as in
-    `work_off`.
+    Returns the number of scored placebos and of each reason. Does nothing if no placebos are asked for, and
+    with `only_known_pool` also if the run has no pool yet: that is drawn when all calls of the tool are
+    scored. `waits_for_others` as in `work_off`.
 
     Raises:
         NoResultError: not all documents of the run are scored.
