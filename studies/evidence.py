@@ -25,9 +25,7 @@ from studies.keep_rules import (
     SHOWN_RULES,
     KeepRule,
     LabelledAnswers,
-    label_table,
     pooled,
-    ranking_table,
     threshold_table,
 )
 from studies.measuring import BEFORE
@@ -593,9 +591,7 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         keep_rule=KeepRule,
         candidates=CANDIDATES,
         shown_rules=SHOWN_RULES,
-        ranking_table=ranking_table,
         threshold_table=threshold_table,
-        label_table=label_table,
         pooled=pooled,
         kappa=lambda name: cohens_kappa(judged(name).pairs()),
     )
