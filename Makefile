@@ -66,7 +66,7 @@ test-compose: $(STAMP) ## Build the image and take the demo through docker-compo
 	@tests/docker/compose-run
 
 faults: $(WORKSHOP) ## Disturb whole runs: make faults TIMES=50 FAULTS="sigkill s3-409" SEED=1
-	@FAULTS="$${FAULTS:-}" SEED="$${SEED:-short}" TIMES="$${TIMES:-1}" $(BIN)/python -m pytest -m slow tests/faults
+	@FAULTS="$${FAULTS:-}" PROPOSERS="$${PROPOSERS:-}" SEED="$${SEED:-short}" TIMES="$${TIMES:-1}" $(BIN)/python -m pytest -m slow tests/faults
 
 mutants: $(WORKSHOP) $(LOCK_TOOLS) ## Change the core one place at a time, and print what its tests do not find: make mutants MODULES="language_model/losses.py"
 	@$(BIN)/python -m tests.mutants -- $(LOCK_TOOLS)/bin $${MODULES:-}

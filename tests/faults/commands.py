@@ -19,7 +19,7 @@ from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 
 SECONDS_PER_TEXT = 0.004
 """Long enough that kills hit a text at work, too."""
-SCRIPT = ("Calculator(2 + 3)", "Calculator(7 / 0)", "Calculator 2 +", UNFINISHED)
+SCRIPT = ("Calculator(21 + 31)", "Calculator(7 / 0)", "Calculator 2 +", UNFINISHED)
 MODEL_BYTES = 40_000
 
 
@@ -77,6 +77,7 @@ def prepare() -> Any:
     model = SlowModel(SCRIPT, sure_words=frozenset({"things"}))
     toolformer_ops.language_model.models.model_identity = lambda *_, **__: model.identity  # type: ignore[assignment]
     toolformer_ops.runs.models.load_run_model = model.load  # type: ignore[assignment]
+    toolformer_ops.runs.models.load_tokenization = lambda *_: model  # type: ignore[assignment,return-value]
     return command_line.main
 
 

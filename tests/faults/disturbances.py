@@ -27,7 +27,7 @@ class AtStatements(Disturbance):
 
     def __init__(self, world: World, draw: random.Random, kind: str, fate: StatementFate) -> None:
         super().__init__(world, draw)
-        chosen = draw.sample(range(1, world.counts[kind] + 1), 3)
+        chosen = draw.sample(range(1, world.undisturbed.counts[kind] + 1), 3)
         self.rule = lambda asked, number: fate if asked == kind and number in chosen else "pass"
 
     def begin(self) -> None:
@@ -65,7 +65,9 @@ class AtMoments(Disturbance):
     def begin(self) -> None:
         self.moments: dict[str, list[float]] = {}
         for step in self.draw.choices(self.steps, k=self.times):
-            self.moments.setdefault(step, []).append(self.draw.uniform(0, 0.9 * self.world.seconds[step]))
+            self.moments.setdefault(step, []).append(
+                self.draw.uniform(0, 0.9 * self.world.undisturbed.seconds[step])
+            )
         self.timers: list[threading.Timer] = []
 
     def started(self, step: str, process_id: int) -> None:
@@ -266,3 +268,6 @@ ALL = {
     "two-of-everything": Fault(Disturbance, processes=2),
     "two-and-killed": Fault(partial(Signalled, sent=signal.SIGKILL), processes=2),
 }  # fmt: skip
+
+WHILE_TOOLS_PROPOSE = ("postgres-cut", "commit-cut", "sigterm", "sigkill", "node-lost", "two-and-killed")
+"""Faults that reach each stage: they are tried with each proposer, the others with the model alone."""

@@ -1,8 +1,8 @@
 """Each fault: what a run leaves is what an undisturbed run leaves, and every message names its cause.
 
 A seed decides where a fault is sent and when; how far a process has come by then differs a little from time
-to time. `make faults` sets FAULTS (names; all by default), SEED, and TIMES, so that each fault comes at other
-places and moments each time.
+to time. `make faults` sets FAULTS (names; all by default), PROPOSERS (who proposes the calls of the run), SEED,
+and TIMES, so that each fault comes at other places and moments each time.
 """
 
 import os
@@ -11,13 +11,20 @@ import re
 
 import pytest
 
-from tests.faults.disturbances import ALL
+from tests.faults.disturbances import ALL, WHILE_TOOLS_PROPOSE
 from tests.faults.world import a_world
 from toolformer_ops.errors import EXIT_TERMINATED
 
 pytestmark = pytest.mark.slow
 
 NAMES = os.environ.get("FAULTS", "").split() or list(ALL)
+PROPOSERS = os.environ.get("PROPOSERS", "").split() or ["model", "tool", "tool+model"]
+CASES = [
+    (proposer, name)
+    for proposer in PROPOSERS
+    for name in NAMES
+    if proposer == "model" or name in WHILE_TOOLS_PROPOSE
+]
 SEED, TIMES = os.environ.get("SEED", "short"), int(os.environ.get("TIMES", "1"))
 SEEDS = [f"{SEED}.{number}" for number in range(TIMES)] if TIMES > 1 else [SEED]
 MOST_REDONE = 2
@@ -31,9 +38,10 @@ def world(tmp_path_factory):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world, name, seed):
+@pytest.mark.parametrize(("proposer", "name"), CASES)
+def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world, proposer, name, seed):
     fault = ALL[name]
+    world.propose_by(proposer)
     if reason := fault.why_not(world):
         pytest.skip(reason)
     disturbance = fault.disturbance(world, random.Random(f"{seed} {name}"))  # noqa: S311
@@ -48,4 +56,6 @@ def test_a_disturbed_run_leaves_what_an_undisturbed_one_does(world, name, seed):
         problems.append(
             f"{outcome.redone:g} micro-batches were computed again, {len(outcome.failures)} ended early"
         )
-    assert not problems, "\n".join([f"again: make faults FAULTS={name} SEED={seed} TIMES=1", *problems])
+    assert not problems, "\n".join(
+        [f"again: make faults PROPOSERS={proposer} FAULTS={name} SEED={seed} TIMES=1", *problems]
+    )

@@ -84,6 +84,18 @@ Rows = Mapping[str, Counter[tuple[str, ...]]]
 
 
 @dataclass
+class Undisturbed:
+    """What a chain without a disturbance leaves, and how it goes."""
+
+    rows: dict[str, Rows] = field(default_factory=dict)
+    """After each step, and of `all`."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of each step."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Statements and requests, by kind."""
+
+
+@dataclass
 class Outcome:
     """How a disturbed chain ended."""
 
@@ -230,18 +242,31 @@ class World:
         self.weed, self.s3 = running.server, running.address
         self.s3_proxy = ObjectStoreProxy(running.ports["s3"])
         stack.callback(self.s3_proxy.close)
-        # 3. A corpus, and an undisturbed chain.
+        # 3. A corpus.
         self.corpus = folder / "corpus.jsonl"
-        texts = [f"Box {number} holds 2 pens and 3 caps, a total of 5 things." for number in range(DOCUMENTS)]
+        texts = [
+            f"Box {number} holds 21 pens and 31 caps, a total of 52 things." for number in range(DOCUMENTS)
+        ]
         self.corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts) + '{"txt": 1}\n')
         postgres.ensure_roles(address, PASSWORDS)
         make_template(address, "template")
         self._columns: dict[str, list[str]] = {}
-        self.expected: dict[str, Rows] = {}
-        self.seconds: dict[str, float] = {}
-        undisturbed = self.run_chain(Disturbance(self, random.Random()))  # noqa: S311
-        self.counts = Counter(self.postgres_proxy.counts) + Counter(self.s3_proxy.counts)
-        assert not undisturbed.problems, undisturbed.problems
+        self.proposer = ""
+        self._by_proposer: dict[str, Undisturbed] = {}
+
+    @property
+    def undisturbed(self) -> Undisturbed:
+        """The undisturbed chain of this proposer."""
+        return self._by_proposer[self.proposer]
+
+    def propose_by(self, proposer: str) -> None:
+        """Let calls be proposed by this proposer from now on; the first time an undisturbed chain is run."""
+        self.proposer = proposer
+        if proposer not in self._by_proposer:
+            self._by_proposer[proposer] = chain = Undisturbed()
+            outcome = self.run_chain(Disturbance(self, random.Random()))  # noqa: S311
+            chain.counts = Counter(self.postgres_proxy.counts) + Counter(self.s3_proxy.counts)
+            assert not outcome.problems, outcome.problems
 
     # Databases and buckets
 
@@ -302,7 +327,7 @@ class World:
     def run_chain(self, disturbance: Disturbance) -> Outcome:
         """Run all steps, disturbed, with retries as Airflow's; then judge.
 
-        The first chain sets what is expected.
+        The first chain of a proposer sets what is expected.
         """
         self._fresh()
         disturbance.begin()
@@ -320,7 +345,10 @@ class World:
         outcome = disturbance.outcome
         options = {
             "ingest": ["--corpus", str(self.corpus)],
-            "start-run": ["--parameters", json.dumps({**_CHOICES, "corpus": str(self.corpus)})],
+            "start-run": [
+                "--parameters",
+                json.dumps({**_CHOICES, "corpus": str(self.corpus), "proposer": self.proposer}),
+            ],
             "finish-run": ["--state", "success"],
             **{name: ["--tool", TOOL] for name in OF_TOOL},
         }
@@ -368,7 +396,7 @@ class World:
                 time.sleep(RETRY_SECONDS)
                 if not disturbance.keeps_away:
                     self.revive()
-        self.seconds.setdefault(step, time.monotonic() - began)
+        self.undisturbed.seconds.setdefault(step, time.monotonic() - began)
         return True
 
     def _wait(self, process: ForkServerProcess, disturbance: Disturbance) -> None:
@@ -383,14 +411,14 @@ class World:
         """A command that was a success has left all that it leaves in the first chain."""
         found = self.rows()
         if lacking := [
-            name for name, rows in self.expected.setdefault(step, found).items() if rows - found[name]
+            name for name, rows in self.undisturbed.rows.setdefault(step, found).items() if rows - found[name]
         ]:
             outcome.problems.append(f"{step} ended with 0 without all of {', '.join(lacking)}")
 
     def _judge(self, outcome: Outcome) -> None:
         # 1. Row by row, and object by object.
         found = self.rows()
-        for name, rows in self.expected.setdefault("all", found).items():
+        for name, rows in self.undisturbed.rows.setdefault("all", found).items():
             lost, more = rows - found[name], found[name] - rows
             if lost or more:
                 pair = [next(iter(rows.elements()), ()) for rows in (lost, more)]
