@@ -59,6 +59,19 @@ _Fixed = Annotated[
     list[str] | None,
     typer.Option(help="An argument of every call of a server: repo_path=/srv/repo; may be repeated."),
 ]
+_Terms = Annotated[
+    str,
+    typer.Option(
+        help="Of a server, for the proposer tool: a file with a possible value of its argument in each line. "
+        "It is copied."
+    ),
+]
+_ListedBy = Annotated[
+    str,
+    typer.Option(
+        help="Instead of --terms: a tool of the same server that lists them, or TOOL:FIELD of its answer."
+    ),
+]
 _Name = Annotated[
     str, typer.Option(help="In calls; by default the server's, as in ConvertTime, or the database's.")
 ]
@@ -91,6 +104,8 @@ def new_tool(
     url: _Url = "",
     tool: _ServerTools = None,
     fixed: _Fixed = None,
+    terms: _Terms = "",
+    listed_by: _ListedBy = "",
     name: _Name = "",
     secret: _Secrets = None,
     header: _Headers = None,
@@ -101,7 +116,7 @@ def new_tool(
 
     Example: toolformer-ops new-tool --sql sqlite:///shop.db --texts texts.jsonl
     """
-    from toolformer_ops.on_a_file.new_tool import first_version, proposing_tool
+    from toolformer_ops.on_a_file.new_tool import first_version, proposing_tool, server_tools
 
     sources = {
         "--sql": sql,
@@ -120,6 +135,11 @@ def new_tool(
         raise UsageError(
             "--texts: expected a database (--sql or --connection) without --examples, found another tool or "
             "examples. Look at your texts with preview instead."
+        )
+    if (terms or listed_by) and (not (mcp or openapi) or (terms and listed_by) or len(tool or ()) != 1):
+        raise UsageError(
+            "--terms, --listed-by: expected one of them, with one tool of a server (--mcp or --openapi, and "
+            "--tool), found another choice. A database proposes its own cells, and a Python file has a function propose."
         )
     if sql or connection:
         database = first_version.database_part(sql, connection, table or (), secret or ())
@@ -145,13 +165,20 @@ def new_tool(
             )
         ]
     else:
-        server = first_version.server_part(mcp, openapi, url, header or (), secret or ())
-        arguments = first_version.fixed_arguments(fixed or ())
+        server = server_tools.server_part(mcp, openapi, url, header or (), secret or ())
+        arguments = server_tools.fixed_arguments(fixed or ())
         choices = [
-            first_version.ServerToolChoice(called, chosen, arguments, allow_writes)
+            server_tools.ServerToolChoice(
+                tool=called,
+                name=chosen,
+                fixed=arguments,
+                allow_writes=allow_writes,
+                terms=terms,
+                listed_by=listed_by,
+            )
             for called, chosen in _names_of_server_tools(tool or (), name).items()
         ]
-        written = first_version.write_server_tools(settings, server, choices, examples, replaces=replace)
+        written = server_tools.write_server_tools(settings, server, choices, examples, replaces=replace)
     for new in written:
         _show_new_tool(new)
     tools = ",".join(new.tool.spec.name for new in written)
@@ -196,12 +223,13 @@ def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> 
 
     Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
     """
+    from toolformer_ops.tools.files.kinds import refresh_terms
     from toolformer_ops.tools.files.kinds import refresh_tool as refresh
 
     if file.suffix != ".toml":
         raise ToolError(f"{file}: expected a tool file, NAME.toml, found another name.")
     before, now = refresh(file)
-    if before == now:
-        typer.echo(f"{file}: {now.words}, as recorded")
-        return
-    typer.echo(f"{file}: {now.words}; was: {before.words if before else 'nothing'}")
+    was = ", as recorded" if before == now else f"; was: {before.words if before else 'nothing'}"
+    typer.echo(f"{file}: {now.words}{was}")
+    if listed := refresh_terms(file):
+        typer.echo(f"{listed[0]}: {listed[1]:,} terms")

@@ -13,6 +13,8 @@ from typing import Any
 
 FAULTY = os.environ.get("FAULTY", "")
 MARK = Path("died")
+LISTS = {"towns": '["Paris", "Lima"]', "places": '[{"town": "Paris"}, {"town": "Lima"}]'}
+"""By tool that lists terms, its answer."""
 
 
 def tools() -> list[dict[str, Any]]:
@@ -32,6 +34,8 @@ def tools() -> list[dict[str, Any]]:
         {"name": "echo", "description": "Says a text again.", "inputSchema": one},
         {"name": "weather", "inputSchema": several, "annotations": {"readOnlyHint": True}},
         {"name": "write", "inputSchema": one, "annotations": {"readOnlyHint": False}},
+        {"name": "towns", "inputSchema": {"type": "object"}},
+        {"name": "places", "inputSchema": {"type": "object"}},
     ]
 
 
@@ -78,7 +82,8 @@ def main() -> None:
             with Path("calls.jsonl").open("a") as calls:
                 calls.write(json.dumps(params["arguments"]) + "\n")
             given = params["arguments"]
-            reply["result"] = answer(given["text"] if "text" in given else " ".join(map(str, given.values())))
+            said = given["text"] if "text" in given else " ".join(map(str, given.values()))
+            reply["result"] = answer(LISTS.get(params["name"], said))
         else:
             reply["error"] = {"code": -32601, "message": "Method not found"}
         print(json.dumps(reply), flush=True)  # noqa: T201

@@ -17,13 +17,13 @@ from toolformer_ops.errors import ConfigurationError, ToolError, ToolformerError
 from toolformer_ops.on_a_file.new_tool.examples import ExampleCall
 from toolformer_ops.on_a_file.new_tool.first_version import (
     NewTool,
-    ServerToolChoice,
     database_part,
     run_examples,
     write_database_tool,
     write_function_tool,
-    write_server_tools,
 )
+from toolformer_ops.on_a_file.new_tool.server_tools import ServerToolChoice, write_server_tools
+from toolformer_ops.records import Document
 from toolformer_ops.tools.files.kinds import refresh_tool
 from toolformer_ops.tools.files.tool_file import read_table
 from toolformer_ops.tools.registry import get_tool
@@ -48,6 +48,22 @@ def made(
     path = settings.tools_folder.parent / "examples.txt"
     path.write_text(examples)
     choice = ServerToolChoice(tool, name, allow_writes=allow_writes)
+    [new] = write_server_tools(settings, ServerPart(command=tuple(FAULTY)), [choice], path)
+    return new
+
+
+def terms_in(folder: Path, text: str) -> str:
+    """The path of a file of terms."""
+    path = folder / "some.txt"
+    path.write_text(text)
+    return str(path)
+
+
+def with_terms(settings: Settings, **terms: str) -> NewTool:
+    """A tool that says a text again, and proposes calls with terms."""
+    path = settings.tools_folder.parent / "examples.txt"
+    path.write_text("It is [Echo(Paris)] Paris.\n")
+    choice = ServerToolChoice("echo", "Echo", **terms)
     [new] = write_server_tools(settings, ServerPart(command=tuple(FAULTY)), [choice], path)
     return new
 
@@ -427,3 +443,53 @@ def test_tables_of_the_examples_are_in_the_prompt_of_a_database_with_many(settin
     new = of_database(settings, people, PRICE)
     assert '"order"(id integer' in new.tool.prompt
     assert any("and 82 more it does not" in warning for warning in new.warnings)
+
+
+def test_a_file_of_terms_is_copied_beside_the_new_tool(settings, tmp_path):
+    new = with_terms(settings, terms=terms_in(tmp_path, "Paris\n"))
+    assert new.path.with_suffix(".terms").read_text() == "Paris\n"
+
+
+def test_a_new_tool_with_terms_proposes_calls(settings, tmp_path):
+    new = with_terms(settings, terms=terms_in(tmp_path, "Paris\n"))
+    proposals = new.tool.open_proposer(settings).proposals(Document.of("Paris has 2 airports."))
+    assert [call.input for call in proposals.calls] == ["Paris"]
+
+
+def test_a_new_tool_says_how_many_terms_it_has(settings, tmp_path):
+    new = with_terms(settings, terms=terms_in(tmp_path, "Paris\nLima\nUK\n"))
+    assert "calls are proposed with 2 terms." in new.warnings
+
+
+def test_terms_that_cannot_be_used_write_nothing(settings, tmp_path):
+    with pytest.raises(ToolError, match="expected a term of at least three letters"):
+        with_terms(settings, terms=terms_in(tmp_path, "UK\n"))
+    assert list(settings.tools_folder.iterdir()) == []
+
+
+def test_a_tool_of_the_server_may_list_the_terms(settings):
+    new = with_terms(settings, listed_by="towns")
+    assert new.path.with_suffix(".terms").read_text() == "Paris\nLima\n"
+
+
+def test_a_field_of_what_lists_the_terms_is_in_the_file(settings):
+    new = with_terms(settings, listed_by="places:town")
+    assert read_table(new.path)["proposals"] == {
+        "terms": "echo.terms",
+        "listed_by": "places",
+        "field": "town",
+    }
+
+
+def test_refresh_tool_writes_the_terms_anew(settings):
+    new = with_terms(settings, listed_by="towns")
+    new.path.with_suffix(".terms").write_text("Rome\n")
+    ran = CliRunner().invoke(app, ["refresh-tool", str(new.path)])
+    assert ran.stdout.splitlines()[-1] == f"{new.path.with_suffix('.terms')}: 2 terms"
+
+
+@pytest.mark.parametrize("options", [["--python", "a.py:a"], ["--mcp", "x"], ["--sql", "sqlite:///shop.db"]])
+def test_terms_without_one_tool_of_a_server_are_refused(settings, options):
+    ran = CliRunner().invoke(app, ["new-tool", *options, "--terms", "terms.txt"])
+    assert isinstance(ran.exception, UsageError)
+    assert "with one tool of a server" in str(ran.exception)

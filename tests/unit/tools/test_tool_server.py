@@ -284,7 +284,7 @@ def test_fixed_arguments_are_checked_against_the_servers_schema(tmp_path):
         ("echo", {"environment": {"FAULTY": "silent"}, "start_seconds": 0.2}, "without an answer"),
         ("echo", {"command": ["/no/such/server"]}, "start it by hand: /no/such/server"),
         ("echo", {"secrets": ["NO_SUCH_KEY"]}, "expected the environment variables NO_SUCH_KEY"),
-        ("ecco", {}, "expected a tool 'ecco' of the server, found echo, weather, write"),
+        ("ecco", {}, "expected a tool 'ecco' of the server, found echo, weather, write, towns, places"),
         ("write", {}, r"the server marks write as one that writes.*allow_writes = true"),
     ],
 )

@@ -11,14 +11,11 @@ Does not choose a filter: every text is asked, until a person writes one.
 
 import contextlib
 import itertools
-import json
 import re
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -27,15 +24,12 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ToolError, UsageError, file_problem
 from toolformer_ops.on_a_file.annotate.shown_calls import why_no_result
 from toolformer_ops.on_a_file.new_tool.examples import Example, ExampleCall, read_examples
-from toolformer_ops.on_a_file.new_tool.result_proposal import proposed_result
 from toolformer_ops.on_a_file.new_tool.tool_file_texts import (
-    NO_RESULT,
     TABLES_CHARACTERS,
     database_file_text,
     function_file_text,
     prompt_text,
     rows_shown,
-    server_file_text,
     without_markup,
 )
 from toolformer_ops.runs.models import load_model
@@ -51,15 +45,10 @@ from toolformer_ops.tools.databases.requests import DescribedDatabase
 from toolformer_ops.tools.databases.table_texts import first_row_query, tables_in, tables_text
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
-from toolformer_ops.tools.files.tool_file import toml_value
 from toolformer_ops.tools.functions.function_file import FunctionPart, FunctionToolFile
 from toolformer_ops.tools.functions.function_tool import look_at_function
 from toolformer_ops.tools.registry import forget_tools, tool_names
-from toolformer_ops.tools.servers.connection import ask_server
-from toolformer_ops.tools.servers.served_tool import ServedTool
-from toolformer_ops.tools.servers.server_file import ServerPart, ServerToolFile
 
-SILENT = "the server does not say whether the tool only reads. Be sure that it does."
 ROWS_STAY = (
     "the prompt shows a row of each table to a model of this machine. A proposer behind an endpoint gets "
     "names of tables and columns and your examples, and no row."
@@ -82,49 +71,6 @@ class NewTool:
     """What its user should know, a sentence each."""
     first_calls: tuple[str, ...] = ()
     """What a database without examples proposes first in the user's texts, each call in its text."""
-
-
-def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret: Sequence[str]) -> ServerPart:
-    """The table `[server]` that the options of `new-tool` ask for, one of `mcp` and `openapi`.
-
-    Raises:
-        UsageError: a header has no colon.
-        ConfigurationError: the options do not fit together.
-    """
-    for item in header:
-        if ":" not in item:
-            raise UsageError(f"--header: expected a name, a colon and a value, found {item!r:.80}.")
-    headers = dict(item.partition(":")[::2] for item in header)
-    keys: dict[str, Any] = (
-        {"url": url, "openapi": openapi}
-        if openapi
-        else {"url": mcp}
-        if "://" in mcp
-        else {"command": shlex.split(mcp)}
-    )
-    keys |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
-    try:
-        return ServerPart.model_validate({key: value for key, value in keys.items() if value})
-    except ValidationError as error:
-        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
-
-
-def fixed_arguments(items: Sequence[str]) -> dict[str, Any]:
-    """Arguments of every call, of texts such as `repo_path=/srv/repo`; a value is read as JSON if it is some.
-
-    Raises:
-        UsageError: one has no name or no equals sign.
-    """
-    arguments: dict[str, Any] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not name.strip() or not equals:
-            raise UsageError(f"--fixed: expected name=value, found {item!r:.80}.")
-        arguments[name.strip()] = value
-        with contextlib.suppress(ValueError):
-            arguments[name.strip()] = json.loads(value)
-    return arguments
 
 
 def database_part(url: str, connection: str, tables: Sequence[str], secrets: Sequence[str]) -> DatabasePart:
@@ -151,96 +97,6 @@ def database_part(url: str, connection: str, tables: Sequence[str], secrets: Seq
     except ValidationError as error:
         said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ConfigurationError(f"--sql, --connection, --table, --secret: {said}.") from error
-
-
-@dataclass(frozen=True)
-class ServerToolChoice:
-    """Which tool of a server becomes one of ours, and how."""
-
-    tool: str
-    """What the server calls it."""
-    name: str
-    """In calls."""
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of every call."""
-    allow_writes: bool = False
-
-
-def write_server_tools(
-    settings: Settings,
-    server: ServerPart,
-    choices: Sequence[ServerToolChoice],
-    examples: Path,
-    *,
-    replaces: bool = False,
-) -> list[NewTool]:
-    """Ask the server, and write file and prompt of each of its tools into the tools' folder, or of none.
-
-    Each has the examples that hold its calls.
-
-    Raises:
-        UsageError: a name is taken, an example holds no call of a tool, or one has no result.
-        ToolError, InfrastructureError: the server does not answer, has no such tool, or it writes without
-        leave.
-    """
-    names = [choice.name for choice in choices]
-    written = []
-    with contextlib.ExitStack() as stack:
-        all_files = [stack.enter_context(new_files(settings, name, replaces=replaces)) for name in names]
-        for choice, files in zip(choices, all_files, strict=True):
-            others = [name for name in names if name != choice.name]
-            written.append(_write_server_tool(settings, server, choice, files, examples, others))
-    return written
-
-
-def _write_server_tool(
-    settings: Settings,
-    server: ServerPart,
-    choice: ServerToolChoice,
-    files: "NewFiles",
-    examples: Path,
-    others: Sequence[str],
-) -> NewTool:
-    """The files of one tool; `others` are the names of tools of the same server and examples."""
-    # 1. What the server says.
-    name = choice.name
-    if server.openapi:
-        document = files.add(f".openapi{Path(server.openapi).suffix or '.json'}")
-        copy_file(server.openapi, document, "--openapi: expected a JSON or YAML file")
-        server = server.model_copy(update={"openapi": document.name})
-    draft = ServerToolFile(
-        name=name,
-        purpose=name,
-        prompt=files.prompt_path.name,
-        tool=choice.tool,
-        server=server,
-        allow_writes=choice.allow_writes,
-        fixed=dict(choice.fixed),
-    )
-    described = ask_server(draft, files.path.parent)
-    if described.recorded.read_only is False and not choice.allow_writes:
-        raise ToolError(
-            f"tool {name}: expected a tool that only reads, found that the server marks {choice.tool} as "
-            "a writing one. If texts of a language model may decide what it writes, say so: "
-            "--allow-writes."
-        )
-    # 2. The file, with what of its answers the examples go on with.
-    tool = files.write_tool(server_file_text(draft, described))
-    shown = read_examples(tool, examples, others)
-    proposal = propose_result(settings, tool, calls_of(shown))
-    tool = tool_of_file(files.path)
-    # 3. The prompt.
-    answers = run_examples(settings, tool, calls_of(shown))
-    files.write_prompt(tool, prompt_text(tool, described.description, shown))
-    warnings = (SILENT,) if described.recorded.read_only is None else ()
-    return NewTool(
-        path=files.path,
-        prompt_path=files.prompt_path,
-        tool=tool,
-        answers=answers,
-        proposal=proposal,
-        warnings=warnings,
-    )
 
 
 def write_database_tool(
@@ -441,30 +297,6 @@ def calls_of(examples: Sequence[Example]) -> list[ExampleCall]:
 def inputs_of(calls: Sequence[ExampleCall]) -> list[str]:
     """What is asked by calls, in order."""
     return [call.input for call in calls]
-
-
-def propose_result(
-    settings: Settings, tool: FileTool, calls: Sequence[ExampleCall]
-) -> tuple[str, int] | None:
-    """What of a server's answers the examples go on with, and in how many calls.
-
-    It is written into the file as `result`. None if there is none that at least half of the calls agree with, and for
-    what is no tool of a server.
-
-    Raises:
-        ToolError, InfrastructureError: the server does not answer, or says other things than a moment ago.
-    """
-    text = tool.path.read_text(encoding="utf-8")
-    if not isinstance(tool, ServedTool) or NO_RESULT not in text:
-        return None
-    runner = tool.with_whole_answers().open_server()
-    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
-    runner.close()
-    answers = [output.results[0] if output.results else "" for output in outputs]
-    proposal = proposed_result(calls, answers)
-    if proposal is not None:
-        tool.path.write_text(text.replace(NO_RESULT, f"result = {toml_value(proposal[0])}"), encoding="utf-8")
-    return proposal
 
 
 def run_examples(

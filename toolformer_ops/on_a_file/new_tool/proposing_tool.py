@@ -61,8 +61,8 @@ COMMON_SHARE = 0.1
 LEAST_SAID_SHARE = 0.05
 """It is one if a smaller share of these texts says a cell of its row."""
 NO_EXAMPLES = (
-    "its prompt shows no text of yours: with such a prompt a small model writes no query that runs. Before a model is "
-    "to propose calls, write the files anew with --examples."
+    "its prompt shows no text of yours: with such a prompt a small model writes no query that runs. Before a "
+    "model is to propose calls, write the files anew with --examples."
 )
 SHOWN_CALLS = 10
 EXAMPLES = 5

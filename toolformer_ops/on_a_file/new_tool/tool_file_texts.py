@@ -31,6 +31,9 @@ ROW_CHARACTERS = 200
 CELLS = """
 [proposals.cells]
 # For the proposer `tool`: by the column that names the rows of a table, the columns whose cells are proposed."""
+TERMS = """
+[proposals]
+# For the proposer `tool`: calls are proposed with the terms that a text names. A file with one a line."""
 NUMBERS = """
 [numbers]
 # Of the keep rule `paper`, as the Calculator has it. At 1.0 small models lose right calls, which save 0.9 nats.
@@ -65,6 +68,7 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
         0
     ]
     server = file.server.model_dump(exclude_defaults=True)
+    proposals = file.proposals.model_dump(exclude_defaults=True)
     return "\n".join(
         [
             f"name = {toml_value(file.name)}",
@@ -77,6 +81,8 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
             *(f"{key} = {toml_value(value)}" for key, value in file.fixed.items()),
             "\n[server]",
             *(f"{key} = {toml_value(value)}" for key, value in server.items()),
+            *([TERMS] if proposals else []),
+            *(f"{key} = {toml_value(value)}" for key, value in proposals.items()),
             "\n[filter]",
             '# pattern = "a regular expression"  # texts that hold it are asked; else all',
             NUMBERS,

@@ -108,27 +108,32 @@ def _usable(cell: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Mention:
+class Mention:
     """A key in a text."""
 
     table: KeyedRows
     row: str
+    first_word: int
     last_word: int
+
+    @property
+    def key(self) -> str:
+        """As its row spells it."""
+        return self.row.partition(_SEPARATOR)[0]
 
 
 @dataclass(frozen=True)
 class _Claim:
     """A cell that a text says behind its key."""
 
-    mention: _Mention
+    mention: Mention
     column: CellColumn
     place: Place
 
     @property
     def call_input(self) -> str:
         """The query of the cell."""
-        key = self.mention.row.partition(_SEPARATOR)[0]
-        return f"{self.column.query}{quoted_text(key)}"
+        return f"{self.column.query}{quoted_text(self.mention.key)}"
 
 
 def quoted_text(text: str) -> str:
@@ -171,7 +176,7 @@ class CellIndex:
         text = document.text
         words = TextWords.of(text)
         left_out: Counter[str] = Counter()
-        mentions = list(self._mentions(words, left_out))
+        mentions = list(self.mentions(words, left_out))
         if not mentions:
             return ProposedCalls((), left_out)
         # 1. The cells that the text says, by their places; a place belongs to the nearest key before it.
@@ -197,7 +202,7 @@ class CellIndex:
         """The keys that a text names, in small letters, also those of several rows."""
         return {folded for folded, _, _ in self._runs(TextWords.of(text))}
 
-    def _mentions(self, words: TextWords, left_out: Counter[str]) -> Iterator[_Mention]:
+    def mentions(self, words: TextWords, left_out: Counter[str]) -> Iterator[Mention]:
         """The keys of a text whose rows are looked at; the others are counted once each."""
         not_looked_at: dict[str, str] = {}
         for folded, first, end in self._runs(words):
@@ -209,7 +214,7 @@ class CellIndex:
                 if row == _SEVERAL_ROWS:
                     not_looked_at[folded] = AMBIGUOUS_KEY
                 elif row and is_written_as(words.span(first, end), core_of(row.partition(_SEPARATOR)[0])):
-                    yield _Mention(table, row, end - 1)
+                    yield Mention(table, row, first, end - 1)
         left_out.update(not_looked_at.values())
 
     def _runs(self, words: TextWords) -> Iterator[tuple[str, int, int]]:
@@ -226,7 +231,7 @@ class CellIndex:
             at += 1
 
 
-def _claims(mention: _Mention, said: SaidValues) -> Iterator[_Claim]:
+def _claims(mention: Mention, said: SaidValues) -> Iterator[_Claim]:
     """The cells of a row that the text says behind its key."""
     _, *cells = mention.row.split(_SEPARATOR)
     for column, cell in zip(mention.table.columns, cells, strict=True):

@@ -12,6 +12,7 @@ from toolformer_ops.tools.databases.database_tool import DatabaseTool, record_da
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.tool_file import RecordedTable, read_table, recorded_table, with_recorded
 from toolformer_ops.tools.functions.function_tool import FunctionTool, record_function
+from toolformer_ops.tools.servers.listed_terms import write_listed_terms
 from toolformer_ops.tools.servers.served_tool import ServedTool, record_server
 
 
@@ -74,3 +75,12 @@ def refresh_tool(path: Path) -> tuple[RecordedTable | None, RecordedTable]:
     if before != now:
         replace_file(path, with_recorded(path.read_text(encoding="utf-8"), recorded_table(now)))
     return before, now
+
+
+def refresh_terms(path: Path) -> tuple[Path, int] | None:
+    """Write the terms that the server of a tool file lists, if the file says how it lists them.
+
+    Returns the file of terms and how many it has; None if no server lists any. Errors are those of
+    `write_listed_terms`.
+    """
+    return write_listed_terms(path) if kind_of_file(path).table == "server" else None

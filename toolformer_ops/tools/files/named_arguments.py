@@ -52,6 +52,10 @@ class NamedArguments:
         check(arguments, self.schema)
         return arguments
 
+    def input_with(self, argument: str, value: str) -> str:
+        """The input of a call with a value of this argument alone."""
+        return value if argument == self.input_argument else write_arguments({argument: value}, self.schema)
+
     def effective_input(
         self, call_input: str, check: Callable[[Mapping[str, Any], Mapping[str, Any]], None]
     ) -> str:

@@ -16,6 +16,7 @@ import asyncio
 import atexit
 import contextlib
 import copy
+import functools
 import json
 import logging
 import threading
@@ -27,7 +28,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
+from toolformer_ops.storage.machine.file_hashes import verified_sha256
 from toolformer_ops.tools.base import ToolOutput
+from toolformer_ops.tools.databases.cell_proposals import PROPOSAL_VERSION as CELL_PROPOSAL_VERSION
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.named_arguments import NamedArguments
 from toolformer_ops.tools.files.tool_file import read_tool_file, recorded_part, short_hash
@@ -38,6 +41,12 @@ from toolformer_ops.tools.servers.call_texts import (
 )
 from toolformer_ops.tools.servers.connection import REFUSED, STOP_SECONDS, Connection, ask_server
 from toolformer_ops.tools.servers.server_file import RecordedPart, ServerToolFile
+from toolformer_ops.tools.servers.term_proposals import (
+    PROPOSAL_VERSION,
+    TermIndex,
+    read_terms,
+    terms_file,
+)
 
 if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
@@ -77,6 +86,7 @@ class ServedTool(FileTool):
         self._arguments = NamedArguments.of(whole, file.fixed)
         self.input_argument = self._arguments.input_argument
         super().__init__(path, file, takes_input=bool(self._arguments.schema["properties"]))
+        self._term_argument = self._argument_of_terms() if file.proposals.terms else ""
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -117,6 +127,47 @@ class ServedTool(FileTool):
             f"{file.name} revision={file.revision} server={recorded.server}@{recorded.version} "
             f"schema={recorded.schema_hash} file={short_hash(json.dumps(deciding, sort_keys=True))}"
         )
+
+    @property
+    def can_propose(self) -> bool:
+        """Whether the tool file names a file of terms."""
+        return bool(self.file.proposals.terms)
+
+    def proposer_version(self, settings: Settings) -> str:
+        """The content of the file of terms, and what of the tool file decides how they are proposed.
+
+        Raises:
+            ToolError: the file of terms is missing or too large.
+        """
+        content = verified_sha256(settings, terms_file(self.file, self.path.parent))
+        deciding = [PROPOSAL_VERSION, CELL_PROPOSAL_VERSION, self._term_argument, self.file.proposals.common]
+        return (
+            f"{self.file.name} schema={self.recorded.schema_hash} terms={content[:12]} "
+            f"file={short_hash(json.dumps(deciding))}"
+        )
+
+    def open_proposer(self, settings: Settings) -> TermIndex:
+        """Read the terms; errors as `read_terms`. The server is not asked."""
+        terms = read_terms(self.file, self.path.parent)
+        input_of = functools.partial(self._arguments.input_with, self._term_argument)
+        return TermIndex(terms, self.file.proposals.common, input_of)
+
+    def _argument_of_terms(self) -> str:
+        """The argument whose values are the terms.
+
+        Raises:
+            ToolError: the tool has no such argument, or a call needs others, too.
+        """
+        names = list(self._arguments.schema["properties"])
+        required = self._arguments.schema["required"]
+        argument = self.file.proposals.argument or next(iter(required), "")
+        if argument not in names or set(required) - {argument}:
+            raise ToolError(
+                f"tool file {self.path}: expected in [proposals] the `argument` whose values are the terms, and "
+                f"that a call needs no other, found {argument or 'none'} of a tool with {', '.join(names) or 'none'}, which "
+                f"needs {', '.join(required) or 'none'}. Fix the others in [fixed], or leave out [proposals]."
+            )
+        return argument
 
     def with_whole_answers(self) -> "ServedTool":
         """This tool with whole answers for results, for a look at what they hold."""

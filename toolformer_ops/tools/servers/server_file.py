@@ -5,6 +5,7 @@ makes a tool of it.
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -64,6 +65,33 @@ class ServerPart(FilePart):
         return self
 
 
+class ProposalsPart(FilePart):
+    """`[proposals]`: the calls that the tool proposes by itself, with the terms that a text names."""
+
+    terms: str = ""
+    """A file with a possible value of an argument in each line, relative to the tool file; empty: the tool
+    proposes nothing."""
+    argument: str = ""
+    """The argument; empty: that which a call needs."""
+    listed_by: str = ""
+    """A tool of the same server that lists the terms, called without arguments. `refresh-tool` asks it and
+    writes `terms`."""
+    field: str = ""
+    """The field of its answer that holds each term; empty: the terms are the texts in its lists."""
+    common: tuple[str, ...] = Field(default=(), strict=False)
+    """Terms that are left out, since texts say these words with another meaning."""
+
+    @model_validator(mode="after")
+    def _has_terms(self) -> "ProposalsPart":
+        if self.model_fields_set and not self.terms:
+            raise ValueError("expected `terms`, the file with a term in each line, found none. Name it")
+        if self.listed_by and Path(self.terms).name != self.terms:
+            raise ValueError(
+                f"expected in `terms` a file beside the tool file, which `listed_by` writes, found {self.terms!r}"
+            )
+        return self
+
+
 class LimitsPart(FilePart):
     """`[limits]`: of one process; a run has as many as its tasks run at once."""
 
@@ -117,6 +145,7 @@ class ServerToolFile(ToolFile):
     fixed: dict[str, Any] = Field(default_factory=dict)
     """Arguments that every call has, and that the model does not write."""
     server: ServerPart
+    proposals: ProposalsPart = ProposalsPart()
     limits: LimitsPart = LimitsPart()
     recorded: RecordedPart | None = None
 
