@@ -318,7 +318,7 @@ def test_the_id_of_a_call_is_made_of_all_that_distinguishes_it() -> None:
         candidate = Candidate(
             position, Call("Calculator", call_input), "2", sample_count=4, input_only_after=True
         )
-        [found] = written([candidate_row(recipe, of.document.text_id, of, candidate)], "candidate_calls")
+        [found] = written([candidate_row(recipe, get_tool("Calculator"), of, candidate)], "candidate_calls")
         return found
 
     rows = [row(), row("b"), row(of=second), row(of=other), row(token=4), row(call_input="1 + 2")]

@@ -22,6 +22,8 @@ from toolformer_ops.audit.running import audit, require_sound
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError
+from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
+from toolformer_ops.on_a_file.annotate.workers import Worker
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.micro_batches import MicroBatch
@@ -39,6 +41,7 @@ from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.stages.sampling import sample_stage
 from toolformer_ops.stages.scoring import score_stage
 from toolformer_ops.storage.history.forgetting import forget
+from toolformer_ops.storage.objects.parts import FolderParts
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
 
@@ -430,3 +433,42 @@ def test_two_that_count_the_rates_at_once_store_them_once(settings, begin):
                 time.sleep(0.01)
         assert waiting.result() == first
     assert run_sql(settings, "select count(*) from placebo_rates") == [(len(first),)]
+
+
+RULES = [PROBABILITY, {"prune_below": 0.5}]
+COLUMNS = """document_id, call_id, position_char, position_token, position_probability, call_text, result,
+    sample_count, proposed_by, input_only_after, loss_without_call, loss_without_result, loss_with_result,
+    probability_without, probability_with, number_format, loss_reduction, information,
+    placebo_reduction, placebos, gain"""
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rows_of_a_folder_are_those_of_a_run(settings, begin, tmp_path, monkeypatch, rule):
+    model = begin("run-1", range(3, 11), **rule)
+    work(settings, "run-1")
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", model.load)
+    Worker.of(settings, choices(tmp_path / "c.jsonl", **rule), f"{tmp_path}/calls/", 2, 3).work()
+    # 1. The calls, their losses and means, as the view of a run has them.
+    columns = COLUMNS.replace(",", " ").split()
+    stored = run_sql(settings, f"select {COLUMNS} from scored_calls")
+    parts = FolderParts(tmp_path / "calls")
+    rows: list[dict[str, Any]] = []
+    for name in parts.names("calls/"):
+        rows += ledger_of(name, parts.get(name) or b"")[1].to_pylist()
+    of_folder: dict[str, list[Any]] = {}
+    for row in rows:
+        if row["reason"] is None:
+            named = {**row, "call_text": row["call"]}
+            of_folder[row["call_id"]] = [named[name] for name in columns[2:]]
+    assert {str(row.call_id): list(row[2:]) for row in stored} == of_folder
+    # 2. Each placebo.
+    of_run = [
+        (str(row.call_id), row.number, row.source, row.loss_with_result, row.gain)
+        for row in placebos(settings)
+    ]
+    drawn: list[tuple[Any, ...]] = []
+    for row in rows:
+        fields = ("number", "source", "loss_with_result", "gain")
+        drawn += [(row["call_id"], *(item[name] for name in fields)) for item in row["placebo_losses"] or ()]
+    assert sorted(drawn, key=str) == sorted(of_run, key=str)
+    assert len(of_run) > 8

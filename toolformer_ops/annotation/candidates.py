@@ -22,6 +22,7 @@ Does not run tools and does not score (`scoring.py`).
 
 import functools
 import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,14 @@ from toolformer_ops.errors import CallSyntaxError
 from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.tokenization import TokenizedText
-from toolformer_ops.records import CallPosition, Document, Paragraph, ProposedBy, SampledContinuation
+from toolformer_ops.records import (
+    CallPosition,
+    Document,
+    Paragraph,
+    ProposedBy,
+    SampledContinuation,
+    content_uuid,
+)
 from toolformer_ops.runs.choices import RunChoices, ToolSamplingChoices
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool
 from toolformer_ops.tools.paragraphs import on_one_line
@@ -63,6 +71,13 @@ class Candidate:
     parent: int | None = None
     """In a chain: the number, from 0, of the call of the text whose result the input holds."""
     proposed_by: ProposedBy = "model"
+
+
+def call_id_of(sampling_recipe_id: str, tool: Tool, paragraph: Paragraph, candidate: Candidate) -> uuid.UUID:
+    """The id of a call under a sampling recipe: sampled again, in any database or file, it is the same."""
+    read_id = tool.spec.id_of_read(paragraph.document)
+    place = (str(read_id), str(paragraph.number), str(candidate.position.token))
+    return content_uuid(sampling_recipe_id, *place, str(candidate.call))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from toolformer_ops.annotation.candidates import Candidate, LostSample, candidate_paragraphs
+from toolformer_ops.annotation.candidates import (
+    Candidate,
+    LostSample,
+    call_id_of,
+    candidate_paragraphs,
+)
 from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
@@ -36,17 +41,13 @@ if TYPE_CHECKING:
     from toolformer_ops.language_model import LanguageModel
 
 
-def candidate_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, candidate: Candidate) -> TableRow:
-    """The row of a candidate under a sampling recipe.
-
-    `read_id` is that of what the tool reads of the document (`ToolSpec.id_of_read`): sampled again, in any
-    database, a call has the same id.
-    """
+def candidate_row(recipe_id: str, tool: Tool, paragraph: Paragraph, candidate: Candidate) -> TableRow:
+    """The row of a candidate under a sampling recipe."""
     position, call = candidate.position, str(candidate.call)
     return TableRow.of(
         "candidate_calls",
         sampling_recipe_id=recipe_id,
-        call_id=content_uuid(recipe_id, str(read_id), str(paragraph.number), str(position.token), call),
+        call_id=call_id_of(recipe_id, tool, paragraph, candidate),
         **_place(paragraph, position),
         call_input=candidate.call.input,
         call_text=call,
@@ -78,7 +79,7 @@ def _place(paragraph: Paragraph, position: CallPosition) -> dict[str, Any]:
 
 
 def lost_row(recipe_id: str, read_id: uuid.UUID, paragraph: Paragraph, sample: LostSample) -> TableRow:
-    """The row of a sample that is no call, to look at; `read_id` as of `candidate_row`."""
+    """The row of a sample that is no call, to look at; `read_id` as of `ToolSpec.id_of_read`."""
     place = (recipe_id, str(read_id), str(paragraph.number), str(sample.position.token))
     return TableRow.of(
         "lost_samples",
@@ -192,7 +193,9 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
             ):
                 paragraph = sampled.paragraph
                 key = self.recipe_id, self.tool.spec.id_of_read(paragraph.document)
-                rows += [candidate_row(*key, paragraph, item) for item in sampled.candidates]
+                rows += [
+                    candidate_row(self.recipe_id, self.tool, paragraph, item) for item in sampled.candidates
+                ]
                 rows += [pruned_row(self.recipe_id, paragraph, item) for item in sampled.pruned]
                 lost = [lost_row(*key, paragraph, item) for item in sampled.lost]
                 rows += [

@@ -20,6 +20,7 @@ from toolformer_ops.annotation.candidates import (
     Candidate,
     SampledParagraph,
     annotation_prompt,
+    call_id_of,
     candidate_paragraphs,
 )
 from toolformer_ops.annotation.filtering import filter_document
@@ -39,7 +40,7 @@ from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
-from toolformer_ops.records import Document, Paragraph, content_uuid
+from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
 from toolformer_ops.runs.models import (
     endpoint_beside,
@@ -47,7 +48,7 @@ from toolformer_ops.runs.models import (
     load_scoring_model,
 )
 from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
-from toolformer_ops.runs.recipes import tool_recipes
+from toolformer_ops.runs.recipes import Recipe, tool_recipes
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
@@ -239,10 +240,10 @@ class ToolAnnotator:
         return self.tool.spec.name
 
     @functools.cached_property
-    def recipe_id(self) -> str:
-        """The recipe of the losses of the tool's calls, which the model, the tool and the choices decide."""
+    def recipes(self) -> Sequence[Recipe]:
+        """The recipes of the four stages, which the model, the tool and the choices decide: those of a run."""
         identity = self.models.model().identity
-        recipes = tool_recipes(
+        return tool_recipes(
             spec=self.tool.spec,
             prompt_text=self.tool.prompt,
             tool_version=self.tool.version(self.settings, identity),
@@ -252,7 +253,11 @@ class ToolAnnotator:
             chained_release=self.choices.corpus if self.choices.chains else None,
             proposer_identity=proposer_identity(self.settings, self.choices, self.tool),
         )
-        return recipes[-1].recipe_id
+
+    @property
+    def recipe_id(self) -> str:
+        """The recipe of the losses of the tool's calls."""
+        return self.recipes[-1].recipe_id
 
     @functools.cached_property
     def runner(self) -> ToolRunner:
@@ -340,14 +345,38 @@ class ToolAnnotator:
                 with_result.append((candidate, scored))
             elif scored.reason:
                 without_result[FailedCall(str(candidate.call), scored.reason, message)] += 1
+        lines = [self._line(sampled.paragraph, *call) for call in with_result]
         return AnnotatedParagraph(
             text=sampled.paragraph.document.text,
-            calls=[judged_call(sampled.paragraph, *call) for call in with_result],
-            lines=[call_line(sampled.paragraph, *call, self.keep_threshold) for call in with_result],
+            calls=list(map(judged_call_of, lines)),
+            lines=lines,
             counts=Counter({**sampled.counts, "inputs": executed.inputs}),
             without_result=without_result,
             seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},
         )
+
+    def _line(self, paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> dict[str, Any]:
+        """A call as `annotate` prints it; offsets are those of the document."""
+        [_, sampling, *_] = self.recipes
+        text = paragraph.document.text
+        position = candidate.position.char
+        line = {
+            "document_id": str(paragraph.document.document_id),
+            "call_id": str(call_id_of(sampling.recipe_id, self.tool, paragraph, candidate)),
+            "tool": candidate.call.tool,
+            "position_char": position,
+            "position_token": candidate.position.token,
+            "position_probability": candidate.position.probability,
+            "before": text[max(0, position - 60) : position],
+            "call": str(candidate.call),
+            "result": scored.result,
+            "after": text[position : position + 60],
+            "sample_count": candidate.sample_count,
+            "proposed_by": candidate.proposed_by,
+            "input_only_after": candidate.input_only_after,
+            **scored_fields(scored),
+        }
+        return with_verdict(line, self.keep_threshold)
 
 
 @dataclass(frozen=True)
@@ -369,13 +398,6 @@ class _ExecutedParagraph:
         return len(self.text.calls) * len(self.text.text)
 
 
-def judged_call(paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> JudgedCall:
-    """A call as placebos are drawn for it; its id names no recipe, since a file has none."""
-    document_id, token, call = paragraph.document.document_id, candidate.position.token, candidate.call
-    call_id = content_uuid(str(document_id), str(paragraph.number), str(token), str(call))
-    return JudgedCall(call_id, document_id, token, call, scored)
-
-
 def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
     """The call of a line that `annotate` printed."""
     return JudgedCall(
@@ -385,31 +407,6 @@ def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:
         call=parse_call(line["call"]),
         scored=scored_call_of(line),
     )
-
-
-def call_line(
-    paragraph: Paragraph, candidate: Candidate, scored: ScoredCall, keep_threshold: float
-) -> dict[str, Any]:
-    """A call as `annotate` prints it; offsets are those of the document."""
-    text = paragraph.document.text
-    position = candidate.position.char
-    line = {
-        "document_id": str(paragraph.document.document_id),
-        "call_id": str(judged_call(paragraph, candidate, scored).call_id),
-        "tool": candidate.call.tool,
-        "position_char": position,
-        "position_token": candidate.position.token,
-        "position_probability": candidate.position.probability,
-        "before": text[max(0, position - 60) : position],
-        "call": str(candidate.call),
-        "result": scored.result,
-        "after": text[position : position + 60],
-        "sample_count": candidate.sample_count,
-        "proposed_by": candidate.proposed_by,
-        "input_only_after": candidate.input_only_after,
-        **scored_fields(scored),
-    }
-    return with_verdict(line, keep_threshold)
 
 
 def scored_fields(scored: ScoredCall) -> dict[str, Any]:

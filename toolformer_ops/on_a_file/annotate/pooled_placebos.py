@@ -37,7 +37,7 @@ PLACEBO_LOSSES = "placebo_losses"
 
 @dataclass(frozen=True)
 class TextOfCalls:
-    """The calls of one tool in a text, as `call_line` writes them."""
+    """The calls of one tool in a text, as `annotate` writes them."""
 
     text_id: str
     text: str
