@@ -36,7 +36,7 @@ PANELS = MappingProxyType(
         ),
         "Tools": ("new-tool", "refresh-tool"),
         "Thresholds": ("thresholds",),
-        "Models: write and evaluate": ("generate", "evaluate", "lm-eval"),
+        "Models: write and evaluate": ("generate", "serve", "evaluate", "lm-eval"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": (
             "audit",

@@ -92,6 +92,32 @@ def generate(
             print_text(text)
 
 
+@app.command("serve")
+def serve(
+    model: Annotated[
+        str,
+        typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."),
+    ] = "",
+    tools: ToolsOption = None,
+    name: Annotated[str, typer.Option(help="How clients name the model.")] = "toolformer",
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.", min=1, max=65535)] = 8000,
+) -> None:
+    """Serve a model with its tools over HTTP, as OpenAI's completions; the key is TOOLFORMER_SERVE_KEY.
+
+    Example: toolformer-ops serve --model s3://toolformer/models/1a2b --tools Calculator,Calendar
+    """
+    from toolformer_ops.config import secret_of
+    from toolformer_ops.decoding import serving
+    from toolformer_ops.decoding.model import WritingModel
+    from toolformer_ops.tools.registry import typed_tools
+
+    settings = load_settings()
+    writing = WritingModel.load(settings, model_name(model), tools=typed_tools(tools or ()) or None)
+    typer.echo(f"{writing.identity} at http://{host}:{port}/v1 as {name}", err=True)
+    serving.serve(writing, name, host, port, secret_of("TOOLFORMER_SERVE_KEY"))
+
+
 def _prompts(arguments: list[str] | None, file: Path | None) -> list[str]:
     """The texts to continue: the arguments, or the lines of a file, or those of stdin."""
     if arguments and file:

@@ -7,7 +7,7 @@ model's own generation_config.json, which may ask for sampling, is not read.
 
 import datetime
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.config import Settings
+from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import UsageError
@@ -131,6 +132,41 @@ class WritingModel:
             (*self._tokenization.start_ids, *self._tokenization.ids(prompt.text)) for prompt in prompts
         ]
         return self._texts.write(prompts, encoded, decoding, listener)
+
+    def write_aloud(
+        self, prompts: Sequence[Prompt], decoding: DecodingSettings, tell: Callable[[int, str], None]
+    ) -> list[WrittenText]:
+        """Write, and tell each part of a text, with the prompt's number, once it cannot be taken back.
+
+        The parts of a text join to its text. What may be the beginning of a stop text, or is half a
+        character, waits for what follows.
+        """
+        longest = max(map(len, decoding.stops), default=1)
+        continuations = [
+            Continuation(tuple(self._tokenization.ids(prompt.text)), self._tokenization, self.window)
+            for prompt in prompts
+        ]
+        told = ["" for _ in prompts]
+
+        def listen(number: int, tokens: tuple[int, ...]) -> None:
+            continuations[number].ids.extend(tokens)
+            text = continuations[number].text()
+            ends = [text.find(stop, len(told[number])) for stop in decoding.stops]
+            end = min((end for end in ends if end >= 0), default=len(text) - longest + 1)
+            part = text[len(told[number]) : end].removesuffix("\ufffd")
+            if part:
+                told[number] += part
+                tell(number, part)
+
+        texts = self.write(prompts, decoding, listen)
+        for number, written in enumerate(texts):
+            if rest := written.text.removeprefix(told[number]):
+                tell(number, rest)
+        return texts
+
+    def token_count(self, text: str) -> int:
+        """How many tokens a text has for this model, without a start token."""
+        return len(self._tokenization.ids(text))
 
     def encode(self, prompts: Sequence[str]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask` for `generate`, (batch, tokens), padded at the left.

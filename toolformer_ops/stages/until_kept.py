@@ -8,13 +8,13 @@ whichever processes computed it, and however often they were killed:
     What is not computed yet can only add kept calls, so the prefix ends at B or before.
     When no text up to B is left to do, all its kept calls are stored, so the prefix ends at B.
 
-All processes of the tool work on the first undone texts up to B, some at a time, and leave to each other what is
-claimed. What they computed beyond the prefix stays in the ledger, for the next run.
+All processes of the tool work on the first undone texts up to B, some at a time, and leave to each other
+what is claimed. What they computed beyond the prefix stays in the ledger, for the next run.
 
 A keep rule may compare a call with a placebo, and placebos need a pool of results (`runs/placebo_pools.py`).
 So the texts are gone through twice. First a call counts as kept if it gains enough without a placebo: the
-pool is drawn from the prefix for that, which is the same in each order of the work. Then kept is what the rule
-keeps, and the texts of the first time are done but for their placebos.
+pool is drawn from the prefix for that, which is the same in each order of the work. Then kept is what the
+rule keeps, and the texts of the first time are done but for their placebos.
 """
 
 import dataclasses
