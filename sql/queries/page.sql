@@ -175,7 +175,7 @@ select run.run_id, run.state, run.corpus_id, run.corpus_uri, run.corpus_version,
        run.code_version, run.image, run.parameters, run.estimate, run.started_at, run.finished_at, run.problem,
        exists (select from stored_runs stored where stored.run_id = run.run_id) as has_stored_numbers,
        -- Of tools that propose each has a recipe of its own.
-       (select case when run.parameters ->> 'proposer' in ('tool', 'tool+model') then run.parameters ->> 'proposer'
+       (select case when run.parameters ->> 'proposer' in ('tool', 'tool-or-model', 'tool+model') then run.parameters ->> 'proposer'
                     else definition ->> 'proposer' end
         from recipes
         where recipe_id = (select min(sampling_recipe_id) from run_tools where run_tools.run_id = run.run_id)) as proposer_identity,

@@ -102,6 +102,12 @@ def test_a_tool_that_proposes_needs_no_model_to_sample(settings, corpus, model) 
     assert (len(calls(settings)), model.loads, model.seen) == (12, 0, [])
 
 
+def test_a_tool_that_proposes_needs_no_model_to_sample_beside_tools_that_do(settings, corpus, model) -> None:
+    start(settings, corpus, proposer="tool-or-model")
+    sample_stage(settings, "r", TOOL, "0/1")
+    assert (len(calls(settings)), model.loads, model.seen) == (12, 0, [])
+
+
 def test_a_proposed_call_has_losses(settings, corpus, model) -> None:
     start(settings, corpus)
     annotate(settings)
@@ -234,6 +240,17 @@ def released(settings, corpus, model, tmp_path) -> Path:
 def test_the_card_of_a_release_says_that_the_tools_proposed(released) -> None:
     card = (released / "README.md").read_text()
     assert "Places and calls were proposed by the tools themselves, and kept by `fake`" in card
+
+
+def test_the_card_says_that_the_model_proposed_for_tools_that_cannot(
+    settings, corpus, model, tmp_path
+) -> None:
+    start(settings, corpus, proposer="tool-or-model")
+    annotate(settings)
+    release = release_of_run(settings, "r")
+    ObjectStore(settings).fetch(release_prefix(str(release.release_id)), tmp_path / "release")
+    card = (tmp_path / "release" / "README.md").read_text()
+    assert "Calls were proposed by the tools that can, and for the other tools by `fake`" in card
 
 
 def test_a_released_call_that_a_tool_proposed_has_no_probability(released) -> None:

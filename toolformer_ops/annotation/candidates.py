@@ -45,6 +45,7 @@ from toolformer_ops.records import (
     content_uuid,
 )
 from toolformer_ops.runs.choices import RunChoices, ToolSamplingChoices
+from toolformer_ops.runs.proposers import model_proposes
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool
 from toolformer_ops.tools.paragraphs import on_one_line
 from toolformer_ops.tools.registry import tool_names
@@ -185,7 +186,7 @@ def candidate_paragraphs(
     """
     own = choices.for_tool(tool.spec, tool.prompt)
     proposing = load_proposer() if load_proposer else None
-    if choices.model_proposes:
+    if model_proposes(choices, tool):
         return sample_paragraphs(load_model(), tool, own, paragraphs, endpoint, proposing)
     if proposing is None:
         raise ValueError(f"expected a proposer of {tool.spec.name}, found none")

@@ -72,7 +72,7 @@ def filter_file(
     field: FieldOption = None,
     filter_rule: Annotated[
         FilterRule,
-        typer.Option(help="paper, or sharp: only texts in which the Calculator finds a computation."),
+        typer.Option(help="paper, or sharp: a stricter rule of the Calculator, WikiSearch and QA."),
     ] = "paper",
 ) -> None:
     """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.

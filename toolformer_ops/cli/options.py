@@ -51,8 +51,8 @@ ProposerOption = Annotated[
     str,
     typer.Option(
         "--proposer",
-        help="Who proposes calls: model (the default), tool (the tools themselves, without a model), tool+model, or "
-        "endpoint:NAME.",
+        help="Who proposes calls: model (the default), tool (the tools themselves, without a model), tool-or-model "
+        "(the model for the tools that cannot), tool+model (both), or endpoint:NAME.",
     ),
 ]
 

@@ -58,6 +58,9 @@ TOOL_PROPOSES = "tool"
 """The proposer of a run whose tools propose their calls themselves."""
 TOOL_AND_MODEL_PROPOSE = "tool+model"
 """The proposer of a run for which calls are sampled, too."""
+TOOL_OR_MODEL_PROPOSES = "tool-or-model"
+"""The proposer of a run whose tools propose their calls themselves, if they can; those of the others are
+sampled."""
 
 NO_MODEL = "none"
 """Instead of a model, for a look at a corpus and its tools alone."""
@@ -199,7 +202,8 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """tool: the tools themselves; tool+model: both; endpoint:NAME: a server."""
+    """tool: the tools themselves; tool-or-model: the tools that can, for others the model; tool+model: both;
+    endpoint:NAME: a server."""
 
     @field_validator("fields", mode="before")
     @classmethod
@@ -222,16 +226,21 @@ class SubjectChoices(Choices):
     @property
     def endpoint(self) -> str | None:
         """The server that proposes calls, as the run names it; None if none does."""
-        return None if self.proposer in (TOOL_PROPOSES, TOOL_AND_MODEL_PROPOSE) else self.proposer
+        return None if self.tool_proposes else self.proposer
 
     @property
     def tool_proposes(self) -> bool:
-        """Whether the tools propose calls themselves."""
-        return self.proposer in (TOOL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
+        """Whether the tools propose calls themselves, if they can."""
+        return self.proposer in (TOOL_PROPOSES, TOOL_OR_MODEL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
+
+    @property
+    def tool_proposes_alone(self) -> bool:
+        """Whether no model is asked for the calls of a tool that can propose."""
+        return self.proposer in (TOOL_PROPOSES, TOOL_OR_MODEL_PROPOSES)
 
     @property
     def model_proposes(self) -> bool:
-        """Whether a model is asked for places and calls."""
+        """Whether a model is asked for places and calls, of some tool at least."""
         return self.proposer != TOOL_PROPOSES
 
     @property
@@ -256,7 +265,8 @@ class FilterChoices(Choices):
     """Most tokens, about, that the model reads at once to propose calls, of a longer text piece by piece; 0:
     no limit."""
     filter_rule: FilterRule = Field(default="paper", title="Filter rule")
-    """sharp: the Calculator is asked only where numbers are computed (docs/method.md)."""
+    """sharp: the Calculator is asked only where numbers are computed, WikiSearch and QA only where a text says
+    what something is (docs/method.md)."""
 
     def filter_for(self, spec: ToolSpec) -> "FilterChoices":
         """The choices that decide for one tool: without the rule if it has but one."""

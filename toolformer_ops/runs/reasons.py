@@ -66,6 +66,8 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "expands_too_far": "packed file expands too far",
         # Filters: which texts a tool is asked about
         "every_text": "asked in every text",
+        "says_what_something_is": "says what something is",
+        "says_of_nothing_what_it_is": "says of nothing what it is",
         "date_in_url": "date in the URL",
         "earlier_date_in_url": "date in the URL, earlier than the record's",
         "date_in_record": "date in the record",

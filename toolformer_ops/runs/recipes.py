@@ -124,7 +124,7 @@ def tool_recipes(
         **model,
         **proposer,
     }
-    if not choices.model_proposes:
+    if proposer and choices.tool_proposes_alone:
         sampling = {"markers": sampling["markers"], "model": model_identity, **proposer}
     # A text with calls is refused, but for a run with chains over the release that holds it.
     chained = {} if chained_release is None else {"chained_release": chained_release}

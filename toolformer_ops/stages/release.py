@@ -86,7 +86,7 @@ class ToolsOfRun:
     rates: Rates
     """The rates of the present tools in this run."""
     proposer_identity: str | None = None
-    """The model that proposed the calls, if another scored them; `tool` or `tool+model` if tools did."""
+    """The model that proposed the calls, if another scored them; the choice `proposer` if tools did."""
     endpoint: Mapping[str, str] | None = None
     """For a proposer behind an endpoint: `model`, `licence`, and the first and last day on which it
     answered."""

@@ -29,7 +29,7 @@ from toolformer_ops.records import CallPosition, Document, Paragraph, content_uu
 from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.proposers import tool_proposes
+from toolformer_ops.runs.proposers import model_proposes, tool_proposes
 from toolformer_ops.runs.run_tools import RunTool, Shard
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.postgres import queries
@@ -172,7 +172,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
 
     def prepare(self, loaded: dict[uuid.UUID, list[Paragraph]]) -> None:
         """Load the model if there is something to sample, or the tool that proposes."""
-        if any(loaded.values()) and self.run.choices.model_proposes:
+        if any(loaded.values()) and model_proposes(self.run.choices, self.tool):
             self.load_model()
         if any(loaded.values()) and self.load_proposer:
             self.load_proposer()

@@ -13,11 +13,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolError
-from toolformer_ops.records import content_uuid
+from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.tools import model_readers
-from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, load_prompt
+from toolformer_ops.tools.base import (
+    FilterDecision,
+    FilterRule,
+    Tool,
+    ToolOutput,
+    ToolRunner,
+    ToolSpec,
+    load_prompt,
+)
 from toolformer_ops.tools.calendar import MONTHS
 from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index, FoundPassage
+from toolformer_ops.tools.retrieval.definitions import judge_definitions
 from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS, java_thread
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end, split_sentences
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
@@ -34,9 +43,14 @@ class QuestionAnswering(Tool):
         purpose="Answers a factoid question from Wikipedia.",
         prompt_file="prompts/question_answering.txt",
         source="Toolformer, section 3 and appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0; no heuristic filter",
+        has_sharp_filter=True,
         pass_over_own_text=True,
         needs_index=True,
     )
+
+    def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
+        """Every text, or by the rule `sharp` those that say what something is."""
+        return self.filter(document) if rule == "paper" else judge_definitions(document)
 
     def version(self, settings: Settings, model_identity: str) -> str:
         """The code's version, BM25's numbers, the index, and who reads with which prompt."""

@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolformer_ops.config import Settings
-from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec
+from toolformer_ops.records import Document
+from toolformer_ops.tools.base import FilterDecision, FilterRule, Tool, ToolOutput, ToolRunner, ToolSpec
 from toolformer_ops.tools.retrieval.bm25_index import K1, B, Bm25Index
+from toolformer_ops.tools.retrieval.definitions import judge_definitions
 from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS
 from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
@@ -33,9 +35,14 @@ class WikiSearch(Tool):
         purpose="Looks a term up in Wikipedia and returns a short piece of the best passage.",
         prompt_file="prompts/wiki_search.txt",
         source="Toolformer, section 3 and appendix A: the defaults tau_s 0.05, k 5, m 5, tau_f 1.0; no heuristic filter",
+        has_sharp_filter=True,
         pass_over_own_text=True,
         needs_index=True,
     )
+
+    def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
+        """Every text, or by the rule `sharp` those that say what something is."""
+        return self.filter(document) if rule == "paper" else judge_definitions(document)
 
     def version(self, settings: Settings, model_identity: str) -> str:
         """The code's version, BM25's numbers, the budget and the index."""

@@ -183,5 +183,10 @@ def test_the_recipe_of_a_tool_that_proposes_holds_its_version_beside_the_vocabul
     assert sampling_of_a_tool(**change) != sampling_of_a_tool()
 
 
-def test_a_tool_that_cannot_propose_has_the_recipes_of_the_model_beside_one_that_can() -> None:
-    assert recipes(choices=choices(proposer="tool+model")) == recipes()
+@pytest.mark.parametrize("proposer", ["tool+model", "tool-or-model"])
+def test_a_tool_that_cannot_propose_has_the_recipes_of_the_model_beside_one_that_can(proposer) -> None:
+    assert recipes(choices=choices(proposer=proposer)) == recipes()
+
+
+def test_a_tool_that_proposes_beside_others_that_cannot_has_the_recipe_of_one_that_proposes() -> None:
+    assert sampling_of_a_tool(values={"proposer": "tool-or-model"}) == sampling_of_a_tool()

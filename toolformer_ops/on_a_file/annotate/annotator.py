@@ -47,7 +47,7 @@ from toolformer_ops.runs.models import (
     load_model,
     load_scoring_model,
 )
-from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
+from toolformer_ops.runs.proposers import model_proposes, proposer_identity, tool_proposes
 from toolformer_ops.runs.recipes import Recipe, tool_recipes
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
@@ -272,7 +272,7 @@ class ToolAnnotator:
     def open(self, text: str) -> None:
         """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
         model = self.models.model()
-        if self.choices.model_proposes:
+        if model_proposes(self.choices, self.tool):
             model.find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
         self.runner  # noqa: B018 - opened here
 

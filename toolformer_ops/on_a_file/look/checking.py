@@ -31,7 +31,7 @@ from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import NO_MODEL, RunChoices
 from toolformer_ops.runs.models import require_endpoint
-from toolformer_ops.runs.proposers import require_proposing_tools, tool_proposes
+from toolformer_ops.runs.proposers import model_proposes, require_proposing_tools, tool_proposes
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.shown_text import threshold_in_words
 from toolformer_ops.storage.corpora.addresses import UNMAPPED, CorpusAddress, FieldNames, likely_fields
@@ -301,7 +301,7 @@ def of_tool(
     why = "; ".join(f"{count:,} {title(reason)}" for reason, count in kept.reasons.most_common(MOST_REASONS))
     numbers = choices.for_tool(tool.spec, tool.prompt)
     places, samples = numbers.max_positions, numbers.samples_per_position
-    proposals = [f"{places} x {samples} samples"] if choices.model_proposes else []
+    proposals = [f"{places} x {samples} samples"] if model_proposes(choices, tool) else []
     if tool_proposes(choices, tool):
         proposals.append(f"{MOST_PROPOSED_CALLS} proposed calls")
     threshold = threshold_in_words(choices.keep_threshold(tool.spec), choices.keep_rule)
