@@ -64,7 +64,3 @@ left join dataset_releases release on release.release_id = made.release_id
 left join run_models trained on trained.run_id = r.run_id and not trained.without_calls
 left join finetuned_models model on model.model_id = trained.model_id
 where r.run_id = :run_id
-
--- name: next_query
--- The example that the demo shows at its end.
-select * from where_do_calls_get_lost(:run_id)

@@ -11,7 +11,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
 from toolformer_ops.airflow_tasks.approval import APPROVALS
-from toolformer_ops.airflow_tasks.bundles.dag_tools import registered_tools
+from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool, registered_tools
 from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
@@ -65,6 +65,14 @@ def test_tools_that_take_longest_start_first(local_dags):
     with_index, with_model, others = ("QA", "WikiSearch"), ("MT",), ("Calculator", "Calendar")
     assert min(map(weight, with_index)) > max(map(weight, with_model))
     assert min(map(weight, with_model)) > max(map(weight, others))
+
+
+def test_a_tool_of_a_file_starts_before_those_of_the_paper():
+    shop = replace(DagTool.of(get_tool("Calculator").spec), name="Shop")
+    with DAG("d", schedule=None) as dag:
+        annotation_tasks([shop, DagTool.of(get_tool("QA").spec)])
+    weights = {tool: dag.task_dict[f"{tool}.annotate"].priority_weight for tool in ("Shop", "QA")}
+    assert weights["Shop"] > weights["QA"]
 
 
 def test_the_tail_follows_whatever_became_of_the_tools(local_dags):

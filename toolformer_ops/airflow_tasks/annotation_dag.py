@@ -33,6 +33,7 @@ from toolformer_ops.airflow_tasks.run_ends.run_outcome import (
 from toolformer_ops.airflow_tasks.run_ids import OF_DAG_RUN, RUN_ID
 from toolformer_ops.airflow_tasks.run_notes import set_note
 from toolformer_ops.airflow_tasks.stage_tasks import OF_CORPUS, RUN_PARAMETERS, mapped_stage, stage
+from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 SCHEDULED = "scheduled"
 MANUAL = "manual"
@@ -123,10 +124,13 @@ def tasks_of_tool(dag_tool: DagTool, tools_to_do: ToolsToDo) -> MappedOperator:
                 "execute": GPU_POOL if dag_tool.needs_device else CPU_POOL,
                 "score": GPU_POOL,
             }
-        # What takes longest starts first, else it works alone at the end. Tools that search have no filter, so
-        # the most texts; a tool with a model of its own loads that, too.
+        # A person waits for the first calls of a tool of his own. Of the others what takes longest starts first,
+        # else it works alone at the end: tools that search have no filter, so the most texts; a tool with a
+        # model of its own loads that, too.
         priority = 1
-        if dag_tool.needs_index:
+        if tool not in BUILT_IN_TOOLS:
+            priority = 4
+        elif dag_tool.needs_index:
             priority = 3
         elif dag_tool.needs_device:
             priority = 2

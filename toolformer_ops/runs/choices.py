@@ -202,8 +202,7 @@ class SubjectChoices(Choices):
         title="Proposer",
         json_schema_extra={"usual": "the language model"},
     )
-    """tool: the tools themselves; tool-or-model: the tools that can, for others the model; tool+model: both;
-    endpoint:NAME: a server."""
+    """tool; tool-or-model, if some cannot; tool+model: both; endpoint:NAME."""
 
     @field_validator("fields", mode="before")
     @classmethod
@@ -265,8 +264,7 @@ class FilterChoices(Choices):
     """Most tokens, about, that the model reads at once to propose calls, of a longer text piece by piece; 0:
     no limit."""
     filter_rule: FilterRule = Field(default="paper", title="Filter rule")
-    """sharp: the Calculator is asked only where numbers are computed, WikiSearch and QA only where a text says
-    what something is (docs/method.md)."""
+    """sharp: fewer texts for Calculator, WikiSearch, QA (docs/method.md)."""
 
     def filter_for(self, spec: ToolSpec) -> "FilterChoices":
         """The choices that decide for one tool: without the rule if it has but one."""

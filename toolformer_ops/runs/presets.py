@@ -60,7 +60,7 @@ _OF_A_SMALL_MODEL: Mapping[str, Any] = MappingProxyType(
         "finetune_length": 256,
     }
 )
-"""The numbers of `make demo` and `make run`, chosen so that two cores do the 64 texts of the demo within ten
+"""The numbers of `make demo` and `make run`, chosen so that two cores do the 64 texts of the demo within
 minutes."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -94,6 +94,8 @@ class Progress:
     """None if it is not known."""
     newest: "Text | None" = None
     """The newest call that gains enough, in its text."""
+    best: "Text | None" = None
+    """The call that gains most so far, in its text."""
 
     @property
     def now(self) -> str:

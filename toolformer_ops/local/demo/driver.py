@@ -7,11 +7,12 @@ run continues when this process ends, by Ctrl-C or otherwise, and `attach` watch
 import concurrent.futures
 import datetime
 import hashlib
+import logging
 import multiprocessing
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,20 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
+from toolformer_ops.local.demo.fresh_mountains import ask_both_models
 from toolformer_ops.local.demo.model import demo_model_path, prepare_demo_model
 from toolformer_ops.local.demo.mountains import MOUNTAINS, write_mountains
-from toolformer_ops.local.demo.report import best_call, print_next_query, print_report, say
+from toolformer_ops.local.demo.report import (
+    best_call,
+    print_fresh_mountains,
+    print_next,
+    print_report,
+    print_seconds,
+    say,
+)
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import TOOL_OR_MODEL_PROPOSES, RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.runs.progress import Progress, read_progress
 from toolformer_ops.runs.shown_progress import shown
@@ -42,6 +51,8 @@ TRAINING_TASKS = frozenset({"finetune", "finetune_without_calls"})
 TRAINING_STEP = re.compile(r"step \d+ of \d+: .*")
 """What `finetuning/training_log.py` logs of a step: its loss, the speed, the time left."""
 LAST_TASK = "finish_run"
+LAST_TASKS = {"annotation": "check", "release": "check_release", "training": LAST_TASK}
+"""By phase of a run the task that it ends with."""
 CONSEQUENT_TASKS = frozenset({"check", LAST_TASK})
 """Mostly red because another task is."""
 OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
@@ -51,7 +62,7 @@ SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every
 three seconds."""
-SECONDS_BETWEEN_LINES = 20.0
+SECONDS_BETWEEN_LINES = 75.0
 """Where no terminal shows the progress, its lines are so far apart."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
@@ -60,6 +71,15 @@ SERVICES_CONTINUE = (
     "Postgres, S3 and Airflow go on working: `make down`, or `toolformer-ops down`, stops them."
 )
 """The last words of what starts the embedded services for a run."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a run made."""
+
+    release_uri: str | None = None
+    model_uri: str | None = None
+    """The finetuned model."""
 
 
 def run_demo(console: Console, settings: Settings, documents: int, *, deployed: bool = False) -> None:
@@ -73,18 +93,19 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         reached.
     """
     started = time.monotonic()
+    seconds: dict[str, float] = {}
     tools: tuple[str, ...] = DEFAULT_TOOLS
     if not deployed:
         write_mountains(settings.tools_folder)
         forget_tools()
         tools = (*DEFAULT_TOOLS, MOUNTAINS)
         settings = start_all(console, settings)
+        seconds["services"] = time.monotonic() - started
     source = wikipedia(settings.state_dir)
     store = ObjectStore(settings)
     content = json_lines(demo_documents(source))
     store.put_if_absent(corpus_key(content), content)
     uri = store.uri(corpus_key(content))
-    say(console, f"The demo corpus is {uri}; this run takes its first {documents} documents.")
     model, records_uri = str(demo_model_path(settings.state_dir)), str(source)
     if deployed:
         say(console, "Publishing the demo model and its Wikipedia on S3 ...")
@@ -100,9 +121,24 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
             "model": model,
             "document_limit": documents,
             "tools": tools,
+            # A tool that knows its calls says them; what is sampled is sampled where it is asked for.
+            "proposer": TOOL_OR_MODEL_PROPOSES,
+            "filter_rule": "sharp",
+            # With eight the model asks the database about most mountains that no text has.
+            "finetune_steps": 10,
         }
     )
-    run_dags(console, settings, choices, new_run_id("demo"), started, records_uri)
+    run_id = new_run_id("demo")
+    seconds |= run_dags(console, settings, choices, run_id, records_uri)
+    model_uri = outputs_of(settings, run_id).model_uri
+    if not deployed and model_uri:
+        began = time.monotonic()
+        with another_process() as worker:
+            written = worker.submit(ask_both_models, settings, model, model_uri).result()
+        print_fresh_mountains(console, written)
+        seconds["ten mountains"] = time.monotonic() - began
+    print_next(console, model_uri, tools)
+    print_seconds(console, time.monotonic() - started, seconds)
     if not deployed:
         say(console, SERVICES_CONTINUE)
 
@@ -120,7 +156,10 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id
     )
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing exists
-    run_dags(console, settings, choices, run_id, started, str(wikipedia(settings.state_dir)))
+    seconds = {"services": time.monotonic() - started}
+    seconds |= run_dags(console, settings, choices, run_id, str(wikipedia(settings.state_dir)))
+    print_next(console, outputs_of(settings, run_id).model_uri, choices.tools)
+    print_seconds(console, time.monotonic() - started, seconds)
     say(console, SERVICES_CONTINUE)
 
 
@@ -131,7 +170,6 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
         UsageError: there is no such run.
         ToolformerError: as `run_demo`.
     """
-    started = time.monotonic()
     settings = start_all(console, settings, with_model=False)
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         if client.find_run(ANNOTATE, run_id) is None:
@@ -140,7 +178,7 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
                 "lists the runs."
             )
         kept = _watch(console, client, settings, ANNOTATE, run_id)
-    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), kept=kept)
 
 
 def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
@@ -153,6 +191,8 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
             state / "environment", {"default_model": str(model), "default_preset": ON_ONE_MACHINE}
         )
     wikipedia(state)
+    if not console.is_terminal:  # where each line stays
+        logging.getLogger("toolformer_ops").setLevel(logging.WARNING)
     converting = with_model and not model.is_dir()
     say(
         console,
@@ -160,15 +200,17 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
         if converting
         else "Starting Postgres, S3 and Airflow ...",
     )
-    # In another process, so that this one never holds torch and the weights.
-    with concurrent.futures.ProcessPoolExecutor(
-        1, mp_context=multiprocessing.get_context("spawn")
-    ) as workers:
-        converted = workers.submit(prepare_demo_model, state) if with_model else None
+    with another_process() as worker:
+        converted = worker.submit(prepare_demo_model, state) if with_model else None
         settings = up(settings)
         if converted is not None:
             converted.result()
     return settings
+
+
+def another_process() -> concurrent.futures.Executor:
+    """A process for what needs torch and weights, which this one never holds."""
+    return concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 def wikipedia(state: Path) -> Path:
@@ -180,9 +222,9 @@ def wikipedia(state: Path) -> Path:
 
 
 def run_dags(
-    console: Console, settings: Settings, choices: RunChoices, run_id: str, started: float, records_uri: str
-) -> None:
-    """Build the index of the KILT records if a tool needs it, annotate, and report.
+    console: Console, settings: Settings, choices: RunChoices, run_id: str, records_uri: str
+) -> dict[str, float]:
+    """Build the index of the KILT records if a tool needs it, annotate, and report; the seconds by phase.
 
     Raises:
         UsageError: a DAG run refused its request, and why was printed.
@@ -190,35 +232,52 @@ def run_dags(
         NoKeptCallError: all is done, and no call was kept; the report says which come nearest.
         KeyboardInterrupt: the user left; the run continues, and where to look was printed.
     """
+    seconds: dict[str, float] = {}
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         # 1. the search index
         if any(get_tool(tool).spec.needs_index for tool in choices.tools):
-            say(console, "Building the search index (a second's work if it is there) ...")
+            began = time.monotonic()
             _watch(console, client, settings, INDEX_DAG, run_id, {"source": records_uri})
+            seconds["search index"] = time.monotonic() - began
         # 2. annotation, release, finetuning
+        began_at = datetime.datetime.now(datetime.UTC)
         kept = _watch(console, client, settings, ANNOTATE, run_id, choices.model_dump(mode="json"))
-    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), started, kept=kept)
+        seconds |= seconds_by_phase(client.tasks(ANNOTATE, run_id), began_at)
+    _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), kept=kept)
+    return seconds
 
 
-def _report(
-    console: Console, settings: Settings, run_id: str, run_url: str, started: float, *, kept: bool
-) -> None:
-    """Print the report of a run, and a query that the read-only role answers.
+def seconds_by_phase(tasks: Sequence[TaskState], began_at: datetime.datetime) -> dict[str, float]:
+    """How long each phase of a run took that began then; a phase ends with its last task (`LAST_TASKS`)."""
+    ended_at = {task.task_id: task.ended_at for task in tasks if task.state == "success"}
+    seconds = {}
+    for phase, last_task in LAST_TASKS.items():
+        if last_task in ended_at:
+            end = datetime.datetime.fromisoformat(ended_at[last_task])
+            seconds[phase] = (end - began_at).total_seconds()
+            began_at = end
+    return seconds
 
-    Then raise if no call was kept.
-    """
+
+def outputs_of(settings: Settings, run_id: str) -> Outputs:
+    """The release and the model of a run; none if a person marked it as a success before it was started."""
     engine = database.connect(settings)
-    reader = database.connect_dsn(settings.reader_dsn.get_secret_value(), "TOOLFORMER_READER_DSN")
+    try:
+        with database.transaction(engine) as connection:
+            rows = database.fetch_all(connection, queries.demo.outputs, run_id=run_id)
+    finally:
+        engine.dispose()
+    return Outputs(rows[0].release_uri, rows[0].model_uri) if rows else Outputs()
+
+
+def _report(console: Console, settings: Settings, run_id: str, run_url: str, *, kept: bool) -> None:
+    """Print the report of a run, then raise if no call was kept."""
+    engine = database.connect(settings)
     try:
         with database.transaction(engine) as connection:
             print_report(console, connection, run_id, settings, run_url)
-        with database.transaction(reader) as connection:
-            print_next_query(console, connection, run_id)
     finally:
         engine.dispose()
-        reader.dispose()
-    seconds = int(time.monotonic() - started)
-    say(console, f"\nDone in {seconds // 60} min {seconds % 60} s.")
     if not kept:
         raise NoKeptCallError(
             "expected calls that save as much as their tool's threshold, found none: nothing is released."
@@ -242,13 +301,11 @@ def _watch(
         client.trigger(dag_id, run_id, conf)
     url = client.run_url(dag_id, run_id)
     again = f"toolformer-ops run --attach {run_id}" if dag_id == ANNOTATE else ""
-    say(console, f"{dag_id}: {url}")
     if again:
-        say(console, f"To watch it again: {again}")
+        say(console, f"{dag_id}: {url}  (to watch it again: {again})")
     engine = database.connect(settings)
 
-    first_call: Text | None = None
-
+    best: Text | None = None
     newest = Progress()
 
     def show(progress: Progress) -> None:
@@ -256,11 +313,13 @@ def _watch(
         newest = progress
 
     def look() -> Progress:
-        nonlocal first_call
+        nonlocal best
         with database.transaction(engine) as connection:
-            if first_call is None and (first_call := best_call(connection, run_id)) is not None:
-                say(console, f"A first kept call, {first_call.plain}")
-            return read_progress(connection, run_id)
+            is_first = best is None
+            best = best_call(connection, run_id)
+            if is_first and best is not None:
+                say(console, f"A first kept call, {best.plain}")
+            return replace(read_progress(connection, run_id), best=best)
 
     try:
         with shown(lambda: newest, console, SECONDS_BETWEEN_LINES):
@@ -268,10 +327,7 @@ def _watch(
         if state == "success":
             if dag_id != ANNOTATE:
                 return True
-            with database.transaction(engine) as connection:
-                outputs = database.fetch_all(connection, queries.demo.outputs, run_id=run_id)
-            # No row: a person marked the run as a success before it was started.
-            return bool(outputs) and outputs[0].release_uri is not None
+            return outputs_of(settings, run_id).release_uri is not None
         failed = client.tasks(dag_id, run_id, "failed")
         causes = [task for task in failed if task.task_id not in CONSEQUENT_TASKS] or failed
     except (KeyboardInterrupt, ToolformerError):

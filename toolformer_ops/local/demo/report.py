@@ -1,47 +1,45 @@
-"""The report at the end of a run: yield by tool and threshold, the best calls in their sentences, where the outputs are, a query.
+"""The report at the end of a run, on one screen: kept calls by tool, the best in their sentences, where the outputs are.
 
-Everything is read from Postgres; the query at the end is run by the read-only role, as its reader would.
+What a run made is read from Postgres. Thresholds, and what chance keeps, are on the run's page.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.call_syntax import Call, call_with_result
-from toolformer_ops.config import ENV_PREFIX, SHIPPED, Settings
+from toolformer_ops.config import ENV_PREFIX, Settings
+from toolformer_ops.local.demo.fresh_mountains import (
+    CHANGED_MOUNTAINS,
+    FRESH_MOUNTAINS,
+    FreshMountains,
+    prompt_about,
+)
 from toolformer_ops.local.demo.mountains import MOUNTAINS
-from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.summary import LowerThresholds
 from toolformer_ops.shown_text import gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.queries import Statement
 
-BEST_CALLS = 5
-ANSWER_ROWS = 10
-CELL_CHARACTERS = 60
+BEST_CALLS = 3
 SENTENCE_ENDS = (". ", "! ", "? ", "\n")
 WHOLE_CHARACTERS = 120
 """`kept_calls` cuts the text before and after a call at 120 characters; a shorter one is whole."""
-EXAMPLES = SHIPPED / "sql" / "examples"
-NEXT_QUERY = "04_where_do_calls_get_lost.sql"
-"""The example that the report ends with."""
 FRESH_SUM = "The library owned 845 books and gave away 312 of them, so it has"
 """A prompt to try a new model with; no text of the demo corpus is like it."""
-FRESH_MOUNTAIN = "From our tent we saw Makalu, which is"
-"""The prompt for a model that learned to ask the demo's database, which has this mountain; no text of the
-corpus has it."""
+FRESH_MOUNTAIN = prompt_about(FRESH_MOUNTAINS[0])
+"""The prompt for a model that learned to ask the demo's database."""
 
 
 def print_report(
     console: Console, connection: Connection, run_id: str, settings: Settings, run_url: str
 ) -> None:
-    """Print the whole report but the query at the end. `run_url`: the run's page in Airflow's UI."""
+    """Print what a run kept and made. `run_url`: the run's page in Airflow's UI."""
 
     def rows(statement: Statement, **parameters: object) -> Sequence[Row[Any]]:
         return database.fetch_all(connection, statement, run_id=run_id, **parameters)
@@ -49,44 +47,39 @@ def print_report(
     # 1. how much of the work this run did
     new_work = rows(queries.demo.new_work)
     annotated, documents = sum(row.annotated_now for row in new_work), sum(row.documents for row in new_work)
-    pairs = f"{documents} pairs of a document and a tool"
-    if documents and not annotated:
-        say(console, f"Nothing to annotate: all {pairs} were done before, under the same recipes.")
-    else:
-        say(console, f"Annotated {annotated} of {pairs}; the rest was done before.")
+    if annotated < documents:
+        say(
+            console,
+            f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.",
+        )
 
-    # 2. the paper's Table 2: calls (texts) that save at least a threshold
-    print_thresholds(console, rows(queries.page.thresholds), rows(queries.summary.scored_by_tool))
+    # 2. how many calls each tool keeps
+    print_kept(console, rows(queries.summary.rates), rows(queries.summary.scored_by_tool))
 
-    # 3. the best calls, each in its sentence with the nats that it saves
+    # 3. the best calls, each in its sentence with what it gains
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
     shown = best or rows(queries.summary.nearest_calls, at_most=BEST_CALLS)
-    if best:
-        title = "The best kept calls, one a text, and what each does"
-    elif shown:
-        title = "No call was kept. Those that come nearest to the threshold of their tool, one a text, and what each saves"
-    else:
-        title = "No call was kept, and none was scored to the end: each saves less than what is pruned, or has no result."
-    say(console, f"\n{title}")
+    if not best and shown:
+        say(
+            console,
+            "Those that come nearest to the threshold of their tool, one a text, and what each saves:",
+        )
+    elif not best:
+        say(console, "None was scored to the end: each saves less than what is pruned, or has no result.")
     for row in shown:
         line = call_in_sentence(row)
         if console.is_terminal:
             console.print(Padding(line, (0, 0, 0, 2)))
         else:  # one line a call, however long
             say(console, f"  {line.plain}")
-
     if not best:
         print_lower_thresholds(console, rows(queries.summary.lower_thresholds))
 
     # 4. where the release, the model and the user interface are
-    console.print()
-    asks_mountains = any(row.tool == MOUNTAINS for row in new_work)
-    print_outputs(console, rows(queries.demo.outputs), FRESH_MOUNTAIN if asks_mountains else FRESH_SUM)
-    say(console, f"Run      {run_url}")
+    print_outputs(console, rows(queries.demo.outputs))
     variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
-    password = f"password: {variable} in {place}"
-    say(console, f"Airflow  {settings.airflow_url}  (user {settings.airflow_username}, {password})")
+    say(console, f"Run      {run_url}  (user {settings.airflow_username}, password: {variable} in {place})")
 
 
 def best_call(connection: Connection, run_id: str) -> Text | None:
@@ -97,27 +90,12 @@ def best_call(connection: Connection, run_id: str) -> Text | None:
     return call_in_sentence(rows[0]) if rows else None
 
 
-def print_thresholds(console: Console, counts: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> None:
-    """Print how many calls each tool's keep rule keeps from each threshold on, of `scored` calls, and the share by chance."""
-    thresholds = sorted({row.threshold for row in counts})
-    table = Table("tool")
-    for name in ("sampled", "scored", *(f">= {threshold:g}" for threshold in thresholds), "by chance*"):
-        table.add_column(name, justify="right")
-    cells = {
-        (row.tool, row.threshold): f"{row.calls} ({row.texts}){'*' if row.is_keep_threshold else ' '}"
-        for row in counts
-    }
-    by_chance = {row.tool: kept_by_chance(row) for row in counts if row.is_keep_threshold}
-    for row in scored:
-        kept_cells = [cells.get((row.tool, threshold), "") for threshold in thresholds]
-        table.add_row(row.tool, str(row.calls), str(row.scored), *kept_cells, by_chance.get(row.tool, ""))
-    say(
-        console,
-        "\nCalls (and texts) that the keep rule keeps from so much gain on; * marks the tool's own "
-        "threshold. By chance: the",
-    )
-    say(console, "share of them that the rule would keep with another call's result (its 95 % interval)")
-    console.print(table)
+def print_kept(console: Console, rates: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> None:
+    """Print how many of the calls of each tool are kept at its threshold, of all that were proposed."""
+    kept = {rate.tool: rate.calls for rate in rates}
+    calls = sum(row.calls for row in scored)
+    tools = [f"{row.tool} {kept.get(row.tool, 0)} of {row.calls}" for row in scored]
+    say(console, f"Kept {sum(kept.values())} of {calls} proposed calls: {', '.join(tools)}.")
 
 
 def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
@@ -137,8 +115,8 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
         say(console, f"Try one: toolformer-ops run CORPUS {words}")
 
 
-def print_outputs(console: Console, rows: Sequence[Row[Any]], prompt: str) -> None:
-    """Print where the release and the model are, with a prompt to try it, or why there is none."""
+def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
+    """Print where the release and the model are, or why there is none."""
     for row in rows:
         if row.release_uri:
             say(
@@ -154,7 +132,6 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]], prompt: str) -> No
                 "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
             )
             say(console, f"Model    {row.model_uri}{loss}")
-            say(console, f'         toolformer-ops generate --model {row.model_uri} "{prompt}"')
         else:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
 
@@ -196,34 +173,35 @@ def first_sentence(after: str) -> str:
     return after if len(after) < WHOLE_CHARACTERS else f"{after}..."
 
 
-def _cell(value: object) -> str:
-    """A value of an answer as a cell of a table, cut if it is long."""
-    if value is None:
-        return ""
-    text = f"{value:.3f}" if isinstance(value, float) else visible(str(value))
-    return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 3]}..."
+def print_fresh_mountains(console: Console, written: FreshMountains) -> None:
+    """Print what the models wrote of ten mountains that no text has."""
+    say(console, f"Before   {visible(written.sentence_before)}")
+    say(console, f"After    {visible(written.sentence_after)}")
+    mountains, changed = len(FRESH_MOUNTAINS), len(CHANGED_MOUNTAINS)
+    say(
+        console,
+        f"Heights of {mountains} mountains that no text has: {written.right_before} right before the training, "
+        f"{written.right_after} after it. Then {changed} heights were changed in a copy of the database: the "
+        f"model wrote {written.followed} of them as changed.",
+    )
 
 
-def print_next_query(console: Console, connection: Connection, run_id: str) -> None:
-    """A question of `sql/examples` about a run and its real answer, asked as the reader."""
-    question = (EXAMPLES / NEXT_QUERY).read_text(encoding="utf-8").splitlines()[0]
-    result = connection.execute(queries.demo.next_query.clause, {"run_id": run_id})
-    rows = result.fetchmany(ANSWER_ROWS + 1)
-    console.print()
-    say(console, f"Next, ask Postgres: {question.removeprefix('--').strip()}\n")
-    say(console, '  toolformer-ops sql "select * from where_do_calls_get_lost()"\n')
-    table = Table()
-    for column in result.keys():  # noqa: SIM118 - not a mapping
-        table.add_column(str(column), overflow="fold")
-    for row in rows[:ANSWER_ROWS]:
-        table.add_row(*map(_cell, row))
-    console.print(table)
-    if len(rows) > ANSWER_ROWS:
-        say(
-            console,
-            f"  (the first {ANSWER_ROWS} rows of its answer; {NEXT_QUERY} in sql/examples is the question "
-            "in SQL)",
-        )
+def print_next(console: Console, model_uri: str | None, tools: Collection[str]) -> None:
+    """Print commands that continue from here."""
+    prompt = FRESH_MOUNTAIN if MOUNTAINS in tools else FRESH_SUM
+    if model_uri:
+        say(console, f'Next     toolformer-ops generate --model {model_uri} "{prompt}"')
+    else:
+        say(console, 'Next     toolformer-ops sql "select * from threshold_counts"')
+    say(console, '         toolformer-ops sql "select * from where_do_calls_get_lost()"')
+    say(console, "         toolformer-ops new-tool --sql sqlite:///YOURS.db --texts YOURS.jsonl")
+
+
+def print_seconds(console: Console, all_seconds: float, by_phase: Mapping[str, float]) -> None:
+    """Print how long it took, and which phase how many seconds of it."""
+    minutes, seconds = divmod(round(all_seconds), 60)
+    phases = ", ".join(f"{phase} {taken:.0f}" for phase, taken in by_phase.items())
+    say(console, f"Done in {minutes} min {seconds} s: {phases} s.")
 
 
 def say(console: Console, line: str) -> None:

@@ -1,7 +1,8 @@
 """The demo's database: heights and first ascents of mountains in SQLite, with its tool file and prompt.
 
 `toolformer-ops new-tool --sql sqlite:///mountains.db --examples examples.txt` wrote file and prompt; the
-address was made relative, so that the tool has one version on every machine, and a pattern was set.
+address was made relative, so that the tool has one version on every machine; a pattern and the columns of its
+own proposals were set.
 """
 
 import importlib.resources
@@ -9,7 +10,8 @@ from pathlib import Path
 
 MOUNTAINS = "Mountains"
 """The tool's name."""
-FILES = ("mountains.db", "mountains.txt", "mountains.toml")
+DATABASE = "mountains.db"
+FILES = (DATABASE, "mountains.txt", "mountains.toml")
 """The tool file last: with it the tool exists."""
 
 
