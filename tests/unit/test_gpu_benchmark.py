@@ -31,6 +31,8 @@ from benchmarks.random_models import random_network
 from toolformer_ops.errors import ConfigurationError, DeviceMemoryError
 from toolformer_ops.finetuning.recipe import PassSize
 
+pytestmark = pytest.mark.slow
+
 
 def session_in(folder: Path, device: str = "cpu", seconds: float = 300.0) -> Session:
     return Session(torch.device(device), folder, seconds)
@@ -55,18 +57,15 @@ def reasons(session: Session) -> dict[str, str]:
     return {row["what"]: row["why"] for row in session.sections.get(LEFT_OUT, [])}
 
 
-@pytest.mark.slow
 def test_every_part_gives_a_table(on_a_cpu):
     expected = [MACHINE, CORRECTNESS, PEAK, ANNOTATION, VERIFICATION, WITH_VERIFICATION, FINETUNING]
     assert list(on_a_cpu.sections) == expected
 
 
-@pytest.mark.slow
 def test_a_cpu_has_no_problem(on_a_cpu):
     assert on_a_cpu.problems == []
 
 
-@pytest.mark.slow
 def test_the_engine_has_a_row_beside_the_plain_way(on_a_cpu):
     plain, engine = on_a_cpu.sections[ANNOTATION]
     assert (plain["way"], engine["way"]) == ("plain", "engine")
@@ -75,37 +74,31 @@ def test_the_engine_has_a_row_beside_the_plain_way(on_a_cpu):
     )
 
 
-@pytest.mark.slow
 def test_a_training_has_a_row_for_each_size_of_a_pass(on_a_cpu):
     assert [row["a pass"] for row in on_a_cpu.sections[FINETUNING]] == ["2048 tokens", "2 sequences"]
 
 
-@pytest.mark.slow
 def test_the_tables_are_written(on_a_cpu):
     written = (on_a_cpu.folder / "gpu.md").read_text(encoding="utf-8")
     assert f"## {VERIFICATION}" in written
     assert "| llama | float32 |" in written
 
 
-@pytest.mark.slow
 def test_the_twin_gives_what_the_cpu_gives(on_the_twin):
     # transformers' Trainer takes no stand-in for a device.
     assert [problem for problem in on_the_twin.problems if not problem.startswith("finetuning")] == []
 
 
-@pytest.mark.slow
 def test_the_twin_goes_the_way_of_the_kernel(on_the_twin):
     rows = on_the_twin.sections[CORRECTNESS]
     ways = {row["format"]: row["attention"] for row in rows if row["architecture"] == "llama"}
     assert ways["bfloat16"] == ways["float16"] == "kernel"
 
 
-@pytest.mark.slow
 def test_a_refused_kernel_is_named_with_its_reason(on_the_twin):
     assert reasons(on_the_twin)["gemma2 in bfloat16: the kernel of variable lengths"] == "capped scores"
 
 
-@pytest.mark.slow
 def test_the_rungs_on_a_gpu_have_tf32_between(on_the_twin):
     rungs = [row["format"] for row in on_the_twin.sections[VERIFICATION]]
     assert rungs == ["float32", "TF32", "bfloat16", "float16"]

@@ -177,11 +177,13 @@ def choose():
     return LabelledAnswers.read(ANSWERS, "choose")
 
 
+@pytest.mark.slow
 def test_a_rule_reaches_its_precision_on_the_half_that_chose_it(choose):
     rules = rules_at_precision(choose)
     assert min(choose.precision(rule) for rule in rules) >= PRECISION
 
 
+@pytest.mark.slow
 def test_the_halves_share_no_text(choose):
     sealed = LabelledAnswers.read(ANSWERS, "sealed")
     sizes = [sum(len(item.is_right) for item in half.labels) for half in (choose, sealed)]

@@ -440,6 +440,7 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(tmp_path, t
     )
 
 
+@pytest.mark.slow
 def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path, tiny_gpt2_dir):
     folder = prepared_folder(tmp_path / "study" / "seed-0")
     plan = replace(PLAN, arms=("paper", "information"), proposals=False)
@@ -839,6 +840,7 @@ def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page)
     assert page == page_of(ANSWERS), "run `make evidence`"
 
 
+@pytest.mark.slow
 def test_the_pages_rule_of_the_paper_is_that_of_a_plain_reckoning(page):
     followed: dict[int, list[bool]] = {seed: [] for seed in range(10)}
     for line in read_answers(ANSWERS / "calculator-calls.jsonl.bz2"):

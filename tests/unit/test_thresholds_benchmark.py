@@ -12,6 +12,7 @@ from toolformer_ops.runs.placebo_rates import Interval
 PAGE = REPOSITORY / "docs" / "placebo.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [Kind(120, 5, 1.5), Kind(120, 5, 4.0), Kind(120, 25, 1.5), Kind(120, 50, 4.0)],
