@@ -93,6 +93,11 @@ LAST_LINE_IN_20 = ("Nine ten eleven", "twelve, and", "thirteen is the", "last of
         (WRAPPED, 35, (), [WRAPPED[:66], WRAPPED[67:]]),  # its line ends are no ends of a paragraph
         # a call holds the end of the paragraph: the line's
         (PROSE, 20, ((40, 47),), [PROSE[:29], PROSE[30:]]),
+        # a call ends, or begins, at the end of the paragraph: still there
+        (PROSE, 20, ((36, 42),), [PROSE[:42], PROSE[45:]]),
+        (PROSE, 20, ((42, 44),), [PROSE[:42], PROSE[45:]]),
+        ("word" * 10, 5, ((10, 35),), ["word" * 8 + "wor", "dword"]),  # only after the call
+        ("word" * 10, 5, ((20, 30),), ["word" * 5, "word" * 5]),  # right before it
     ],
 )  # fmt: skip
 def test_a_text_is_cut_at_a_blank_line_or_else_at_the_end_of_a_paragraph_a_sentence_or_a_word(
@@ -130,7 +135,7 @@ def test_pieces_hold_all_but_white_space_within_the_limit_without_breaking_a_cal
             assert not begin < end < last or not text[end:last].strip()
 
 
-def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others():
+def test_a_long_paragraph_is_annotated_in_pieces_beside_the_others():
     long = "Seven words of a long first line."
     lines = [f"{long} {long}", "not kept, though it is too long to be annotated", "short", f"{long} {long}"]
     document = Document.of("\n".join(lines))
@@ -153,12 +158,31 @@ def test_a_long_paragraph_is_annotated_in_pieces_or_left_out_beside_the_others()
     assert found() == found(max_text_tokens=0) == whole
     piece = (True, "of a piece", long)
     assert found(max_text_tokens=10) == [(0, *piece), (4, *piece), *whole[1:3], (3, *piece), (5, *piece)]
-    choices = FilterChoices(max_text_tokens=10)
-    for decided in (
-        [],
-        [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)],
-    ):  # exactly ten
-        assert filter_document(TellingTool(decided), document, choices) == decided
+
+
+@pytest.mark.parametrize(
+    "decided", [[], [FilterDecision(kept=True, reason="of a line", start_char=0, end_char=40)]]
+)
+def test_a_part_of_exactly_the_longest_length_is_no_piece(decided):
+    document = Document.of("Seven words of a long first line. " * 2)
+    tool = TellingTool(decided, document.text)
+    assert filter_document(tool, document, FilterChoices(max_text_tokens=10)) == decided
+
+
+class TwoRefusals(TellingTool):
+    """Refuses each piece twice."""
+
+    def filter(self, document: Document) -> list[FilterDecision]:
+        if self._whole == document.text:
+            return super().filter(document)
+        return [FilterDecision(kept=False, reason=reason, end_char=3) for reason in ("first", "second")]
+
+
+def test_a_piece_that_is_refused_has_the_reason_of_its_first_refusal():
+    document = Document.of("Seven words of a long first line. " * 2)
+    decided = [FilterDecision(kept=True, reason="kept", end_char=len(document.text))]
+    pieces = filter_document(TwoRefusals(decided, document.text), document, FilterChoices(max_text_tokens=10))
+    assert {(piece.kept, piece.reason) for piece in pieces} == {(False, "first")}
 
 
 class WordFilter(type(CALCULATOR)):  # type: ignore[misc] - a tool's class
