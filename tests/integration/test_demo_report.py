@@ -94,6 +94,11 @@ def test_the_report_shows_release_beside_model_without_a_password(connection, ru
     assert "of a deployment" not in report
 
 
+def test_the_report_of_a_run_has_few_lines_in_a_pipe(connection, run):
+    # kept calls by tool, one call for each of two texts, release, model, and the run's page
+    assert len(report_of(connection, run).splitlines()) == 6
+
+
 def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_thresholds(settings):
     run = AnnotatedRun(settings, {"Calculator": 3.0, "Calendar": 1.0})
     shirts, post = run.add_text(SUM), run.add_text(POST)
