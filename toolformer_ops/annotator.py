@@ -134,6 +134,11 @@ class Annotator:
         if placebo_pool is None:
             parameters = {**parameters, **WITHOUT_PLACEBOS}
         self._choices = annotation_choices(model, tools, LIST_NAME, preset, thresholds, parameters)
+        if self._choices.until_kept:
+            raise UsageError(
+                "until_kept: expected none, since a batch does not know what others keep, found "
+                f"{self._choices.until_kept}. Leave it out."
+            )
         self._pool = placebo_pool
         if placebo_pool is not None and not self._choices.placebos:
             raise UsageError(

@@ -184,3 +184,8 @@ def test_a_pool_of_something_else_is_refused(tmp_path, model, content, said):
     (tmp_path / "pool.jsonl").write_text(content)
     with pytest.raises(UsageError, match=said):
         Annotator("fake", "Calculator", placebo_pool=tmp_path / "pool.jsonl").annotate([SUM])
+
+
+def test_a_batch_ends_with_no_number_of_kept_calls(model):
+    with pytest.raises(UsageError, match="until_kept: expected none"):
+        Annotator("fake", "Calculator", until_kept=5)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.cli.options import FieldOption, ToolsOption, print_observations
+from toolformer_ops.cli.options import FieldOption, ToolsOption, UntilKeptOption, print_observations
 
 app = typer.Typer()
 
@@ -50,10 +50,6 @@ _Corpus = Annotated[
     str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
 ]
 _Limit = Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")]
-_UntilKept = Annotated[
-    int | None,
-    typer.Option(min=1, help="End a tool's work when so many of its calls are kept."),
-]
 _Model = Annotated[
     str,
     typer.Option(
@@ -95,7 +91,7 @@ def run_corpus(
     corpus: _Corpus = "",
     tools: ToolsOption = None,
     limit: _Limit = None,
-    until_kept: _UntilKept = None,
+    until_kept: UntilKeptOption = None,
     field: FieldOption = None,
     model: _Model = "",
     parameters: _Parameters = "",

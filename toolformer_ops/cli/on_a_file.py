@@ -31,6 +31,7 @@ from toolformer_ops.cli.options import (
     RunParametersJson,
     ToolOption,
     ToolsOption,
+    UntilKeptOption,
     corpus_address,
     model_name,
     print_observations,
@@ -304,6 +305,7 @@ def annotate(
     tools: ToolsOption = None,
     model: Model = "",
     limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
+    until_kept: UntilKeptOption = None,
     parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
     proposer: ProposerOption = "",
@@ -358,7 +360,9 @@ def annotate(
         raise UsageError(
             f"--shard: expected a number from 0 to {shards - 1} (--shards {shards}), found {shard}."
         )
-    choices = run_choices(corpus, tools, model, limit, parameters, field, proposer=proposer)
+    choices = run_choices(
+        corpus, tools, model, limit, parameters, field, proposer=proposer, until_kept=until_kept
+    )
     typer.echo(
         f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
         f"{settings.device} in {settings.dtype}",

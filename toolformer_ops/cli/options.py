@@ -21,6 +21,10 @@ Model = Annotated[
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
+UntilKeptOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="End a tool's work when so many of its calls are kept."),
+]
 ToolsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -85,6 +89,7 @@ def run_choices(
     field: Sequence[str] | None,
     *,
     proposer: str = "",
+    until_kept: int | None = None,
     needs_model: bool = True,
 ) -> "RunChoices":
     """The parameters of a run that a command's options ask for; without `needs_model` perhaps with `NO_MODEL`.
@@ -102,6 +107,8 @@ def run_choices(
         values["document_limit"] = limit
     if proposer:
         values["proposer"] = proposer
+    if until_kept:
+        values["until_kept"] = until_kept
     choices = RunChoices.parse(values)
     choices.kept_from()
     if not needs_model and not (model or load_settings().default_model):

@@ -20,6 +20,7 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import ToolformerError, UsageError
 from toolformer_ops.on_a_file.annotate.annotation import Annotation
 from toolformer_ops.on_a_file.annotate.partial_folder import finish, parts_beside
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.shown_progress import panel, shown
 from toolformer_ops.storage.objects.parts import FolderParts
@@ -301,3 +302,25 @@ def test_the_calls_that_a_tool_proposed_are_told(tmp_path, loaded):
 
 def test_the_summary_of_samples_alone_has_no_column_of_proposals(tmp_path, loaded):
     assert "proposed" not in summary_of(annotation(corpus_of(tmp_path, {"text": SUM})))
+
+
+@pytest.mark.parametrize("texts_together", [1, 7, 100])
+@pytest.mark.parametrize("rule", [{}, {"keep_rule": "probability", "placebos": 1, "placebo_sample": 9}])
+def test_until_enough_calls_are_kept_come_the_first_texts_by_their_ids(
+    tmp_path, loaded, rule, texts_together
+):
+    texts = [f"Box {n} holds 2 pens and 3 caps, a total of {5 if n % 3 else 9} things." for n in range(60)]
+    loaded.model.script = ("Calculator(2 + 3)", "Calculator(4 + 5)")
+    corpus = corpus_of(tmp_path, *({"text": text} for text in texts))
+    numbers = {"max_positions": 2, "samples_per_position": 2, "prune_below": 0.1, "until_kept": 10}
+    work = annotation(corpus, **numbers, **rule)
+    work.texts_together = work.pool_texts = texts_together
+    kept = [row["document_id"] for row in work.rows() if row["kept"]]
+    assert kept == sorted(str(Document.of(text).document_id) for text in texts)[:10]
+
+
+def test_a_run_until_enough_calls_are_kept_counts_the_texts_that_it_needs(tmp_path, loaded):
+    corpus = corpus_of(tmp_path, *({"text": SUM.replace("cats", f"cats {n}")} for n in range(20)))
+    work = annotation(corpus, until_kept=3)
+    list(work.rows())
+    assert work.counts.tools["Calculator"].kept == 3

@@ -328,3 +328,8 @@ def test_shards_without_a_folder_are_refused(corpus, options, said):
     )
     with pytest.raises(UsageError, match=said):
         raise ended.exception or AssertionError
+
+
+def test_workers_end_with_no_number_of_kept_calls(corpus, tmp_path):
+    with pytest.raises(UsageError, match="until_kept: expected one process, or a run"):
+        worker(corpus, tmp_path / "out", until_kept=5)

@@ -14,6 +14,7 @@ import functools
 import itertools
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,11 +22,17 @@ from typing import NamedTuple
 from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import device_kind
+from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
-from toolformer_ops.on_a_file.annotate.annotator import ToolAnnotator, distinct_documents
+from toolformer_ops.on_a_file.annotate.annotator import (
+    ToolAnnotator,
+    distinct_documents,
+    documents_by_id,
+)
 from toolformer_ops.on_a_file.annotate.call_parts import part_name, part_of, texts_in
 from toolformer_ops.on_a_file.annotate.call_table import printed
 from toolformer_ops.on_a_file.annotate.pooled_placebos import DrawnPool
+from toolformer_ops.on_a_file.annotate.shown_calls import most_gain
 from toolformer_ops.on_a_file.annotate.text_annotator import (
     AnnotatedText,
     Row,
@@ -71,6 +78,8 @@ class Annotation:
     pool_texts: int | None = None
     """Texts of a part of a pool; None: as many."""
     claim: Claim = lambda _: True
+    kept: Counter[str] = field(default_factory=Counter)
+    """By tool, the kept calls of the finished texts."""
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
@@ -86,8 +95,10 @@ class Annotation:
     ) -> "Annotation":
         """Annotate documents by an annotator; by default those of the corpus that the choices name."""
         corpus, limit = choices.corpus_address, choices.document_limit
-        corpus_documents = functools.partial(distinct_documents, annotator.settings, corpus, limit)
-        return cls(annotator, documents or corpus_documents, AnnotationCounts.of(choices.tools))
+        documents = documents or functools.partial(distinct_documents, annotator.settings, corpus, limit)
+        if choices.until_kept:
+            documents = functools.partial(documents_by_id, documents)
+        return cls(annotator, documents, AnnotationCounts.of(choices.tools))
 
     def rows(self) -> Iterator[Row]:
         """Every call with a result, text by text and tool by tool, as soon as nothing can change it any more.
@@ -117,6 +128,8 @@ class Annotation:
         self.counts.begins("loading the model")
         pools = self.pools()
         for batch in self.batches(self.documents()):
+            if not any(map(self._wants_more, self.annotator.tools)):
+                return
             texts_by: dict[str, dict[uuid.UUID, AnnotatedText]] = {}
             for annotator in self.annotator.tools:
                 annotated = self.finished(annotator, batch, pools.get(annotator.name)) or []
@@ -155,7 +168,7 @@ class Annotation:
         It is None if another worker has begun them; with `is_claimed` they are computed here all the same.
         """
         items = [item for item in batch if item.paragraphs[annotator.name]]
-        if not items:
+        if not items or not self._wants_more(annotator):
             return []
         recipe_id = pool.drawn.recipe_id if pool else annotator.recipe_id
         name = part_name("calls", annotator.name, recipe_id, shard, items)
@@ -166,8 +179,24 @@ class Annotation:
                 return None
             texts = self._computed(annotator, items, pool)
             self._put(name, annotator, recipe_id, texts)
+        texts = self._wanted(annotator, texts)
         self._count(texts, is_new=is_new, pooled=pool.texts if pool else ())
         return texts
+
+    def _wants_more(self, annotator: ToolAnnotator) -> bool:
+        """Whether the tool has not enough kept calls yet."""
+        until_kept = self.annotator.choices.until_kept
+        return until_kept is None or self.kept[annotator.name] < until_kept
+
+    def _wanted(self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText]) -> list[AnnotatedText]:
+        """The next texts of a tool, up to that in which its kept calls become enough."""
+        wanted = []
+        for text in texts:
+            if not self._wants_more(annotator):
+                break
+            self.kept[annotator.name] += sum(row["kept"] for row in text.rows)
+            wanted.append(text)
+        return wanted
 
     def pools(self) -> dict[str, ToolPool]:
         """The pool of each tool; none without placebos."""
@@ -178,14 +207,17 @@ class Annotation:
         return pools
 
     def _pool(self, annotator: ToolAnnotator) -> ToolPool:
-        """The first texts that the tool is asked about, until they have calls enough."""
+        """The first texts that the tool is asked about, until they have calls enough.
+
+        With `until_kept`: until so many calls gain enough without a placebo.
+        """
         choices = self.annotator.choices
         items = (self.annotator.to_annotate(*named, only=annotator) for named in self.documents())
         with_paragraphs = (item for item in items if item.paragraphs[annotator.name])
         scored = self._scored_until(
             annotator,
             _chunks(with_paragraphs, self.pool_texts or self._together),
-            max(POOL_CALLS, choices.placebo_sample),
+            choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
         )
         calls = [text.of_calls() for text in scored]
         drawn = DrawnPool.of(choices, annotator.name, annotator.recipe_id, calls)
@@ -205,6 +237,7 @@ class Annotation:
             # 1. The parts that are there, up to enough calls, and those that are missing before.
             needed: list[AnnotatedText] = []
             calls, missing = 0, list[int]()
+            counted = may_be_kept if self.annotator.choices.until_kept else calls_with_losses
             for number in itertools.count():
                 if number == len(read):
                     read += itertools.islice(chunks, 1)
@@ -218,8 +251,10 @@ class Annotation:
                     scored[number] = texts
                     self._count(texts, is_new=False)
                 if number in scored:
-                    needed += scored[number]
-                    calls += sum(len(text.of_calls().lines) for text in scored[number])
+                    for text in scored[number]:
+                        if not self.annotator.choices.until_kept or calls < enough_calls:
+                            needed.append(text)
+                            calls += counted(text)
                 else:
                     missing.append(number)
             if not missing:
@@ -288,6 +323,17 @@ class Annotation:
     @property
     def _together(self) -> int:
         return self.texts_together or TEXTS_TOGETHER[device_kind(self.annotator.settings.device)]
+
+
+def calls_with_losses(text: AnnotatedText) -> int:
+    """How many calls a pool may have from a text."""
+    return len(text.of_calls().lines)
+
+
+def may_be_kept(text: AnnotatedText) -> int:
+    """How many calls of a text gain enough without a placebo."""
+    scored = [row for row in text.of_calls().lines if row["reason"] is None]
+    return sum(is_kept(most_gain(row), row["keep_threshold"]) for row in scored)
 
 
 def _chunks(items: Iterator[TextToAnnotate], size: int) -> Iterator[list[TextToAnnotate]]:

@@ -68,6 +68,8 @@ PRINTED = (
     "probability_without", "probability_with",
 )  # fmt: skip
 """Losses of a `ScoredCall` that are printed, in nats, and its probabilities of the next tokens."""
+FIRST_BY_ID = 256
+"""Texts of the first part that is read in the order of the ids."""
 BELOW_THRESHOLD = "below_threshold"
 LIKE_A_PLACEBO = "like_a_placebo"
 """Why a scored call is not kept (`runs/reasons.py`)."""
@@ -178,6 +180,23 @@ def distinct_documents(
             yield name, document
         if len(seen) == limit:
             return
+
+
+def documents_by_id(
+    documents: Callable[[], Iterator[tuple[str, Document]]],
+) -> Iterator[tuple[str, Document]]:
+    """Documents in the order of their ids, as they are asked for.
+
+    The corpus is read once for all ids, and then for each part: the first `FIRST_BY_ID`, and so on twice as many.
+    Memory holds the ids, and the texts of a part.
+    """
+    ids = sorted(document.document_id.bytes for _, document in documents())
+    start, size = 0, FIRST_BY_ID
+    while start < len(ids):
+        part = set(ids[start : start + size])
+        texts = [named for named in documents() if named[1].document_id.bytes in part]
+        yield from sorted(texts, key=lambda named: named[1].document_id.bytes)
+        start, size = start + size, 2 * size
 
 
 @dataclass(frozen=True)

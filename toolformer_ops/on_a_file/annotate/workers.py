@@ -58,9 +58,14 @@ class Worker:
         """A worker on the folder or s3:// prefix, whose header it has compared or put; the model is loaded.
 
         Raises:
-            UsageError: the folder holds something else, or calls of another corpus, model or choice.
+            UsageError: the choices have `until_kept`; the folder holds something else, or calls of another corpus, model or choice.
             ConfigurationError, ObjectStoreError: S3 is another one, or does not answer.
         """
+        if choices.until_kept:
+            raise UsageError(
+                "until_kept: expected one process, or a run, found workers, of which none knows what the "
+                "others keep. Leave it out, or name a file with --out."
+            )
         parts = open_parts(settings, address)
         annotation = Annotation.of(settings, choices)
         annotation.annotator.require_tools()
