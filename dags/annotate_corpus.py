@@ -50,7 +50,7 @@ from toolformer_ops.airflow_tasks.annotation_dag import annotation_tasks
 from toolformer_ops.airflow_tasks.bundles.dag_tools import tools_beside
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
-from toolformer_ops.config import MAX_SHARDS, load_settings
+from toolformer_ops.config import MOST_SHARDS, load_settings
 
 TOOLS = tools_beside(__file__)
 
@@ -62,7 +62,7 @@ with DAG(
     catchup=False,
     is_paused_upon_creation=False,
     max_active_runs=4,
-    max_active_tasks=MAX_SHARDS,  # the pools are the limit
+    max_active_tasks=MOST_SHARDS,  # the pools are the limit
     default_args=DEFAULT_ARGS,
     params=annotation_form(load_settings(), TOOLS),
     tags=["toolformer", "annotation"],

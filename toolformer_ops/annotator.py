@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.call_table import call_table, draw_from, printed
+from toolformer_ops.on_a_file.annotate.call_table import call_schema, call_table, draw_from, printed
 from toolformer_ops.on_a_file.annotate.text_annotator import Row, TextAnnotator
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
@@ -216,6 +216,11 @@ class Annotator:
         return call_table(self.annotate(table.select(columns).to_pylist()))
 
     __call__ = annotate_batch
+
+    @property
+    def schema(self) -> "pyarrow.Schema":
+        """The columns of the tables that `annotate_batch` returns, for an engine that asks before."""
+        return call_schema()
 
     def close(self) -> None:
         """Close the tools, and let the model go; the next text loads them again."""

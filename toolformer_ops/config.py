@@ -29,8 +29,8 @@ SHIPPED = REPOSITORY if IS_CHECKOUT else _PACKAGE / "shipped"
 ENV_PREFIX = "TOOLFORMER_"
 STATE_DIR_VARIABLE = f"{ENV_PREFIX}STATE_DIR"
 
-MAX_SHARDS = 64
-"""Most mapped tasks a stage: larger maps slow Airflow's scheduler."""
+MOST_SHARDS = 1024
+"""So many mapped tasks a stage Airflow allows at most (`core.max_map_length`)."""
 
 
 def state_dir() -> Path:
@@ -180,6 +180,12 @@ class Settings(BaseSettings):
         ge=1,
         le=4096,
         description="Most documents of a micro-batch, however short they are.",
+    )
+    max_shards: int = Field(
+        default=64,
+        ge=1,
+        le=MOST_SHARDS,
+        description="Most shards of a stage: so many processes or GPUs work on it at once. Larger maps slow Airflow's scheduler.",
     )
     outage_seconds: float = Field(
         default=600.0,

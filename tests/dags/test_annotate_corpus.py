@@ -15,7 +15,7 @@ from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool, registered_t
 from toolformer_ops.airflow_tasks.defaults import RELEASES, WIKI_INDEX, release_asset
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.model_tasks import SUITES
-from toolformer_ops.config import MAX_SHARDS, load_settings
+from toolformer_ops.config import MOST_SHARDS, load_settings
 from toolformer_ops.stages import planning
 from toolformer_ops.stages.planning import ToDo
 from toolformer_ops.tools.registry import get_tool, tool_names
@@ -100,7 +100,7 @@ def test_only_what_is_done_in_shards_is_mapped(local_dags):
     dag = local_dags["annotate_corpus"]
     mapped = {task.task_id for task in dag.tasks if task.is_mapped}
     assert mapped == {f"{tool}.{step}" for tool in tool_names() for step in ("filter", "annotate", "placebo")}
-    assert dag.max_active_tasks >= MAX_SHARDS
+    assert dag.max_active_tasks >= MOST_SHARDS
     assert dag.max_active_runs >= 2
 
 

@@ -270,7 +270,7 @@ def test_shards_follow_the_work() -> None:
         ((10**6, 2e6), 64),
         ((3, 1200.0), 3),
     ):
-        assert shard_count(*work, 60.0) == shards
+        assert shard_count(*work, 60.0, 64) == shards
 
 
 def test_shards_follow_the_start_of_the_newest_processes_that_load_the_model(

@@ -69,17 +69,18 @@ def test_only_what_is_done_under_the_same_recipe_is_no_work(settings):
 
 
 def test_the_filters_shards_follow_the_slowest_filter_as_far_as_all_their_processes_are_worth_it():
-    assert filter_shard_count([], 60.0) == 1
-    assert filter_shard_count([59.0], 60.0) == 1
-    assert filter_shard_count([240.0], 60.0) == 4
+    assert filter_shard_count([], 60.0, 64) == 1
+    assert filter_shard_count([59.0], 60.0, 64) == 1
+    assert filter_shard_count([240.0], 60.0, 64) == 4
     # Four filters of 0.1 s beside it: 240.4 s of work pay for 12 s of starting 5 processes a shard, of 1 s
     # each
-    assert filter_shard_count([240.0, *[0.1] * 4], 60.0) == 2
-    assert filter_shard_count([2400.0, *[100.0] * 4], 60.0) == 28
+    assert filter_shard_count([240.0, *[0.1] * 4], 60.0, 64) == 2
+    assert filter_shard_count([2400.0, *[100.0] * 4], 60.0, 64) == 28
     # Where starting costs little, the slowest alone decides: shards of 60 s of it, though all together have
     # twice the work.
-    assert filter_shard_count([240.0, 240.0], 60.0, start_up_seconds=0.1) == 4
-    assert filter_shard_count([10**6] * 5, 60.0) == 64
+    assert filter_shard_count([240.0, 240.0], 60.0, 64, start_up_seconds=0.1) == 4
+    assert filter_shard_count([10**6] * 5, 60.0, 64) == 64
+    assert filter_shard_count([10**6] * 5, 60.0, 1024) == 1024
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_times_of_another_tool_plan_nothing(settings):
 
 
 def test_filters_are_planned_by_what_documents_besides_starts_took_lately(settings):
-    assert filter_shard_count([240.0], 60.0, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
+    assert filter_shard_count([240.0], 60.0, 64, 6.0) == 2  # 5 % of 240 s are two starts of 6 s
     run = AnnotatedRun(settings, TOOLS)
     for number in range(3):
         run.add_text(f"Out of 1400 people, {number}00 passed.")

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row
 
-from toolformer_ops.config import MAX_SHARDS, Settings
+from toolformer_ops.config import MOST_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices, registered_name
 from toolformer_ops.storage.postgres import database, queries
@@ -99,11 +99,11 @@ class Shard:
         """Read `I/N`.
 
         Raises:
-            UsageError: not two whole numbers with 0 <= I < N <= 256.
+            UsageError: not two whole numbers with 0 <= I < N <= 1024.
         """
         index, _, count = text.partition("/")
-        if not (index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MAX_SHARDS):
-            raise UsageError(f"--shard: expected I/N with 0 <= I < N <= {MAX_SHARDS}, found {text!r}.")
+        if not (index.isdecimal() and count.isdecimal() and int(index) < int(count) <= MOST_SHARDS):
+            raise UsageError(f"--shard: expected I/N with 0 <= I < N <= {MOST_SHARDS}, found {text!r}.")
         return cls(int(index), int(count))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from toolformer_ops.config import MAX_SHARDS, Settings
+from toolformer_ops.config import Settings
 from toolformer_ops.runs.run_tools import (
     has_work_left,
     load_run_tool,
@@ -79,7 +79,8 @@ def plan_shards(settings: Settings, run_id: str, tool_name: str) -> list[str]:
             )
             measured = model_seconds.seconds_per_token
     seconds = work.documents * SECONDS_PER_DOCUMENT if measured is None else work.tokens * measured
-    count = shard_count(work.documents, seconds, max(SHARD_SECONDS, start_up / START_UP_SHARE))
+    shard_seconds = max(SHARD_SECONDS, start_up / START_UP_SHARE)
+    count = shard_count(work.documents, seconds, shard_seconds, settings.max_shards)
     logger.info(
         "plan: %d documents of %s, %d tokens, in %d shards", work.documents, run.tool, work.tokens, count
     )
@@ -114,7 +115,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             filtering.append(unfiltered * (lately.seconds_per_document or FILTER_SECONDS_PER_DOCUMENT))
             documents = max(documents, unfiltered)
         start_up = _start_up_seconds(connection, FILTER_START_UP_SECONDS)
-    shards = filter_shard_count(filtering, SHARD_SECONDS, start_up)
+    shards = filter_shard_count(filtering, SHARD_SECONDS, settings.max_shards, start_up)
     logger.info("%d of %d tools have work: %s", len(tools), len(asked_for), ", ".join(tools) or "none")
     logger.info(
         "%d documents to filter, %.0f s of all tools together, in %d shards",
@@ -125,18 +126,21 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
     return ToDo(tools, [f"{index}/{shards}" for index in range(shards)])
 
 
-def shard_count(documents: int, seconds: float, shard_seconds: float) -> int:
+def shard_count(documents: int, seconds: float, shard_seconds: float, most: int) -> int:
     """How many shards hold `documents`, each of `shard_seconds` or more of the `seconds` of work.
 
-    They are from 1 to `MAX_SHARDS`.
+    They are from 1 to `most`.
     """
-    return min(MAX_SHARDS, max(1, min(documents, math.floor(seconds / shard_seconds))))
+    return min(most, max(1, min(documents, math.floor(seconds / shard_seconds))))
 
 
 def filter_shard_count(
-    seconds: Sequence[float], shard_seconds: float, start_up_seconds: float = FILTER_START_UP_SECONDS
+    seconds: Sequence[float],
+    shard_seconds: float,
+    most: int,
+    start_up_seconds: float = FILTER_START_UP_SECONDS,
 ) -> int:
-    """How many shards each filter has, from 1 to `MAX_SHARDS`; `seconds` is each filter's work.
+    """How many shards each filter has, from 1 to `most`; `seconds` is each filter's work.
 
     One number for all tools, since Airflow can map only over what a task returns, and a task for each tool's
     number would cost each night more than it saves. The slowest filter's shards are `shard_seconds` or
@@ -146,7 +150,7 @@ def filter_shard_count(
     if not seconds:
         return 1
     affordable = sum(seconds) * START_UP_SHARE / (max(start_up_seconds, 0.01) * len(seconds))
-    return min(MAX_SHARDS, max(1, math.floor(min(max(seconds) / shard_seconds, affordable))))
+    return min(most, max(1, math.floor(min(max(seconds) / shard_seconds, affordable))))
 
 
 def _start_up_seconds(connection: Connection, guess: float, model_identity: str | None = None) -> float:

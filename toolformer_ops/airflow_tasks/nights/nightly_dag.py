@@ -18,7 +18,7 @@ from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.airflow_tasks.defaults import DEFAULT_ARGS
 from toolformer_ops.airflow_tasks.forms import annotation_form
 from toolformer_ops.airflow_tasks.nights.schedules import load_schedule
-from toolformer_ops.config import MAX_SHARDS, load_settings
+from toolformer_ops.config import MOST_SHARDS, load_settings
 
 _EXAMPLE_DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 
@@ -79,7 +79,7 @@ def nightly_dag(path: str, content: bytes | None, tools: Sequence[DagTool]) -> D
         catchup=False,
         is_paused_upon_creation=False,  # who puts a file into the folder wants its runs
         max_active_runs=1,
-        max_active_tasks=MAX_SHARDS,  # the pools are the limit
+        max_active_tasks=MOST_SHARDS,  # the pools are the limit
         dagrun_timeout=datetime.timedelta(hours=hours),
         default_args=DEFAULT_ARGS | {"owner": schedule.owner},
         params=annotation_form(settings, tools, schedule.run),

@@ -6,10 +6,11 @@
     ledger/SHARD.json                            the files of a shard that is finished, and its counts
     claims/                                      who has begun what
 
-Each file is put once, whole, under a name that its content decides. So a worker may be killed at any moment,
-be started twice, or work beside any number of others, whatever their clocks say: the files are those of an
-undisturbed run, byte for byte. A claim is a hint and no lock: a worker takes what no other has begun, and at the
-end what is begun and not there, since who began it may be dead.
+Each file is put once, whole, under a name that its content decides. So a worker may be killed at any moment, be
+started twice, or work beside any number of others, whatever their clocks say: header, calls and ledger are
+those of an undisturbed run, byte for byte; a few parts of the pool may be more than are needed. A claim is a
+hint and no lock: a worker takes what no other has begun, and at the end what is begun and not there, since who
+began it may be dead.
 """
 
 import hashlib
