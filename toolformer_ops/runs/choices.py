@@ -622,9 +622,10 @@ class RunChoices(
             ) from error
 
     @classmethod
-    def of_run(cls, parameters: Mapping[str, Any]) -> "RunChoices":
-        """The choices of a registered run; what only an earlier version let it choose is passed over."""
-        return cls.parse({name: value for name, value in parameters.items() if name in cls.model_fields})
+    def of_run(cls, parameters: Mapping[str, Any], **changes: Any) -> "RunChoices":
+        """The choices of a registered run, with changes; what only an earlier version let it choose is passed over."""
+        registered = {name: value for name, value in parameters.items() if name in cls.model_fields}
+        return cls.parse({**registered, **changes})
 
     @classmethod
     def parse_json(cls, text: str) -> "RunChoices":

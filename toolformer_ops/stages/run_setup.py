@@ -385,7 +385,7 @@ def start_finetuning(
         )
     [registered] = rows
     release_id = registered.release_id
-    choices = RunChoices.of_run({**registered.parameters, **chosen})
+    choices = RunChoices.of_run(registered.parameters, **chosen)
     identity = model_identity(*split_revision(choices.model), settings=settings)
     require_identity(f"release {release_id} was made", registered.model_identity, identity, choices.model)
     _require_trainable(settings, choices.model_copy(update={"finetune": True}))

@@ -174,3 +174,8 @@ def test_chains_need_a_model_that_proposes():
 def test_a_registered_run_is_read_without_what_only_an_earlier_version_let_it_choose():
     parameters = {"corpus": "c", "model": "m", "seed": 3, "finetune_warmup": 0.2}
     assert RunChoices.of_run(parameters) == RunChoices.parse({"corpus": "c", "model": "m", "seed": 3})
+
+
+def test_a_change_of_a_registered_run_that_cannot_be_chosen_is_refused():
+    with pytest.raises(UsageError, match="finetune_warmup"):
+        RunChoices.of_run({"corpus": "c", "model": "m"}, finetune_warmup=0.2)
