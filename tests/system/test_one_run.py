@@ -2,7 +2,7 @@
 
 One run does everything, in pods if this machine can run a cluster: a tool of the paper and one of an MCP
 server; release; a person's yes; finetuning; two suites of which one has no data, so that the run is red. One
-of its pods is evicted. With RUN_PAGE_PICTURES, a folder, the pictures of docs/run_page.md are made there.
+of its pods is evicted. With RUN_PAGE_PICTURES, a folder, the pictures of the form, a red run and a review are made there.
 """
 
 import json
@@ -321,17 +321,14 @@ def test_the_tab_of_a_red_run_says_what_its_failed_task_said(page, services, run
     frame.locator('select[name="status"]').select_option("scored")
     wait_for(page, "status=scored")
     expect(frame.locator("table.calls tbody tr")).to_have_count(min(scored, 50))
-    picture(page, "calls")
     frame.locator("table.calls tbody tr").first.get_by_role("link").click()
     expect(frame.locator("mark.here")).to_have_count(1)
-    picture(page, "call")
     # 3. Another threshold.
     frame.get_by_role("link", name="Thresholds", exact=True).click()
     wait_for(page, "/toolformer/thresholds")
     frame.locator('input[name="threshold.Calculator"]').fill("0.5")
     at_half = one(services, "select count(*) from kept_calls_at(:run, 'Calculator', 0.5)", run=run)
     expect(frame.locator('[data-tool="Calculator"] [data-count="calls"]')).to_contain_text(f"{at_half:,}")
-    picture(page, "thresholds")
     # 4. The report of its evaluations.
     frame.get_by_role("link", name="Evaluation", exact=True).click()
     report = frame.frame_locator(f'iframe[src*="reports/{ANNOTATE}/"]')
