@@ -208,7 +208,7 @@ MUNGE = {"socket": "socket", "pid-file": "pid", "seed-file": "seed", "log-file":
 
 def test_slurm_leaves_the_files_of_one_worker_though_a_node_is_drained(slurm, folder, tiny_model_dir):
     # 1. The array job of the page; the node of its first task goes down as soon as that has put a file.
-    [script] = [code for code in blocks(PAGE, "bash") if "#SBATCH" in code]
+    [script] = [code for code in blocks(PAGE, "sh") if "#SBATCH" in code]
     script = script.replace("--model demo", f"--model {tiny_model_dir} --texts-a-file 4")
     (folder / "annotate.sbatch").write_text(script)
     wait_for(lambda: "idle" in slurm("sinfo", "--noheader", "--format=%T"))
