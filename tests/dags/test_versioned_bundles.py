@@ -172,10 +172,13 @@ def test_a_process_that_looks_for_tools_without_an_answer_is_ended(monkeypatch):
 # A run that is cleared with the newest version of its DAG
 
 
-def filter_of(tool: str, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...]) -> StageProcess:
+def filter_of(
+    tool: str, monkeypatch: pytest.MonkeyPatch, chosen: tuple[str, ...], **parameters: object
+) -> StageProcess:
     """The filter task of a tool, in a run that chose these."""
     monkeypatch.setattr(database, "connect", lambda settings: None)
-    monkeypatch.setattr(run_tools, "require_run", lambda connection, run_id: SimpleNamespace(tools=chosen))
+    run = SimpleNamespace(tools=chosen, parameters=parameters)
+    monkeypatch.setattr(run_tools, "require_run", lambda connection, run_id: run)
     return StageProcess(
         task_id="filter",
         arguments=["stage", "filter", "--run", "night-1", "--tool", tool],
@@ -195,3 +198,11 @@ def test_the_filter_of_a_tool_that_the_run_chose_is_started(monkeypatch):
     task.run_stage = started.append
     task.execute({})
     assert started == [["stage", "filter", "--run", "night-1", "--tool", "Calendar"]]
+
+
+def test_a_run_that_ends_with_enough_kept_calls_filters_nothing_beforehand(monkeypatch):
+    task: Any = filter_of("Calendar", monkeypatch, chosen=("Calendar",), until_kept=9)
+    started: list[list[str]] = []
+    task.run_stage = started.append
+    task.execute({})
+    assert started == []

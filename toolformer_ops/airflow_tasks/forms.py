@@ -35,7 +35,6 @@ FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "finetune_steps",
             "finetune_batch",
             "finetune_learning_rate",
-            "finetune_baseline",
             "approve",
         ),
         "Evaluation": ("evaluation_suites", "evaluation_data", "evaluation_inputs"),

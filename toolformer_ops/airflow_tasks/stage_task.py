@@ -94,9 +94,9 @@ class StageTask(BaseOperator):
             AirflowSkipException: the run does not need the task.
         """
         question = QUESTIONS.get(self.arguments[1]) if self.arguments[:1] == ["stage"] else None
-        if question is None:
+        options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=False))
+        if question is None or "--run" not in options:
             return False
-        options = dict(zip(self.arguments[2::2], self.arguments[3::2], strict=True))
         try:
             reason = question(
                 load_settings(), options["--run"], options.get("--tool", ""), self.shard or "0/1"
