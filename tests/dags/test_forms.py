@@ -56,7 +56,8 @@ def test_the_form_has_at_most_28_fields_each_of_one_line(local_dags):
 def test_the_form_begins_with_what_every_run_thinks_about(local_dags):
     params = local_dags["annotate_corpus"].params
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == ["corpus", "model", "tools", "preset", "document_limit"] == list(params)[:5]
+    first = ["corpus", "model", "tools", "preset", "document_limit", "until_kept"]
+    assert unfolded == first == list(params)[:6]
 
 
 def test_all_but_corpus_with_model_has_a_default(local_dags):

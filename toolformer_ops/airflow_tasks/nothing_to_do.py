@@ -21,7 +21,7 @@ def why_no_placebos(settings: Settings, run_id: str, tool: str, shard: str) -> s
     """Return why no placebo of the shard is left to score; None if one is."""
     from toolformer_ops.stages.placebo import why_nothing_to_do
 
-    return why_enough_kept(settings, run_id, tool, shard) or why_nothing_to_do(settings, run_id, tool, shard)
+    return why_nothing_to_do(settings, run_id, tool, shard)
 
 
 def why_enough_kept(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:

@@ -184,8 +184,7 @@ class SubjectChoices(Choices):
     until_kept: int | None = Field(
         default=None, ge=1, le=100_000_000, title="Until kept", json_schema_extra={"usual": "all texts"}
     )
-    """Ends a tool's work when so many of its calls are kept: the texts are taken in the order of their ids,
-    which are hashes."""
+    """Ends a tool's work when so many of its calls are kept."""
     tools: tuple[ToolName, ...] = Field(
         default=DEFAULT_TOOLS, min_length=1, title="Tools", json_schema_extra={"choices": list(DEFAULT_TOOLS)}
     )

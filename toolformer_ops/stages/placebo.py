@@ -228,6 +228,8 @@ def why_nothing_to_do(settings: Settings, run_id: str, tool_name: str, shard: st
         UsageError: there is no such run, or it was started without this tool.
     """
     engine, run = open_run_tool(settings, run_id, tool_name)
+    if run.choices.until_kept is not None and run.last_document_id is None:
+        return None  # of all stages something may be left
     if run.placebo_recipe_id is None:
         return None if run.choices.wants_placebos else f"run {run_id} asks for no placebos"
     with database.transaction(engine) as connection:
