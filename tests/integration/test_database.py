@@ -201,7 +201,7 @@ OPTIONS = {
 }
 OPTIONS |= {"--suite": "math", "--publish": ""}
 WRITING = (
-    "audit; retention --yes; retry-failed --run r; placebo r; publish-model MODEL; migrate; forget --yes --corpus "
+    "audit; retention --yes; retry-failed --run r; publish-model MODEL; migrate; forget --yes --corpus "
     + CORPUS
 )
 """Commands that write besides the stages, which are asked with what they require."""
