@@ -28,7 +28,10 @@ HASHED: dict[str, tuple[str, frozenset[str]]] = {
     "losses_row_text": ("call_losses", KEYS | {"scoring_recipe_id"}),
     "placebo_row_text": ("placebo_losses", KEYS | {"placebo_recipe_id"}),
     "registration_hash": ("annotation_runs", frozenset({*OF_A_RUNS_END, *OWNER, "registered_hash"})),
-    "tool_registration_hash": ("run_tools", frozenset({"placebo_recipe_id", "registered_hash"})),
+    "tool_registration_hash": (
+        "run_tools",
+        frozenset({"placebo_recipe_id", "last_document_id", "registered_hash"}),
+    ),
 }
 """By function, its table, and the columns that are not part of its hash."""
 A_VALUE = {

@@ -337,7 +337,7 @@ def annotate(
 
     How far it is goes to stderr, at the end with the reasons why texts gave nothing. Placebos are drawn from
     the calls of the first texts, some 2,000, so that no call is printed before; with
-    --parameters '{"placebos": 0, "placebo_sample": 0}' each text's calls follow at once, without their
+    --parameters '{"placebos": 0, "placebo_sample": 0}' calls follow after every 16 texts, without their
     information. With --out FILE what is done is in the folder FILE.partial meanwhile.
 
     Example: toolformer-ops annotate docs.jsonl --tools Calculator,Calendar --limit 10

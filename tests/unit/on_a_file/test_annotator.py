@@ -14,6 +14,7 @@ from tests.fake_language_model import FULL_CONTEXT, FakeLanguageModel
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
+from toolformer_ops.on_a_file.annotate import annotation
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, filter_lines
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call, explanation_table, token_at
 from toolformer_ops.runs.choices import FilterChoices
@@ -112,10 +113,13 @@ def test_a_file_with_one_result_has_no_placebo_for_the_rule_probability(tmp_path
         assert {(line["information"], line["placebos"]) for line in found} == {(None, 0)}
 
 
-def test_without_placebos_the_calls_of_a_text_are_printed_before_the_next_is_annotated(tmp_path, model):
+def test_without_placebos_the_calls_of_a_part_are_printed_before_the_next_is_annotated(
+    tmp_path, model, monkeypatch
+):
+    monkeypatch.setattr(annotation, "TEXTS_TOGETHER", {"cpu": 3})
     found = annotated_boxes(tmp_path, model, placebos=0, placebo_sample=0)
     first = next(found)
-    assert len(model.added) == 1
+    assert len(model.added) == 3
     every = [first, *found]
     assert all("information" not in line for line in every)
     assert sum(line["kept"] for line in every) == len(BOXES)
