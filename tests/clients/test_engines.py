@@ -1,7 +1,8 @@
 """The examples of docs/engines.md on Ray, Spark and Slurm: the rows are those of one process.
 
-Ray and Spark are installed into a folder of their own; Slurm is that of Debian (`apt-get install slurm-wlm`), and
-its test is left out where it is not there.
+For whoever asks, with ENGINES=1 (`ENGINES=1 make test-slow TESTS=tests/clients/test_engines.py`, ten minutes): Ray
+and Spark are installed into a folder of their own; Slurm is that of Debian (`apt-get install slurm-wlm`), and its
+test is left out where it is not there.
 """
 
 import json
@@ -28,7 +29,12 @@ from toolformer_ops.on_a_file.annotate.workers import Worker
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.objects.parts import FolderParts
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.environ.get("ENGINES"), reason="installs Ray and Spark, ten minutes; asked for by ENGINES=1"
+    ),
+]
 
 TEXTS = [f"There were {n} cats and 21 dogs, a total of {n + 21} animals." for n in range(32, 152)]
 PAGE = REPOSITORY / "docs" / "engines.md"
