@@ -129,29 +129,29 @@ def test_a_process_that_dies_beside_others_leaves_its_texts_to_them(small, start
     assert (len(failed), last_document(small, "r")) == (1, plain_prefix())
 
 
+@pytest.fixture
+def prefix_of_whole(small, start):
+    """The run `r`, which ends with enough kept calls, over texts that the run `whole` has annotated before."""
+    start("whole", **PAPER)
+    filter_stage(small, "whole", "Calculator")
+    annotate_stage(small, "whole", "Calculator", "0/1")
+    start("r", until_kept=UNTIL, **PAPER)
+    annotate(small, "r")
+
+
 def finish(settings: Settings, run: str) -> Any:
     """The stages behind; returns the release."""
     assert check_tools(settings, run).passed == ["Calculator"]
     return release_of_run(settings, run)
 
 
-def test_a_release_holds_the_calls_of_the_prefix(small, start):
-    start("whole", **PAPER)
-    filter_stage(small, "whole", "Calculator")
-    annotate_stage(small, "whole", "Calculator", "0/1")
-    start("r", until_kept=UNTIL, **PAPER)
-    annotate(small, "r")
+def test_a_release_holds_the_calls_of_the_prefix(small, prefix_of_whole):
     finish(small, "r")
     query = "select document_id::text from release_calls join run_releases using (release_id) where run_id = 'r' order by 1"
     assert [row.document_id for row in run_sql(small, query)] == kept_documents(small, "whole")[:UNTIL]
 
 
-def test_numbers_of_a_run_are_those_of_its_prefix(small, start):
-    start("whole", **PAPER)
-    filter_stage(small, "whole", "Calculator")
-    annotate_stage(small, "whole", "Calculator", "0/1")
-    start("r", until_kept=UNTIL, **PAPER)
-    annotate(small, "r")
+def test_numbers_of_a_run_are_those_of_its_prefix(small, prefix_of_whole):
     [counts] = run_sql(small, "select calls from threshold_counts where run_id = 'r' and is_keep_threshold")
     [scored] = run_sql(
         small, "select done, total from annotation_progress where run_id = 'r' and stage = 'score'"
@@ -160,12 +160,7 @@ def test_numbers_of_a_run_are_those_of_its_prefix(small, start):
     assert (counts.calls, scored.done, scored.total) == (UNTIL, len(texts), len(texts))
 
 
-def test_the_history_has_the_calls_of_the_prefix(small, start):
-    start("whole", **PAPER)
-    filter_stage(small, "whole", "Calculator")
-    annotate_stage(small, "whole", "Calculator", "0/1")
-    start("r", until_kept=UNTIL, **PAPER)
-    annotate(small, "r")
+def test_the_history_has_the_calls_of_the_prefix(small, prefix_of_whole):
     finish(small, "r")
     finish_run(small, "r", "success")
     history.write(small)
