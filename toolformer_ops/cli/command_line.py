@@ -15,10 +15,10 @@ from toolformer_ops.cli import (
     housekeeping,
     on_a_file,
     people,
-    placebos,
     publishing,
     services,
     stages,
+    thresholds,
     tools,
 )
 
@@ -93,7 +93,7 @@ app.add_typer(history.app, name="history", rich_help_panel=_PANEL_OF["history"])
 _PARTS = (
     on_a_file,
     people,
-    placebos,
+    thresholds,
     tools,
     decoding,
     evaluation,
