@@ -67,10 +67,10 @@ def annotation_choices(
 
 
 def model_name(model: str) -> str:
-    """The model that was named, or that of the setting; raises as `named_model`."""
+    """The model that was named, or the default; raises as `named_model`."""
     from toolformer_ops.local.demo.model import named_model
 
-    return named_model(load_settings(), model, "model")
+    return named_model(load_settings(), model)
 
 
 def read_texts(texts: Iterable[Text]) -> list[tuple[str, Document]]:

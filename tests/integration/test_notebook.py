@@ -120,7 +120,6 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("text", {}, "expected a list of texts, or the path of a corpus as pathlib.Path"),
     ([SUM, {"body": SUM}], {}, r"texts\[1\]: no_text"),
     ([SUM], {"tools": ["Abacus"]}, "expected one of the tools"),
-    ([SUM], {"model": ""}, "model: expected a language model, found none"),
     ([SUM], {"sead": 1}, "sead"),
     ([SUM], {"preset": "tiny"}, "preset"),
 ]

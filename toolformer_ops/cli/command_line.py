@@ -24,42 +24,32 @@ from toolformer_ops.cli import (
 
 PANELS = MappingProxyType(
     {
-        "Whole runs, through Airflow": ("demo", "run", "runs", "changes", "parameters"),
-        "One text or file, without services": (
+        "From texts and a database to kept calls": (
+            "new-tool",
             "check",
             "preview",
-            "call",
-            "filter",
-            "explain",
-            "annotate",
             "judge",
+            "annotate",
+            "run",
         ),
-        "Tools": ("new-tool", "refresh-tool"),
-        "Thresholds": ("thresholds",),
+        "Look closer": ("runs", "changes", "explain", "thresholds", "sql", "call", "filter", "parameters"),
         "Models: write and evaluate": ("generate", "serve", "evaluate", "lm-eval"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": (
-            "audit",
             "doctor",
+            "retry-failed",
+            "refresh-tool",
+            "audit",
             "forget",
             "retention",
-            "retry-failed",
+            "migrate",
+            "dags-folder",
             "history",
         ),
-        "Services of this machine": (
-            "up",
-            "down",
-            "status",
-            "logs",
-            "sql",
-            "migrate",
-            "clean",
-            "dags-folder",
-        ),
-        "What Airflow's tasks start": ("stage",),
+        "This machine": ("demo", "up", "down", "status", "logs", "clean"),
     }
 )
-"""The commands in the order in which `--help` shows them, by purpose."""
+"""The commands in the order in which `--help` shows them, by purpose. `stage`, which Airflow's tasks type, is not shown."""
 
 app = typer.Typer(
     name="toolformer-ops",
@@ -88,7 +78,7 @@ def toolformer_ops(
 _PANEL_OF: dict[str, str] = {}
 for _panel, _names in PANELS.items():
     _PANEL_OF |= dict.fromkeys(_names, _panel)
-app.add_typer(stages.app, name="stage", rich_help_panel=_PANEL_OF["stage"])
+app.add_typer(stages.app, name="stage", hidden=True)
 app.add_typer(history.app, name="history", rich_help_panel=_PANEL_OF["history"])
 _PARTS = (
     on_a_file,

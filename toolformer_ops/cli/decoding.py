@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolformer_ops.cli.options import ToolsOption, model_name
+from toolformer_ops.cli.options import Model, ToolsOption, model_name
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.shown_text import json_to_show, visible
@@ -30,10 +30,7 @@ def generate(
     prompts: Annotated[
         list[str] | None, typer.Argument(help="Texts to continue; none: one a line of stdin.")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."),
-    ] = "",
+    model: Model = "",
     file: Annotated[
         Path | None, typer.Option(help="A file with one prompt a line, instead of arguments.")
     ] = None,
@@ -94,10 +91,7 @@ def generate(
 
 @app.command("serve")
 def serve(
-    model: Annotated[
-        str,
-        typer.Option(help="Folder, id@revision, or s3://bucket/models/ID; empty: the setting default_model."),
-    ] = "",
+    model: Model = "",
     tools: ToolsOption = None,
     name: Annotated[str, typer.Option(help="How clients name the model.")] = "toolformer",
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",

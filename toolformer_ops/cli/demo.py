@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from toolformer_ops.cli.options import FieldOption, ToolsOption, UntilKeptOption, print_observations
+from toolformer_ops.cli.options import (
+    FieldOption,
+    LimitOption,
+    Model,
+    RunParametersJson,
+    ThresholdOption,
+    ToolsOption,
+    UntilKeptOption,
+    print_observations,
+)
 
 app = typer.Typer()
 
@@ -16,9 +25,9 @@ INTERRUPTED = 130
 
 @app.command("demo")
 def demo(
-    documents: Annotated[
+    limit: Annotated[
         int | None,
-        typer.Option(help="Take the first documents of the demo corpus; more than the default takes longer."),
+        typer.Option("--limit", "-n", help="Only the first texts of the demo corpus; by default 64 of them."),
     ] = None,
     deployed: Annotated[
         bool,
@@ -39,7 +48,7 @@ def demo(
     from toolformer_ops.local.demo.choices import demo_document_count
     from toolformer_ops.local.demo.driver import run_demo
 
-    count = demo_document_count(documents)
+    count = demo_document_count(limit)
     try:
         run_demo(Console(), load_settings(), count, deployed=deployed)
     except KeyboardInterrupt:
@@ -48,24 +57,6 @@ def demo(
 
 _Corpus = Annotated[
     str, typer.Argument(help="Path or s3:// address of JSON Lines or Parquet with a field `text`.")
-]
-_Limit = Annotated[int | None, typer.Option(min=1, help="Annotate only the first documents.")]
-_Model = Annotated[
-    str,
-    typer.Option(
-        help="Folder, id@revision or s3://bucket/models/NAME; empty means the default model, else the demo's."
-    ),
-]
-_Parameters = Annotated[
-    str, typer.Option(help="Other run parameters as JSON; see `toolformer-ops parameters`.")
-]
-_Thresholds = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--threshold",
-        "--thresholds",
-        help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
-    ),
 ]
 _Finetune = Annotated[
     bool,
@@ -90,19 +81,19 @@ _AsJson = Annotated[
 def run_corpus(
     corpus: _Corpus = "",
     tools: ToolsOption = None,
-    limit: _Limit = None,
+    limit: LimitOption = None,
     until_kept: UntilKeptOption = None,
     field: FieldOption = None,
-    model: _Model = "",
-    parameters: _Parameters = "",
-    thresholds: _Thresholds = None,
+    model: Model = "",
+    parameters: RunParametersJson = "",
+    thresholds: ThresholdOption = None,
     finetune: _Finetune = True,
     attach: _Attach = "",
     as_json: _AsJson = False,
 ) -> None:
     """Annotate your own text on this machine, with the demo's numbers unless you give others; exit 3 if no call is kept.
 
-    Example: toolformer-ops run posts.jsonl --tool Calculator,Calendar --limit 100 --thresholds
+    Example: toolformer-ops run posts.jsonl --tool Calculator,Calendar --limit 100 --threshold
     Calculator=0.7
     Example: toolformer-ops run posts.jsonl --until-kept 1000
     Example: toolformer-ops run --attach run-20261123-081500
@@ -113,9 +104,10 @@ def run_corpus(
     from toolformer_ops.config import load_settings
     from toolformer_ops.errors import ToolformerError, UsageError, exit_code
     from toolformer_ops.local.demo import driver
-    from toolformer_ops.local.demo.choices import corpus_choices
+    from toolformer_ops.local.demo.choices import corpus_uri, model_name
     from toolformer_ops.local.demo.outcome import outcome_line
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
+    from toolformer_ops.runs.typed_choices import TypedOptions
 
     new_run_options = (corpus, tools, limit, until_kept, field, model, parameters, thresholds, not finetune)
     if attach and any(new_run_options):
@@ -132,18 +124,17 @@ def run_corpus(
         if attach:
             driver.attach(console, settings, attach)
         else:
-            chosen = corpus_choices(
-                settings,
-                corpus,
-                tools or (),
-                limit,
-                until_kept,
-                model,
-                parameters,
-                thresholds or (),
-                finetune=finetune,
-                fields=field or (),
+            options = TypedOptions(
+                tools=tools,
+                limit=limit,
+                until_kept=until_kept,
+                thresholds=thresholds,
+                fields=field,
+                parameters=parameters,
+                further={} if finetune else {"finetune": False},
             )
+            address = corpus_uri(settings, corpus)
+            chosen = options.choices(address, model_name(settings, model or settings.default_model))
             if not chosen.corpus.startswith("s3://"):  # which is looked at once S3 is up
                 lines = observations(settings, chosen, CorpusLook(), is_here=False)
                 print_observations(lines, err=as_json)

@@ -30,10 +30,10 @@ def evaluate(
     ],
     suite: Annotated[str, typer.Option(help="Suites with commas between; math:gsm8k is one data set alone.")],
     data: Annotated[str, typer.Option(help="Folder or s3:// address that holds one folder a data set.")],
-    limit: Annotated[
-        int,
-        typer.Option(help="A sample of so many inputs over the parts of each data set; 0 means all.", min=0),
-    ] = 0,
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Only so many inputs of each data set, from all its parts; by default all.", min=1),
+    ] = None,
     k: Annotated[
         str,
         typer.Option(help="A call starts if it is among the k most likely tokens; commas between several."),
@@ -59,7 +59,7 @@ def evaluate(
 ) -> None:
     """Evaluate a model on suites of the paper: lama, math, qa, mlqa, temporal, perplexity.
 
-    Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --limit 200 --tool
+    Example: toolformer-ops evaluate --model models/tuned --suite math,qa --data data --sample 200 --tool
     Calculator
     """
     from toolformer_ops.evaluation.comparing import compare as compare_evaluations
@@ -81,7 +81,7 @@ def evaluate(
         _require_writable(out)  # before hours of work
     # 2. Each model on each suite.
     outcome = Outcome()
-    suites = load_suites(DataFolder(settings, data), suite.split(","), limit or None, outcome)
+    suites = load_suites(DataFolder(settings, data), suite.split(","), sample, outcome)
     if compare:
         ranks.add(0)
     # Each k once, 0 first.

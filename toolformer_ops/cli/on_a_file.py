@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 from toolformer_ops.cli.options import (
     Corpus,
     FieldOption,
+    LimitOption,
     Model,
     ProposerOption,
     RunParametersJson,
+    ThresholdOption,
     ToolOption,
     ToolsOption,
     UntilKeptOption,
+    choices_without_services,
     corpus_address,
     model_name,
     print_observations,
-    run_choices,
 )
 
 app = typer.Typer()
@@ -174,7 +176,8 @@ def check(
     corpus: Corpus,
     tools: ToolsOption = None,
     model: Model = "",
-    limit: Annotated[int, typer.Option(help="Only the first documents; 0 means all.", min=0)] = 0,
+    limit: LimitOption = None,
+    thresholds: ThresholdOption = None,
     parameters: RunParametersJson = "{}",
     proposer: ProposerOption = "",
     field: FieldOption = None,
@@ -202,6 +205,7 @@ def check(
     """
     from toolformer_ops.on_a_file.look import estimation
     from toolformer_ops.on_a_file.look.checking import MOST_MEASURED_TEXTS, CorpusLook, observations
+    from toolformer_ops.runs.typed_choices import TypedOptions
 
     if (as_json or store) and not measure:
         raise UsageError("--json, --store: expected --measure, too, found it missing. Add it.")
@@ -209,12 +213,19 @@ def check(
 
     if corpus.endswith(".toml"):
         choices = _choices_of_schedule(
-            corpus, ignored=bool(tools or model or limit or field or proposer) or parameters != "{}"
+            corpus,
+            ignored=bool(tools or model or limit or thresholds or field or proposer) or parameters != "{}",
         )
     else:
-        choices = run_choices(
-            corpus, tools, model, limit, parameters, field, proposer=proposer, needs_model=False
+        options = TypedOptions(
+            tools=tools,
+            limit=limit,
+            thresholds=thresholds,
+            fields=field,
+            proposer=proposer,
+            parameters=parameters,
         )
+        choices = choices_without_services(corpus, model, options)
     look = CorpusLook()
     if measure:
         look.most_texts = MOST_MEASURED_TEXTS
@@ -254,8 +265,14 @@ def _choices_of_schedule(path: str, *, ignored: bool) -> "RunChoices":
 def preview(
     corpus: Corpus,
     tools: ToolsOption = None,
-    texts: Annotated[int, typer.Option("--texts", "-n", help="How many texts.", min=1, max=100)] = 5,
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, max=100, help="Only the first texts that a tool is asked about."
+        ),
+    ] = 5,
     model: Model = "",
+    thresholds: ThresholdOption = None,
     parameters: RunParametersJson = "{}",
     proposer: ProposerOption = "",
     field: FieldOption = None,
@@ -272,13 +289,17 @@ def preview(
     from rich.console import Console
 
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
+    from toolformer_ops.runs.typed_choices import TypedOptions
 
     if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.parent.is_dir()):
         raise UsageError(
             f"--html: expected a name that ends in .html, in a folder that is there, found {out}."
         )
     # 1. What there is.
-    choices = run_choices(corpus, tools, model, 0, parameters, field, proposer=proposer)
+    options = TypedOptions(
+        tools=tools, thresholds=thresholds, fields=field, proposer=proposer, parameters=parameters
+    )
+    choices = choices_without_services(corpus, model, options)
     look = CorpusLook()
     print_observations(observations(load_settings(), choices, look))
     # 2. The texts.
@@ -286,7 +307,7 @@ def preview(
     from toolformer_ops.on_a_file.look.preview import Preview, shown_text
 
     console = Console(soft_wrap=True, highlight=False)
-    chosen = Preview.of(load_settings(), choices, look, texts)
+    chosen = Preview.of(load_settings(), choices, look, limit)
     articles = []
     for previewed in chosen.texts():
         for line in shown_text(previewed):
@@ -304,8 +325,9 @@ def annotate(
     corpus: Corpus,
     tools: ToolsOption = None,
     model: Model = "",
-    limit: Annotated[int, typer.Option(help="Annotate only the first documents; 0 means all.", min=0)] = 0,
+    limit: LimitOption = None,
     until_kept: UntilKeptOption = None,
+    thresholds: ThresholdOption = None,
     parameters: RunParametersJson = "{}",
     all_calls: Annotated[bool, typer.Option("--all", help="Print also calls that are not kept.")] = False,
     proposer: ProposerOption = "",
@@ -360,9 +382,18 @@ def annotate(
         raise UsageError(
             f"--shard: expected a number from 0 to {shards - 1} (--shards {shards}), found {shard}."
         )
-    choices = run_choices(
-        corpus, tools, model, limit, parameters, field, proposer=proposer, until_kept=until_kept
+    from toolformer_ops.runs.typed_choices import TypedOptions
+
+    options = TypedOptions(
+        tools=tools,
+        limit=limit,
+        until_kept=until_kept,
+        thresholds=thresholds,
+        fields=field,
+        proposer=proposer,
+        parameters=parameters,
     )
+    choices = choices_without_services(corpus, model, options)
     typer.echo(
         f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
         f"{settings.device} in {settings.dtype}",

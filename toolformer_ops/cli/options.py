@@ -1,7 +1,7 @@
 """Options and arguments that several subcommands have, and what follows from them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +12,25 @@ from toolformer_ops.shown_text import visible
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.look.checking import Observation
     from toolformer_ops.runs.choices import RunChoices
+    from toolformer_ops.runs.typed_choices import TypedOptions
 
 Model = Annotated[
     str,
     typer.Option(
         "--model",
-        help="Folder, id@revision or s3://bucket/models/NAME; demo: the demo's model; empty: the setting default_model.",
+        help="Folder, id@revision or s3://bucket/models/NAME, or demo, the demo's model; "
+        "empty: the setting default_model, else the demo's.",
+    ),
+]
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", "-n", min=1, help="Only the first texts; by default all.")
+]
+ThresholdOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--threshold",
+        "--thresholds",
+        help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
     ),
 ]
 ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
@@ -62,10 +75,10 @@ ProposerOption = Annotated[
 
 
 def model_name(model: str) -> str:
-    """The model that was named, or that of the setting; raises as `named_model`."""
+    """The model that was named, or the default; raises as `named_model`."""
     from toolformer_ops.local.demo.model import named_model
 
-    return named_model(load_settings(), model, "--model")
+    return named_model(load_settings(), model)
 
 
 def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
@@ -75,45 +88,14 @@ def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
     return str(CorpusAddress.of(corpus, field or ()))
 
 
-def with_fields(values: dict[str, Any], field: Sequence[str] | None) -> dict[str, Any]:
-    """The parameters of a run with the names of fields that were given apart from them."""
-    return {**values, "fields": tuple(field)} if field else values
+def choices_without_services(corpus: str, model: str, options: "TypedOptions") -> "RunChoices":
+    """The choices of a command that works in this process; raises `UsageError` with what is wrong.
 
-
-def run_choices(
-    corpus: str,
-    tools: Sequence[str] | None,
-    model: str,
-    limit: int,
-    parameters: str,
-    field: Sequence[str] | None,
-    *,
-    proposer: str = "",
-    until_kept: int | None = None,
-    needs_model: bool = True,
-) -> "RunChoices":
-    """The parameters of a run that a command's options ask for; without `needs_model` perhaps with `NO_MODEL`.
-
-    Raises:
-        UsageError: they are none, or no model is named.
+    The model comes last, since the demo's may have to be converted.
     """
-    from toolformer_ops.runs.choices import NO_MODEL, RunChoices, typed_values
-    from toolformer_ops.tools.registry import typed_tools
+    from toolformer_ops.local.demo.model import DEMO
 
-    values = {**with_fields(typed_values(parameters), field), "corpus": corpus, "model": NO_MODEL}
-    if names := typed_tools(tools or ()):
-        values["tools"] = names
-    if limit:
-        values["document_limit"] = limit
-    if proposer:
-        values["proposer"] = proposer
-    if until_kept:
-        values["until_kept"] = until_kept
-    choices = RunChoices.parse(values)
-    choices.kept_from()
-    if not needs_model and not (model or load_settings().default_model):
-        return choices
-    # The last, since the demo's model may have to be converted.
+    choices = options.choices(corpus, DEMO)
     return choices.model_copy(update={"model": model_name(model)})
 
 

@@ -62,9 +62,6 @@ TOOL_OR_MODEL_PROPOSES = "tool-or-model"
 """The proposer of a run whose tools propose their calls themselves, if they can; those of the others are
 sampled."""
 
-NO_MODEL = "none"
-"""Instead of a model, for a look at a corpus and its tools alone."""
-
 Part = TypeVar("Part", bound="Choices")
 
 Threshold = Annotated[float, Field(ge=0.0, le=20.0)]

@@ -6,8 +6,9 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ModelError, ToolError, UsageError
-from toolformer_ops.local.demo.choices import DEMO_DOCUMENTS, corpus_choices, demo_document_count
+from toolformer_ops.local.demo.choices import DEMO_DOCUMENTS, corpus_uri, demo_document_count, model_name
 from toolformer_ops.local.demo.model import demo_model_path
+from toolformer_ops.runs.typed_choices import TypedOptions
 from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 
@@ -30,55 +31,64 @@ def test_a_number_of_documents_holds_each_kind():
             demo_document_count(count)
 
 
-def test_tools_may_be_written_in_any_way(settings, corpus):
-    assert corpus_choices(settings, corpus).tools == BUILT_IN_TOOLS
+def chosen(**typed):
+    return TypedOptions(**typed).choices("posts.jsonl", "model")
+
+
+def test_tools_may_be_written_in_any_way():
+    assert chosen().tools == BUILT_IN_TOOLS
     for typed in (["calculator,QA"], ["Calculator QA"], ["Calculator", "Calculator,QA"]):
-        assert corpus_choices(settings, corpus, typed).tools == ("Calculator", "QA")
+        assert chosen(tools=typed).tools == ("Calculator", "QA")
 
 
-def test_thresholds_may_be_written_in_any_way(settings, corpus):
+def test_thresholds_may_be_written_in_any_way():
     for words in (["calculator=0.75,mt=0.2"], ["Calculator=0.75", "MT=0.2"]):
-        assert corpus_choices(settings, corpus, thresholds=words).keep_thresholds == {
-            "Calculator": 0.75,
-            "MT": 0.2,
-        }
-    lower = corpus_choices(
-        settings, corpus, limit=5, parameters='{"prune_below": 0.05}', thresholds=["MT=0.05"]
-    )
-    assert (lower.document_limit, lower.kept_from()["MT"]) == (5, 0.05)
+        assert chosen(thresholds=words).keep_thresholds == {"Calculator": 0.75, "MT": 0.2}
 
 
-def test_a_run_without_finetuning_ends_with_its_release(settings, corpus):
-    assert corpus_choices(settings, corpus).finetune is True
-    assert corpus_choices(settings, corpus, finetune=False).finetune is False
+def test_thresholds_are_those_of_the_run():
+    lower = chosen(parameters='{"prune_below": 0.05}', thresholds=["MT=0.05"])
+    assert lower.kept_from()["MT"] == 0.05
+
+
+def test_a_choice_of_the_command_stands_over_typed_ones():
+    assert chosen(parameters='{"finetune": true}', further={"finetune": False}).finetune is False
 
 
 def test_a_local_path_becomes_absolute_unlike_one_on_s3(settings, corpus, monkeypatch):
     monkeypatch.chdir(Path(corpus).parent)
     for typed in ("posts.jsonl", f"file://{corpus}"):
-        assert corpus_choices(settings, typed).corpus == corpus
-    assert corpus_choices(settings, "s3://bucket/posts.jsonl").corpus == "s3://bucket/posts.jsonl"
+        assert corpus_uri(settings, typed) == corpus
+    assert corpus_uri(settings, "s3://bucket/posts.jsonl") == "s3://bucket/posts.jsonl"
 
 
-def test_what_cannot_be_is_named(settings, corpus):
-    for wrong, error, message in (
-        ({"corpus": "no-such-file.jsonl"}, CorpusError, "expected a corpus"),
+def test_a_corpus_that_is_not_there_is_named(settings):
+    with pytest.raises(CorpusError, match="expected a corpus"):
+        corpus_uri(settings, "no-such-file.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
         ({"tools": ["Calculator,Abacus"]}, ToolError, r"Calculator, Calendar, WikiSearch, QA, MT.*Abacus"),
-        ({"model": "org/model"}, ModelError, r"id@revision, found 'org/model'"),
         ({"parameters": "{"}, UsageError, "expected a JSON object"),
         ({"parameters": '{"corpus": "x"}'}, UsageError, "corpus is given elsewhere"),
         ({"thresholds": ["Calculator"]}, UsageError, "expected TOOL=NUMBER"),
         ({"tools": ["QA"], "thresholds": ["MT=0.5"]}, UsageError, "expected chosen tools, found MT"),
-    ):
-        with pytest.raises(error, match=message):
-            corpus_choices(settings, **{"corpus": corpus, **wrong})
+    ],
+)
+def test_what_cannot_be_is_named(wrong, error, message):
+    with pytest.raises(error, match=message):
+        chosen(**wrong)
 
 
-def test_the_model_is_the_one_given_else_the_default_else_the_demos(settings, corpus):
-    with_default = settings.model_copy(update={"default_model": "org/model@abc"})
-    assert corpus_choices(settings, corpus).model == str(demo_model_path(settings.state_dir))
-    assert corpus_choices(with_default, corpus).model == "org/model@abc"
-    assert corpus_choices(with_default, corpus, model="org/other@def").model == "org/other@def"
-    assert corpus_choices(with_default, corpus, model=str(Path(corpus).parent)).model == str(
-        Path(corpus).parent
-    )
+def test_the_demos_model_is_taken_where_none_is_named(settings):
+    for typed in ("", "demo"):
+        assert model_name(settings, typed) == str(demo_model_path(settings.state_dir))
+
+
+def test_a_model_is_a_folder_or_a_revision_of_a_hub(settings, tmp_path):
+    assert model_name(settings, str(tmp_path)) == str(tmp_path)
+    assert model_name(settings, "org/other@def") == "org/other@def"
+    with pytest.raises(ModelError, match=r"id@revision, found 'org/model'"):
+        model_name(settings, "org/model")

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorpusError, ModelError, UsageError
+from toolformer_ops.errors import ConfigurationError, CorpusError, ModelError
 from toolformer_ops.local.demo import corpus, model
 from toolformer_ops.records import Document
 from toolformer_ops.tools.registry import get_tool
@@ -156,13 +156,14 @@ def test_a_conversion_that_fails_leaves_nothing_even_of_a_killed_one(tmp_path):
 def test_the_name_demo_is_the_folder_of_the_demos_model(tmp_path):
     folder = tmp_path / "models" / model.MODEL_NAME
     folder.mkdir(parents=True)
-    assert model.named_model(Settings(state_dir=tmp_path), "demo", "--model") == str(folder)
+    assert model.named_model(Settings(state_dir=tmp_path), "demo") == str(folder)
 
 
 def test_without_a_name_the_model_is_that_of_the_setting(tmp_path):
-    assert model.named_model(Settings(default_model="m@r"), "", "--model") == "m@r"
+    assert model.named_model(Settings(default_model="m@r"), "") == "m@r"
 
 
-def test_no_model_at_all_is_refused_with_the_name_of_the_demos():
-    with pytest.raises(UsageError, match=r"--model: expected a language model.* or demo, the demo's model"):
-        model.named_model(Settings(default_model=""), "", "--model")
+def test_without_a_setting_the_model_is_the_demos(tmp_path):
+    folder = tmp_path / "models" / model.MODEL_NAME
+    folder.mkdir(parents=True)
+    assert model.named_model(Settings(state_dir=tmp_path, default_model=""), "") == str(folder)

@@ -68,7 +68,7 @@ def test_no_model_is_loaded_if_no_suite_has_data(loaded, data):
 def test_json_holds_every_score_beside_each_failure(loaded, data):
     # qa may use WikiSearch, which is down; lama may not; mlqa has no data.
     out = data / "new" / "inputs.jsonl"
-    found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
+    found = run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--sample", "2", "--json", "--out", str(out))
     assert found.exit_code == 1
     outcome = json.loads(found.stdout)
     assert "a tool is down: WikiSearch" in outcome["failures"]["qa"]
@@ -83,7 +83,7 @@ def test_json_holds_every_score_beside_each_failure(loaded, data):
 
 def test_out_holds_every_input(loaded, data):
     out = data / "new" / "inputs.jsonl"
-    run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--limit", "2", "--json", "--out", str(out))
+    run(data, "qa,lama:trex,mlqa", "--k", "3,0", "--sample", "2", "--json", "--out", str(out))
     lines = [json.loads(line) for line in out.open(encoding="utf-8")]
     line, _ = [one for one in lines if one["call_start_rank"] == 3]
     assert line["prompt"].startswith("Please complete the following text")

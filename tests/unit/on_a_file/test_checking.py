@@ -196,16 +196,6 @@ def test_a_proposer_that_is_away_is_wrong(tmp_path, tiny_model_dir, monkeypatch)
     assert lines["proposer"].startswith("wrong proposer writer: expected an answer to '1 + 1 ='")
 
 
-def test_without_a_model_check_looks_at_the_corpus_all_the_same(tmp_path):
-    ended = CliRunner().invoke(
-        app, ["check", str(corpus_of(tmp_path, {"text": SUM})), "--tool", "Calculator"]
-    )
-    lines = ended.stdout.splitlines()
-    assert lines[0].startswith("ok    corpus: 1 texts")
-    assert lines[2].startswith("ok    Calculator: asked in 1 of 1 texts")
-    assert lines[3].startswith("wrong model: expected a language model, found none")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -10,19 +10,15 @@ call; with 16 tokens 16, with 8 tokens 14 (SmolLM2-135M, float32, 2026-11-21, th
 end.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ModelError, UsageError
 from toolformer_ops.language_model.models.identity import S3
 from toolformer_ops.local.demo.corpus import OWN_KINDS, demo_size
-from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.runs.choices import THRESHOLD_OF, RunChoices, values_in
-from toolformer_ops.runs.presets import ON_ONE_MACHINE
+from toolformer_ops.local.demo.model import DEMO, demo_model_path
 from toolformer_ops.storage.corpora.addresses import normal_uri
 from toolformer_ops.storage.corpora.local_paths import local_path
-from toolformer_ops.tools.registry import get_tool, tool_names, typed_tools
 
 DEMO_DOCUMENTS = 64
 """Documents of the demo corpus that `make demo` takes unless told otherwise: what two cores do in the
@@ -38,63 +34,8 @@ def demo_document_count(limit: int | None) -> int:
     there_are = demo_size()
     count = DEMO_DOCUMENTS if limit is None else limit
     if not len(OWN_KINDS) < count <= there_are:
-        raise UsageError(f"--documents: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
+        raise UsageError(f"--limit: expected {len(OWN_KINDS) + 1} to {there_are}, found {count}.")
     return count
-
-
-def corpus_choices(
-    settings: Settings,
-    corpus: str,
-    tools: Sequence[str] = (),
-    limit: int | None = None,
-    until_kept: int | None = None,
-    model: str = "",
-    parameters: str = "",
-    thresholds: Sequence[str] = (),
-    *,
-    finetune: bool = True,
-    fields: Sequence[str] = (),
-) -> RunChoices:
-    """Return the choices of `make run`: the demo's numbers, and over them what the user chose.
-
-    An item of `tools`, or of `thresholds` (TOOL=NUMBER), may hold several with commas or spaces between them;
-    no tools: all.
-    Without `finetune` the run ends with its release. `parameters` are other choices as a JSON object. An
-    empty model is that of the settings, else the demo's.
-
-    Raises:
-        UsageError: what was typed cannot be; nothing was started.
-    """
-    choices = values_in(parameters.strip() or "{}")
-    if tools:
-        choices["tools"] = typed_tools(tools) or tool_names()
-    if fields:
-        choices["fields"] = tuple(fields)
-    if not finetune:
-        choices["finetune"] = False
-    if limit is not None:
-        choices["document_limit"] = limit
-    if until_kept is not None:
-        choices["until_kept"] = until_kept
-    for name in ("corpus", "model"):
-        if name in choices:
-            raise UsageError(f"--parameters: {name} is given elsewhere on the command line.")
-    for item in ",".join(thresholds).replace(",", " ").split():
-        tool, _, nats = item.partition("=")
-        try:
-            choices[f"{THRESHOLD_OF}{get_tool(tool).spec.name}"] = float(nats)
-        except ValueError as error:
-            raise UsageError(
-                f"--thresholds: expected TOOL=NUMBER, such as Calculator=0.3, found {item!r}."
-            ) from error
-    subject = {
-        "preset": ON_ONE_MACHINE,
-        "corpus": corpus_uri(settings, corpus),
-        "model": model_name(settings, model or settings.default_model),
-    }
-    chosen = RunChoices.parse(subject | choices)
-    chosen.kept_from()
-    return chosen
 
 
 def corpus_uri(settings: Settings, corpus: str) -> str:
@@ -126,7 +67,7 @@ def model_name(settings: Settings, chosen: str) -> str:
     Raises:
         ModelError: neither a folder that exists, nor id@revision, nor an s3:// address.
     """
-    if not chosen:
+    if chosen in ("", DEMO):
         return str(demo_model_path(settings.state_dir))
     if chosen.startswith(S3):
         return chosen

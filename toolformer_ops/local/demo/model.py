@@ -14,7 +14,7 @@ from pathlib import Path
 import filelock
 
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ModelError, UsageError
+from toolformer_ops.errors import ModelError
 from toolformer_ops.local.installed import installed_file
 
 logger = logging.getLogger(__name__)
@@ -32,26 +32,19 @@ def demo_model_path(state: Path) -> Path:
     return state / "models" / MODEL_NAME
 
 
-def named_model(settings: Settings, name: str, option: str) -> str:
-    """The model that was named, or that of the setting.
+def named_model(settings: Settings, name: str) -> str:
+    """The model that was named, else that of the setting `default_model`, else the demo's.
 
     `demo` is the folder of the demo's model, converted now if need be.
 
     Args:
         settings: of the deployment.
         name: a folder, id@revision, an s3:// address, `demo`, or empty.
-        option: how the caller names a model, for the message.
 
     Raises:
-        UsageError: there is neither.
         ModelError: as `prepare_demo_model`.
     """
-    model = name or settings.default_model
-    if not model:
-        raise UsageError(
-            f"{option}: expected a language model, found none, and TOOLFORMER_DEFAULT_MODEL is not set. "
-            f"Give a folder, id@revision or s3:// address, or {DEMO}, the demo's model."
-        )
+    model = name or settings.default_model or DEMO
     return str(prepare_demo_model(settings.state_dir)) if model == DEMO else model
 
 

@@ -29,7 +29,7 @@ from toolformer_ops.on_a_file.annotate.annotator import models_of
 from toolformer_ops.on_a_file.annotate.near_duplicates import SketchedText, near_duplicates, sketched_text
 from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import NO_MODEL, RunChoices
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_endpoint
 from toolformer_ops.runs.proposers import model_proposes, require_proposing_tools, tool_proposes
 from toolformer_ops.runs.reasons import title
@@ -403,13 +403,7 @@ def observations(
         for name in choices.tools:
             look_at_tool = functools.partial(of_tool, settings, name, look, choices, is_here=is_here)
             yield observed(name, look_at_tool)
-    if choices.model == NO_MODEL:
-        yield Observation(
-            "wrong",
-            "model",
-            "expected a language model, found none. Name one, or set TOOLFORMER_DEFAULT_MODEL.",
-        )
-    elif is_here:
+    if is_here:
         yield from of_model(settings, choices, look.remedies, looks_at_memory=looks_at_memory)
         if choices.endpoint is not None:
             yield observed("proposer", lambda: of_proposer(settings, choices))
