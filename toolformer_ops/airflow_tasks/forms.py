@@ -172,7 +172,7 @@ def retention_form(settings: Settings) -> dict[str, Param]:
             settings.retention_drops,
             type="boolean",
             title="Drop it",
-            description="Drop what the policy lets go; without, only say what that is (docs/operators.md).",
+            description="Drop what the policy lets go; without, only say what that is (docs/operations.md).",
         )
     }
 
