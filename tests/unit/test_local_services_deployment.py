@@ -42,7 +42,17 @@ def locked(*files: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "file", [*LOCKS, "gpu.lock", "tools.lock", "uv.lock", "transformers4.lock", "dbt.lock", "engines.lock"]
+    "file",
+    [
+        *LOCKS,
+        "gpu.lock",
+        "tools.lock",
+        "uv.lock",
+        "transformers4.lock",
+        "dbt.lock",
+        "engines.lock",
+        "aws.lock",
+    ],
 )
 def test_every_locked_package_has_a_version_with_hashes(file):
     text = (REQUIREMENTS / file).read_text()
