@@ -101,7 +101,7 @@ def test_the_sdist_has_the_files_to_work_with(installation):
         "Makefile",
         "requirements/run.lock",
         "tests/conftest.py",
-        "docs/tools.md",
+        "docs/own_tools.md",
         "Dockerfile",
         "LICENSE",
     } <= names

@@ -1,6 +1,6 @@
 """What a tool is (`Tool`, `ToolSpec`), and how a batch of inputs is run through an open tool (`run_tool`).
 
-A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/tools.md shows
+A tool is a class derived from `Tool` in a module, with a prompt file in the same folder; docs/own_tools.md shows
 a whole one. It writes its `spec`, and `run`, or `open` if an index or a model has to be loaded first. A tool
 that can say which calls a text should hold overrides `proposals`, or `open_proposer`, too.
 Importing a tool's module is cheap, since DAG files do it: torch, Java and models are loaded by `open`, in the

@@ -1,1 +1,1 @@
-"""A tool for toolformer-ops in a separate package; docs/tools.md explains it."""
+"""A tool for toolformer-ops in a separate package; docs/own_tools.md explains it."""
