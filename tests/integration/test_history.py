@@ -1002,7 +1002,7 @@ def test_the_snippets_of_the_documentation_read_the_files_without_us(corpus, set
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret.get_secret_value())
     monkeypatch.setenv("AWS_REGION", settings.s3_region)
     monkeypatch.setenv("AWS_DEFAULT_REGION", settings.s3_region)
-    page = (REPOSITORY / "docs" / "history.md").read_text()
+    page = (REPOSITORY / "docs" / "database.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     listing, duckdb, polars = blocks[:3]
     endpoint = settings.s3_endpoint_url
