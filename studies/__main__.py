@@ -21,6 +21,7 @@ from studies.judging import chosen_calls, read_verdicts, write_judged, write_she
 from studies.keep_rules import labelled_tables
 from studies.labelled_scores import HALVES, MOST_TEXTS, Half, pack, score_sets
 from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
+from studies.rows import RowPlan, gather_rows, run_rows
 from studies.side_by_side import Seed, SideBySide
 from studies.stored_calls import place_stored_calls
 from studies.study import refuse_unreadable, run_seed, with_wiki_index
@@ -171,6 +172,32 @@ def seed(
         settings = settings.model_copy(update={"wiki_index": wiki_index})
     share_device(settings, share)
     run_seed(settings, model, StudyPlan.read(folder / PLAN), folder, until, only_annotate=annotate)
+
+
+@app.command()
+def rows(
+    out: Annotated[Path, typer.Option(help="Folder of the study; a seed that is done is not done again.")],
+    model: Annotated[str, typer.Option(help="As for `run`; empty means the demo's model.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the training with calls.")] = RowPlan.steps,
+    learning_rate: Annotated[
+        float, typer.Option(help="Peak learning rate of each training.")
+    ] = RowPlan.learning_rate,
+) -> None:
+    """Train a model on texts with calls of a table and one on the texts alone, change and delete rows, and ask both.
+
+    Writes rows.jsonl.bz2 into the folder `answers` of --out, after each seed anew.
+
+    Example: python -m studies rows --out ~/rows --seeds 1
+    """
+    settings = study_settings(load_settings())
+    refuse_unreadable(settings, out)
+    address = model or str(prepare_demo_model(settings.state_dir))
+    for number in range(first_seed, first_seed + seeds):
+        plan = RowPlan(seed=number, steps=steps, learning_rate=learning_rate)
+        run_rows(settings, address, plan, out / f"seed-{number}")
+        logger.info("raw answers are in %s", gather_rows(out, out / "answers"))
 
 
 @app.command()

@@ -9,7 +9,7 @@ import logging
 import math
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,23 +61,18 @@ def arm_steps(
         read = [text.plain_text if ARMS[arm].without_calls else text.text for text in released]
         tokens[arm] = sum(len(tokenization.ids(text)) for text in read)
     with_calls = [number for arm, number in tokens.items() if not ARMS[arm].without_calls]
-    fewest = min(with_calls or tokens.values())
-    return {arm: max(1, round(plan.steps * fewest / number)) for arm, number in tokens.items()}
+    return equal_steps(tokens, plan.steps, min(with_calls or tokens.values()))
+
+
+def equal_steps(tokens: Mapping[str, int], steps: int, tokens_of_steps: int) -> dict[str, int]:
+    """By arm, in how many steps it reads as many tokens as one reads in `steps` whose texts have `tokens_of_steps`."""
+    return {arm: max(1, round(steps * tokens_of_steps / number)) for arm, number in tokens.items()}
 
 
 def train(
     settings: Settings, model: str, plan: StudyPlan, arm: str, texts: ChosenTexts, steps: int, folder: Path
 ) -> Path:
-    """Return the folder of the training of an arm's model, whose `model` has the weights; trained now unless it is there."""
-    from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
-    from toolformer_ops.finetuning.release_training import train_on_release
-    from toolformer_ops.language_model.models import model_identity
-    from toolformer_ops.language_model.models.identity import split_revision
-    from toolformer_ops.storage.machine.file_hashes import file_sha256
-
-    release = folder / f"release-{arm}"
-    release.mkdir(exist_ok=True)
-    write_texts(release, [released_text(plan.tool, record, call) for record, call in texts])
+    """Return the folder of the training of an arm's model, as `train_texts`."""
     choices = plan.choices(model).part(FinetuningChoices)
     choices = choices.model_copy(
         update={
@@ -85,13 +80,35 @@ def train(
             "finetune_results": "mask" if ARMS[arm].masked else "train",
         }
     )
+    released = [released_text(plan.tool, record, call) for record, call in texts]
+    release = folder / f"release-{arm}"
+    return train_texts(settings, model, choices, released, ARMS[arm].without_calls, release)
+
+
+def train_texts(
+    settings: Settings,
+    model: str,
+    choices: FinetuningChoices,
+    texts: Sequence[ReleasedText],
+    without_calls: bool,
+    release: Path,
+) -> Path:
+    """Return the folder of a training, whose `model` has the weights, beside that of its release; trained unless it is there."""
+    from toolformer_ops.finetuning.recipe import FinetuningRecipe, TrainingJob
+    from toolformer_ops.finetuning.release_training import train_on_release
+    from toolformer_ops.language_model.models import model_identity
+    from toolformer_ops.language_model.models.identity import split_revision
+    from toolformer_ops.storage.machine.file_hashes import file_sha256
+
+    release.mkdir(exist_ok=True)
+    write_texts(release, texts)
     recipe = FinetuningRecipe(
         release_id=file_sha256(release / "data" / "part-00000.parquet")[:16],
         base_model=model_identity(*split_revision(model), settings=settings),
         choices=choices,
-        without_calls=ARMS[arm].without_calls,
+        without_calls=without_calls,
     )
-    place = folder / f"training-{recipe.model_id}"
+    place = release.with_name(f"training-{recipe.model_id}")
     is_trained = (place / "model" / "finetuning.json").exists()
     if not is_trained and measured_arm(place) is None:
         # No development texts: a fixed number of steps, so that arms differ in their texts alone.
