@@ -446,7 +446,7 @@ class FinetuningChoices(Choices):
     wrote."""
     finetune_method: Literal["full", "lora"] = Field(default="full", title="What is trained")
     """full: all weights (the paper); lora: low-rank adapters beside them, merged at the end, for a model
-    whose full training does not fit (docs/finetuning.md). It takes a learning rate some ten times as high."""
+    whose full training does not fit (docs/training.md). It takes a learning rate some ten times as high."""
     finetune_lora_rank: int = Field(default=16, ge=1, le=4096, title="LoRA rank")
     """Rank of the adapter of each linear layer of the decoder, which adds twice its product; with lora."""
     finetune_optimizer: Literal["adamw", "adamw_8bit"] = Field(default="adamw", title="Optimiser")
