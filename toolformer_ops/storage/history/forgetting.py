@@ -3,7 +3,7 @@
 The releases and models that hold them are withdrawn from S3. Owns `forgotten_documents` and
 `forgotten_inputs`, and the columns `withdrawn_at`. A text is marked first, so that no ingestion takes it
 again, and then deleted in batches, each one transaction: forgetting may be killed and run again. The rows of
-a release (hashes of texts and calls) stay as the record of where a text is. docs/forgetting.md says what is
+a release (hashes of texts and calls) stay as the record of where a text is. docs/corpora.md says what is
 not deleted: write-ahead log, backups, older versions of S3 objects, logs, and the corpus's own files. Does
 not change the stored numbers of finished runs; what the texts had of them is kept in `forgotten_numbers`,
 which it owns, for later runs whose numbers follow from theirs.
