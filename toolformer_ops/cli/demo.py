@@ -42,6 +42,10 @@ def demo(
 
     Example: toolformer-ops demo
     """
+    from toolformer_ops.local.accounts import require_linux
+
+    if not deployed:
+        require_linux()
     from rich.console import Console
 
     from toolformer_ops.config import load_settings
@@ -99,6 +103,9 @@ def run_corpus(
     Example: toolformer-ops run --attach run-20261123-081500
     Example: toolformer-ops run posts.jsonl --json | tail -n 1 | jq -r .release.uri
     """
+    from toolformer_ops.local.accounts import require_linux
+
+    require_linux()
     from rich.console import Console
 
     from toolformer_ops.config import load_settings

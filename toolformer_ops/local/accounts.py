@@ -10,6 +10,7 @@ the directory>`.
 
 import hashlib
 import os
+import platform
 import pwd
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolformer_ops.errors import ServiceError
+from toolformer_ops.errors import ServiceError, UsageError
 
 ACCOUNT_NAME = "toolformer-pg"
 RELOCATED_ROOT = Path("/var/lib/toolformer-ops")
@@ -29,6 +30,20 @@ class Account:
 
     user_id: int
     group_id: int
+
+
+def require_linux() -> None:
+    """Refuse another system before anything starts: services are tied to their supervisor by Linux alone (`tied_command`).
+
+    Raises:
+        UsageError: this is another system; the message says what works here.
+    """
+    if platform.system() != "Linux":
+        raise UsageError(
+            f"expected Linux for the services of one machine, found {platform.system()}. Without services "
+            "`new-tool`, `check`, `preview`, `judge`, `annotate`, `explain`, `generate` and notebooks work here; "
+            "with Docker, docker-compose.yml runs all of it."
+        )
 
 
 def tied_command(command: Sequence[str], stop_signal: str, account: Account | None) -> list[str]:

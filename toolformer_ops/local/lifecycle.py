@@ -19,7 +19,7 @@ from toolformer_ops.airflow_tasks.airflow_client import AirflowClient
 from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
 from toolformer_ops.errors import BlockedMigrationError, ServiceError
 from toolformer_ops.local import airflow, object_store, postgres
-from toolformer_ops.local.accounts import relocated_directory
+from toolformer_ops.local.accounts import relocated_directory, require_linux
 from toolformer_ops.local.airflow_additions import dropped, read_additions
 from toolformer_ops.local.ports import (
     LOOPBACK,
@@ -104,7 +104,9 @@ def up(settings: Settings, only: Collection[str] | None = None) -> Settings:
 
     Raises:
         ServiceError: a service cannot be started; the message ends with the last lines of its log.
+        UsageError: as `require_linux`.
     """
+    require_linux()
     wanted = set(SERVICES if only is None else only)
     if AIRFLOW in wanted:
         wanted.add(POSTGRES)

@@ -77,6 +77,9 @@ def _wait_for(lock: filelock.BaseFileLock, path: Path, who_has_it: str) -> None:
             return
 
 
+_LOCKS = Path("/proc/locks")
+
+
 def _holder_of(path: Path) -> int | None:
     """The process of this machine that holds the lock file, by the kernel's list; None if it shows none.
 
@@ -85,7 +88,9 @@ def _holder_of(path: Path) -> int | None:
     """
     status = path.stat()
     place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+    if not _LOCKS.is_file():  # a system without /proc
+        return None
+    for line in _LOCKS.read_text(encoding="ascii").splitlines():
         fields = line.split()
         if fields[1] == "FLOCK" and fields[5] == place and int(fields[4]) > 0:
             return int(fields[4])

@@ -4,6 +4,7 @@ A tool's process imports this and as little else as its kind needs, so that it s
 """
 
 import resource
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -38,7 +39,8 @@ class Limits:
         """Limit this process."""
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes, self.file_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (self.memory_bytes, self.memory_bytes))
+        if sys.platform == "linux":  # macOS refuses a bound of the address space
+            resource.setrlimit(resource.RLIMIT_AS, (self.memory_bytes, self.memory_bytes))
 
 
 class Answering(ABC):
