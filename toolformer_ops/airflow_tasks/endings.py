@@ -1,4 +1,6 @@
-"""How a stage ended, in one sentence with its remedy: from status and events of its pod, or from the exit status of its process.
+"""How a stage ended, in one sentence with its remedy.
+
+Read from status and events of its pod, or from the exit status of its process.
 
 The sentence is the failed task's message. `ENDINGS` is the table of all: where it is said, a pattern, whose
 fault it is, the sentence. `retrying.RETRIES` says how often each fault is tried again. Reads what Kubernetes
@@ -276,7 +278,7 @@ def what_befell(pod: "V1Pod") -> dict[str, Any] | None:
 def describe_gone_pod(
     name: str, events: Sequence["CoreV1Event"] = (), before: Mapping[str, Any] | None = None
 ) -> PodEnding:
-    """The ending of a pod that the API does not show any more, by its events, which outlive it, and by what befell it `before`."""
+    """The ending of a pod that the API no longer shows, by its events and by what befell it `before`."""
     said = [_Said("gone", event.reason, event.message) for event in reversed(events)]
     node = {"node": f"node {before['node']}"} if before and before["node"] else {}
     earlier = [_Said(*values) for values in before["said"]] if before else []
@@ -330,7 +332,7 @@ def _values(said: _Said, pod: "V1Pod | None") -> dict[str, str]:
 
 
 def _tolerations(message: str) -> str:
-    """The tolerations, as in a manifest, of the taints that the scheduler's message names, but for the control plane's."""
+    """Tolerations, as in a manifest, of the taints in the scheduler's message, except the control plane's."""
     taints = re.findall(rf"{_TAINT} \{{(?!{_CONTROL_PLANE})([^:}}]+): ?([^}}]*)\}}", message)
     equal = "{{key: {}, operator: Equal, value: {}}}"
     tolerations = []

@@ -33,7 +33,9 @@ class Account:
 
 
 def require_linux() -> None:
-    """Refuse another system before anything starts: services are tied to their supervisor by Linux alone (`tied_command`).
+    """Refuse another system before anything starts.
+
+    Linux alone ties services to their supervisor (`tied_command`).
 
     Raises:
         UsageError: this is another system; the message says what works here.
@@ -41,8 +43,8 @@ def require_linux() -> None:
     if platform.system() != "Linux":
         raise UsageError(
             f"expected Linux for the services of one machine, found {platform.system()}. Without services "
-            "`new-tool`, `check`, `preview`, `judge`, `annotate`, `explain`, `generate` and notebooks work here; "
-            "with Docker, docker-compose.yml runs all of it."
+            "`new-tool`, `check`, `preview`, `judge`, `annotate`, `explain`, `generate` and notebooks work "
+            "here; with Docker, docker-compose.yml runs all of it."
         )
 
 
