@@ -94,7 +94,7 @@ class SpanReader:
     itself says is no span. Sentences without any are given as they are, and so are they if the prompt does
     not fit into the model's window.
 
-    Measured with SmolLM2-135M: docs/measurements.md, "Readers".
+    Measured with SmolLM2-135M: docs/measurements.md, "Search and answers".
     """
 
     passages = 5
