@@ -153,8 +153,8 @@ async def event_of(trigger: StagePodTrigger) -> dict[str, Any]:
 class SharedHook(AsyncKubernetesHook):
     """Keeps one client for all, and asks an API server that does not answer again, for `OUTAGE_SECONDS`.
 
-    The provider makes a client for each request, which reads all root certificates anew: that is most of what
-    a trigger costs (docs/measurements.md). A client is renewed now and then, since credentials change.
+    The provider makes a client for each request, which reads all root certificates anew: most of what a trigger
+    costs. A client is renewed now and then, since credentials change.
     """
 
     def __init__(self, **kwargs: Any) -> None:
