@@ -125,7 +125,7 @@ def test_two_packages_with_one_name_are_both_left_out(install):
 def test_the_page_about_tools_shows_the_files_of_the_example_package():
     package = REPOSITORY / "tests" / "data" / "word_count_tool"
     page = (REPOSITORY / "docs" / "own_tools.md").read_text(encoding="utf-8")
-    for name in ("pyproject.toml", "word_count_tool/word_count.py", "word_count_tool/word_count.txt"):
+    for name in ("pyproject.toml", "word_count_tool/word_count.py"):
         assert (package / name).read_text(encoding="utf-8") in page, name
 
 
