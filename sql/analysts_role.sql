@@ -1,7 +1,9 @@
--- The role and the schema of analysts: toolformer_analyst reads all, makes tables and views in the schema analysts and temporary tables
--- anywhere, and writes nothing of the factory. Views there on ours are made again by migrations (storage/postgres/dependent_views.py). Runs at
--- every migration, behind reader_role.sql, which lets the role read.
--- NOLOGIN if it is made here; `make up` gives it a password, elsewhere: alter role toolformer_analyst login password '...'.
+-- The role and the schema of analysts: toolformer_analyst reads all, makes tables and views in the schema
+-- analysts and temporary tables anywhere, and writes nothing of the factory. Views there on ours are made
+-- again by migrations (storage/postgres/dependent_views.py). Runs at every migration, behind reader_role.sql,
+-- which lets the role read.
+-- NOLOGIN if it is made here; `make up` gives it a password, elsewhere: alter role toolformer_analyst login
+-- password '...'.
 do $$
 declare
     reading name;
@@ -22,7 +24,8 @@ begin
     foreach reading in array array['toolformer_reader', 'toolformer_page'] loop
         if exists (select from pg_roles where rolname = reading) then
             execute format('grant usage on schema analysts to %I', reading);
-            -- What analysts make there is for dashboards, too; that the owner is one of them, sql/reader_limits.sql says.
+            -- What analysts make there is for dashboards, too; that the owner is one of them,
+            -- sql/reader_limits.sql says.
             if pg_has_role('toolformer_analyst', 'member') then
                 execute format('alter default privileges for role toolformer_analyst in schema analysts grant select on tables to %I', reading);
             end if;

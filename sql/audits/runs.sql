@@ -6,7 +6,8 @@
 -- remedy: See in Airflow that nothing works at it; then `toolformer-ops stage finish-run --state failed` (--repair does that unless its numbers are stored).
 select run_id as place, format('the last at %s', date_trunc('second', last_sign)) as found,
        -- One whose numbers are stored has ended: how, a person says.
-       case when numbers_stored_at is null then jsonb_build_object('action', 'finish_run', 'run_id', run_id) end as repair
+       case when numbers_stored_at is null
+           then jsonb_build_object('action', 'finish_run', 'run_id', run_id) end as repair
 from (
     select run.run_id, run.numbers_stored_at,
            greatest(
@@ -50,7 +51,8 @@ where case when result.subject = 'release' then result.check_name <> all(cast(:r
 select format('%s of %s under %s', done.stage, done.document_id, done.recipe_id) as place,
        format('%s in the ledger, and no row', done.counts) as found
 from micro_batches batch
-join stage_ledger done on done.recipe_id = batch.recipe_id and done.stage = batch.stage and done.batch_id = batch.batch_id
+join stage_ledger done on done.recipe_id = batch.recipe_id and done.stage = batch.stage
+    and done.batch_id = batch.batch_id
 where batch.recipe_id = any(cast(:recipe_ids as text[]))
   and done.recipe_id = any(cast(:recipe_ids as text[]))  -- reads no other partition
   -- Answers are shared, so that a later stage counts the reason of documents that were not given up, too.
@@ -59,18 +61,21 @@ where batch.recipe_id = any(cast(:recipe_ids as text[]))
   and done.counts ?| array['process_killed', 'out_of_memory']
   and not exists (
       select from failed_documents failed
-      where failed.recipe_id = done.recipe_id and failed.document_id = done.document_id and failed.stage = done.stage)
+      where failed.recipe_id = done.recipe_id and failed.document_id = done.document_id
+          and failed.stage = done.stage)
 
 -- name: failed_documents_are_in_the_ledger
 -- fail: a document that its run gave up in this stage for this reason, as the ledger counts it
 -- run: changed failed_documents
 -- remedy: Restore the row from a backup, or delete it: the ledger says that the document was done.
 select format('%s of %s under %s', failed.stage, failed.document_id, failed.recipe_id) as place,
-       format('%s by run %s, and %s by run %s in the ledger', failed.reason, failed.run_id, coalesce(cast(done.counts as text), 'nothing'),
+       format('%s by run %s, and %s by run %s in the ledger', failed.reason, failed.run_id,
+           coalesce(cast(done.counts as text), 'nothing'),
               coalesce(batch.run_id, 'none')) as found
 from failed_documents failed
 left join stage_ledger done
-    on done.recipe_id = failed.recipe_id and done.document_id = failed.document_id and done.stage = failed.stage
+    on done.recipe_id = failed.recipe_id and done.document_id = failed.document_id
+        and done.stage = failed.stage
    and done.recipe_id = any(cast(:recipe_ids as text[]))  -- reads no other partition
 left join micro_batches batch on batch.batch_id = done.batch_id
 where failed.recipe_id = any(cast(:recipe_ids as text[]))
@@ -79,14 +84,16 @@ where failed.recipe_id = any(cast(:recipe_ids as text[]))
        or batch.run_id <> failed.run_id
        or batch.tool <> failed.tool
        or failed.stage in ('filter', 'sample') and not done.counts ? failed.reason
-       -- All inputs may have been answered before, and a text may hold no call: then the reason is counted nowhere.
+       -- All inputs may have been answered before, and a text may hold no call: then the reason is counted
+       -- nowhere.
        or failed.stage = 'score' and done.counts ? 'scored')
 
 -- name: finished_runs_have_ended
 -- fail: the end of a run whose numbers are stored
 -- run: changed annotation_runs
 -- remedy: Set it again, as Airflow shows it: `toolformer-ops stage finish-run --run RUN --state success` (or failed).
-select run_id as place, format('state %s, ended %s', state, coalesce(cast(finished_at as text), 'never')) as found
+select run_id as place, format('state %s, ended %s', state,
+    coalesce(cast(finished_at as text), 'never')) as found
 from annotation_runs
 where run_id = any(cast(:run_ids as text[]))
   and (state = 'running' and numbers_stored_at is not null or (state = 'running') <> (finished_at is null))
@@ -96,8 +103,10 @@ where run_id = any(cast(:run_ids as text[]))
 -- run: changed annotation_runs
 -- remedy: Set it again, as Airflow shows the DAG run of dag_id and dag_run_after: `toolformer-ops stage finish-run --run RUN --state success` (or failed).
 select run.run_id as place,
-       format('state %s, ended %s%s: not as %s left it', run.state, coalesce(cast(run.finished_at as text), 'never'),
-              coalesce(', ' || run.problem, ''), coalesce(nullif(run.dag_id, ''), 'the command line')) as found
+       format('state %s, ended %s%s: not as %s left it', run.state,
+           coalesce(cast(run.finished_at as text), 'never'),
+              coalesce(', ' || run.problem, ''),
+                  coalesce(nullif(run.dag_id, ''), 'the command line')) as found
 from annotation_runs run
 where run.run_id = any(cast(:run_ids as text[]))
   -- One whose numbers are stored and that is running is found above.
@@ -128,7 +137,8 @@ summed as (
     group by batch_id
 )
 select format('batch %s', batch.batch_id) as place,
-       format('%s documents, %s rows and %s in the ledger, and %s, %s and %s in micro_batches', done.documents, done.rows_written,
+       format('%s documents, %s rows and %s in the ledger, and %s, %s and %s in micro_batches',
+           done.documents, done.rows_written,
               coalesce(summed.counts, '{}'), batch.documents, batch.rows_written, batch.counts) as found
 from micro_batches batch
 join done using (batch_id)
@@ -138,13 +148,15 @@ where done.documents > batch.documents
    or done.documents = batch.documents
       and (done.rows_written <> batch.rows_written
            or coalesce(summed.counts, '{}') <> (
-               select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(batch.counts) where value <> '0'))
+               select coalesce(jsonb_object_agg(key, value), '{}') from jsonb_each(batch.counts)
+                   where value <> '0'))
 
 -- name: micro_batches_are_there
 -- fail: the micro-batch in which documents were finished
 -- run: lost micro_batches
 -- remedy: Restore the row from a backup: it says which run did the work.
-select format('batch %s', done.batch_id) as place, format('no row for %s ledger rows of %s', done.documents, done.recipe_id) as found
+select format('batch %s', done.batch_id) as place,
+    format('no row for %s ledger rows of %s', done.documents, done.recipe_id) as found
 from (
     select batch_id, min(recipe_id) as recipe_id, count(*) as documents
     from stage_ledger
@@ -179,8 +191,10 @@ where run.run_id = any(cast(:run_ids as text[])) and run.registered_hash <> regi
 -- run: changed run_tools
 -- remedy: Restore the row from a backup. Do not accept numbers that are counted by it.
 select format('%s of %s', rt.tool, rt.run_id) as place,
-       string_agg(format('%s %s where %s has %s', compared.name, coalesce(compared.stored, 'none'), compared.source,
-                         coalesce(compared.chosen, 'none')), ', ' order by compared.name, compared.source) as found
+       string_agg(format('%s %s where %s has %s', compared.name, coalesce(compared.stored, 'none'),
+           compared.source,
+                         coalesce(compared.chosen, 'none')), ', '
+                             order by compared.name, compared.source) as found
 from run_tools rt
 join annotation_runs run using (run_id)
 left join recipes scoring on scoring.recipe_id = rt.scoring_recipe_id
@@ -194,19 +208,26 @@ left join lateral (
 ) released on rt.registered_hash is null
 cross join lateral (
     -- Parameters that were changed are found as that.
-    select run.registered_hash = registration_hash(run) as are_parameters_proved, run.parameters -> 'keep_thresholds' as thresholds
+    select run.registered_hash = registration_hash(run) as are_parameters_proved,
+        run.parameters -> 'keep_thresholds' as thresholds
 ) chosen
 cross join lateral (values
-    ('hash', 'the registration', cast(rt.registered_hash as text), cast(tool_registration_hash(rt) as text), rt.registered_hash is not null),
-    ('prune_below', 'the run', cast(cast(run.parameters ->> 'prune_below' as double precision) as text), cast(rt.prune_below as text),
+    ('hash', 'the registration', cast(rt.registered_hash as text), cast(tool_registration_hash(rt) as text),
+        rt.registered_hash is not null),
+    ('prune_below', 'the run', cast(cast(run.parameters ->> 'prune_below' as double precision) as text),
+        cast(rt.prune_below as text),
      chosen.are_parameters_proved and run.parameters ? 'prune_below'),
-    ('prune_below', 'the scoring recipe', cast(cast(scoring.definition ->> 'prune_below' as double precision) as text),
+    ('prune_below', 'the scoring recipe',
+        cast(cast(scoring.definition ->> 'prune_below' as double precision) as text),
      cast(rt.prune_below as text), scoring.definition ? 'prune_below'),
-    ('keep_rule', 'the run', run.parameters ->> 'keep_rule', rt.keep_rule, chosen.are_parameters_proved and run.parameters ? 'keep_rule'),
-    ('keep_rule', 'the scoring recipe', coalesce(scoring.definition ->> 'keep_rule', 'paper'), rt.keep_rule, scoring.recipe_id is not null),
+    ('keep_rule', 'the run', run.parameters ->> 'keep_rule', rt.keep_rule, chosen.are_parameters_proved
+        and run.parameters ? 'keep_rule'),
+    ('keep_rule', 'the scoring recipe', coalesce(scoring.definition ->> 'keep_rule', 'paper'), rt.keep_rule,
+        scoring.recipe_id is not null),
     ('keep_threshold', 'the run', cast(cast(chosen.thresholds ->> rt.tool as double precision) as text),
      cast(rt.keep_threshold as text), chosen.are_parameters_proved and chosen.thresholds ? rt.tool),
-    ('keep_threshold', 'its release', cast(cast(released.keep_threshold as double precision) as text), cast(rt.keep_threshold as text),
+    ('keep_threshold', 'its release', cast(cast(released.keep_threshold as double precision) as text),
+        cast(rt.keep_threshold as text),
      released.keep_threshold is not null),
     ('tool_version', 'the execution recipe', execution.definition ->> 'tool_version', rt.tool_version,
      execution.definition ? 'tool_version' and execution.tool = rt.tool)
@@ -230,7 +251,8 @@ where rt.run_id = any(cast(:run_ids as text[]))
       where recipe.recipe_id in (select recipe_id from stages_of(rt) where step > 1)
         and (recipe.tool <> rt.tool
              or recipe.parent_recipe_id not in (select recipe_id from stages_of(rt) where step < 5)
-             or (recipe.stage, recipe.recipe_id) not in (select stage, recipe_id from stages_of(rt) where recipe_id is not null)))
+             or (recipe.stage, recipe.recipe_id) not in (select stage, recipe_id from stages_of(rt)
+                 where recipe_id is not null)))
 
 -- name: versions_of_bundles_are_hashes_of_their_files
 -- fail: files of a DAG bundle whose hash is its version
@@ -239,7 +261,8 @@ where rt.run_id = any(cast(:run_ids as text[]))
 select bundle.version as place, format('the hash %s', bundle.hash) as found
 from (
     select version,
-           substr(encode(sha256(string_agg(sha256(convert_to(name, 'UTF8')) || sha256(content), ''::bytea order by name collate "C")), 'hex'), 1, 16)
+           substr(encode(sha256(string_agg(sha256(convert_to(name, 'UTF8')) || sha256(content), ''::bytea
+               order by name collate "C")), 'hex'), 1, 16)
                as hash
     from bundle_versions
     group by version

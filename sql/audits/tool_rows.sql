@@ -42,7 +42,8 @@ where false_discovery_rate > max_false_discovery_rate
 -- warn: a false-discovery rate of at most 0.2
 -- tool: rates
 -- remedy: A higher threshold, or the keep rule probability, keeps fewer calls by chance.
-select tool, false_discovery_rate, rate_low, rate_high, placebos_scored from {batch} where false_discovery_rate > 0.2
+select tool, false_discovery_rate, rate_low, rate_high, placebos_scored from {batch}
+    where false_discovery_rate > 0.2
 
 -- name: ledger_equals_rows
 -- fail: as many rows as the ledger says and the stage before asks for

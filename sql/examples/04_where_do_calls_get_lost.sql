@@ -1,7 +1,7 @@
 -- Where do calls get lost, and why?
--- Every reason for which a text, a paragraph, a position, a sample or a call went no further, the most frequent first in each stage;
--- `counted` says which of these a count is of. Placebos are no calls. A call without a result is lost when it is executed, not once more
--- when nothing of it can be scored.
+-- Every reason for which a text, a paragraph, a position, a sample or a call went no further, the most
+-- frequent first in each stage; `counted` says which of these a count is of. Placebos are no calls. A call
+-- without a result is lost when it is executed, not once more when nothing of it can be scored.
 create function where_do_calls_get_lost(run text default '')
     returns table (
         tool text, stage text, reason text, count bigint, counted text)
@@ -26,4 +26,5 @@ as $$
         where executed.stage = 'execute' and executed.tool = losses.tool and executed.reason = losses.reason))
     order by tool, step, count desc, reason
 $$;
-comment on function where_do_calls_get_lost is 'Where do calls get lost, and why? About this run; an empty name is the newest run that ended well.';
+comment on function where_do_calls_get_lost is
+    'Where do calls get lost, and why? About this run; an empty name is the newest run that ended well.';

@@ -1,7 +1,8 @@
 -- What would another threshold keep?
--- A run at the threshold `at_least`, nats. Without one by the rule paper at thresholds from 0 to 2 nats in steps of half
--- a nat, and at a quarter; by the rule probability from 0 to 1 nat. Needs no GPU. Below the run's prune_below not all calls were computed: `calls` are those that are known, and a run with a lower prune_below may keep at most `may_add_calls` more, and calls at
--- `may_add_positions` where none was sampled.
+-- A run at the threshold `at_least`, nats. Without one by the rule paper at thresholds from 0 to 2 nats in
+-- steps of half a nat, and at a quarter; by the rule probability from 0 to 1 nat. Needs no GPU. Below the
+-- run's prune_below not all calls were computed: `calls` are those that are known, and a run with a lower
+-- prune_below may keep at most `may_add_calls` more, and calls at `may_add_positions` where none was sampled.
 create function what_would_another_threshold_keep(run text default '', at_least double precision default null)
     returns table (
         tool text, threshold double precision, is_keep_threshold boolean, calls bigint, texts bigint,
@@ -51,4 +52,5 @@ as $$
     group by a.tool, a.threshold, a.keep_threshold, a.may_add_calls, a.may_add_positions
     order by a.tool, a.threshold
 $$;
-comment on function what_would_another_threshold_keep is 'What would another threshold keep? About this run; an empty name is the newest run that ended well.';
+comment on function what_would_another_threshold_keep is
+    'What would another threshold keep? About this run; an empty name is the newest run that ended well.';

@@ -5,7 +5,8 @@ create function which_records_were_refused(run text default '')
         reason text, records bigint, such_as text, detail text)
     language sql stable
 as $$
-    select counted.reason, cast(sum(counted.records) as bigint) as records, min(such.place) as such_as, min(such.detail) as detail
+    select counted.reason, cast(sum(counted.records) as bigint) as records, min(such.place) as such_as,
+        min(such.detail) as detail
     from rejected_records counted
     left join lateral (
         select file_uri || ' line ' || line as place, detail
@@ -18,4 +19,6 @@ as $$
     group by counted.reason
     order by records desc, counted.reason
 $$;
-comment on function which_records_were_refused is 'Which records of my corpus were refused? About this run; an empty name is the newest run that ended well.';
+comment on function which_records_were_refused is
+    'Which records of my corpus were refused? About this run; an empty name is the newest run that ended '
+    'well.';

@@ -11,4 +11,5 @@ as $$
       and not success
     order by severity, subject, check_name
 $$;
-comment on function what_did_the_checks_find is 'What did the quality checks find? About this run; an empty name is the newest run that ended well.';
+comment on function what_did_the_checks_find is
+    'What did the quality checks find? About this run; an empty name is the newest run that ended well.';

@@ -1,9 +1,11 @@
 -- What did the models learn?
 -- A row for each data set: the share of right answers (or the perplexity) of the language model,
--- of the one finetuned without calls, and of the one finetuned with calls, with tools disabled and with tools.
+-- of the one finetuned without calls, and of the one finetuned with calls, with tools disabled and with
+-- tools.
 create function what_did_the_models_learn(run text default '')
     returns table (
-        suite text, subset text, metric text, inputs integer, base double precision, without_calls double precision,
+        suite text, subset text, metric text, inputs integer, base double precision,
+            without_calls double precision,
         disabled double precision, with_tools double precision, percent_with_call double precision)
     language sql stable
 as $$
@@ -30,4 +32,5 @@ as $$
     group by suite, subset, metric
     order by suite, subset, metric
 $$;
-comment on function what_did_the_models_learn is 'What did the models learn? About this run; an empty name is the run that was evaluated last.';
+comment on function what_did_the_models_learn is
+    'What did the models learn? About this run; an empty name is the run that was evaluated last.';

@@ -11,4 +11,6 @@ as $$
     order by kept_calls desc, calls desc, tool, query
     limit 20
 $$;
-comment on function what_did_the_tools_find is 'What did the tools find, and which calls used it? About this run; an empty name is the newest run that ended well.';
+comment on function what_did_the_tools_find is
+    'What did the tools find, and which calls used it? About this run; an empty name is the newest run that '
+    'ended well.';

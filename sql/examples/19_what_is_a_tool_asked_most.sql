@@ -2,7 +2,8 @@
 -- The twenty inputs that most calls of the run have, with what became of these.
 create function what_is_a_tool_asked_most(run text default '')
     returns table (
-        tool text, effective_input text, calls bigint, texts bigint, kept_calls bigint, largest_gain double precision)
+        tool text, effective_input text, calls bigint, texts bigint, kept_calls bigint,
+            largest_gain double precision)
     language sql stable
 as $$
     select tool, effective_input, count(*) as calls, count(distinct document_id) as texts,
@@ -12,4 +13,5 @@ as $$
     order by count(*) desc, tool, effective_input nulls last
     limit 20
 $$;
-comment on function what_is_a_tool_asked_most is 'What is a tool asked most? About this run; an empty name is the newest run that ended well.';
+comment on function what_is_a_tool_asked_most is
+    'What is a tool asked most? About this run; an empty name is the newest run that ended well.';

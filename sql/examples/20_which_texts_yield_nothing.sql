@@ -1,5 +1,6 @@
 -- Which texts yield nothing?
--- Texts of the run in which calls were proposed and none of any tool is kept, with the text after one of these calls; those with the most calls first.
+-- Texts of the run in which calls were proposed and none of any tool is kept, with the text after one of
+-- these calls; those with the most calls first.
 create function which_texts_yield_nothing(run text default '')
     returns table (
         document_id text, calls bigint, tools bigint, scored_calls bigint, largest_gain double precision,
@@ -14,4 +15,5 @@ as $$
     order by count(*) desc, document_id
     limit 20
 $$;
-comment on function which_texts_yield_nothing is 'Which texts yield nothing? About this run; an empty name is the newest run that ended well.';
+comment on function which_texts_yield_nothing is
+    'Which texts yield nothing? About this run; an empty name is the newest run that ended well.';

@@ -8,4 +8,7 @@ as $$
     from pg_class relation
     where relation.relnamespace = to_regnamespace('partitions') and relation.relname = parent || '_' || recipe
 $$;
-comment on function partition_of is 'The table in the schema partitions that has the rows of a table (candidate_calls, call_losses, stage_ledger and others) under one recipe, also while it is detached from it; null if there is none. Needs no rights on that schema: rows are read from the table itself.';
+comment on function partition_of is
+    'The table in the schema partitions that has the rows of a table (candidate_calls, call_losses, '
+    'stage_ledger and others) under one recipe, also while it is detached from it; null if there is none. '
+    'Needs no rights on that schema: rows are read from the table itself.';

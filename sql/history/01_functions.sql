@@ -6,21 +6,25 @@ create macro is_kept(reason, gain, keep_threshold) as
 create macro call_gain(gain_bound, probability_with, placebo_probability) as
     case
         when probability_with is null then gain_bound
-        when placebo_probability is not null then least(gain_bound, ln(probability_with / placebo_probability))
+        when placebo_probability is not null
+            then least(gain_bound, ln(probability_with / placebo_probability))
     end;
 
 create macro run_keeps(reason, gain_bound, keep_threshold, probability_with, placebo_probability) as
     is_kept(reason, gain_bound, keep_threshold)
-    and (probability_with is null or coalesce(ln(probability_with / placebo_probability) >= keep_threshold, false));
+    and (probability_with is null or coalesce(ln(probability_with / placebo_probability) >= keep_threshold,
+        false));
 
-create macro call_outcome(is_scored, not_scored_for, gain_bound, keep_threshold, probability_with, placebo_probability) as
+create macro call_outcome(is_scored, not_scored_for, gain_bound, keep_threshold, probability_with,
+    placebo_probability) as
     case
         when not is_scored then 'sampled'
         when not_scored_for = 'pruned_below' then 'pruned'
         when not_scored_for = 'loss_not_finite' then 'not_finite'
         when not_scored_for is not null then 'no_result'
         when is_kept(null, gain_bound, keep_threshold) is not true then 'below_threshold'
-        when not run_keeps(null, gain_bound, keep_threshold, probability_with, placebo_probability) then 'like_a_placebo'
+        when not run_keeps(null, gain_bound, keep_threshold, probability_with, placebo_probability)
+            then 'like_a_placebo'
         else 'kept'
     end;
 
@@ -36,5 +40,6 @@ create macro run_or_newest(run) as
             limit 1
         )
         when named_run(run) in (select run_id from annotation_runs) then named_run(run)
-        else error('run ' || named_run(run) || ': expected a run of the history, found none. `toolformer-ops history write` writes finished runs.')
+        else error('run ' || named_run(run)
+            || ': expected a run of the history, found none. `toolformer-ops history write` writes finished runs.')
     end;

@@ -18,19 +18,22 @@ select rt.run_id, rt.tool, member.document_id, sampled.call_id, sampled.text_bef
            when choice.call_id is not null then coalesce(choice.left_out, 'released')
            when sampled.input_only_after then 'input_only_after'
            when made.release_id is null then 'no_release'
-           when list_contains(made.lacking_tools, rt.tool) or run.parameters ->> '$.max_examples_per_tool' is null
+           when list_contains(made.lacking_tools, rt.tool)
+               or run.parameters ->> '$.max_examples_per_tool' is null
                then 'not_in_release'
            else 'above_max_examples'
        end as release_outcome,
        loss.loss_without_call, loss.loss_without_result, loss.loss_with_result, loss.loss_reduction,
        loss.reduction_bound, loss.gain_bound,
-       case when loss.reason is null then call_gain(loss.gain_bound, loss.probability_with, placebo.probability) end as gain,
+       case when loss.reason is null then call_gain(loss.gain_bound, loss.probability_with,
+           placebo.probability) end as gain,
        loss.probability_without, placebo.probability as placebo_probability, loss.probability_with,
        placebo.placebo_reduction, placebo.information, coalesce(placebo.placebos, 0) as placebos,
        rt.keep_threshold, rt.keep_rule,
        sampled.position_char, sampled.position_token, sampled.position_probability, sampled.paragraph,
        sampled.call_input,
-       sampled.effective_input, sampled.input_key, sampled.sample_count, coalesce(sampled.proposed_by, 'model') as proposed_by, sampled.input_only_after,
+       sampled.effective_input, sampled.input_key, sampled.sample_count,
+           coalesce(sampled.proposed_by, 'model') as proposed_by, sampled.input_only_after,
        loss.result_rank, loss.loss_without_call_full_context, loss.number_format, sampled.url,
        sampled.document_date,
        sampled.document_id as variant_id, member.ordinal, rt.sampling_recipe_id, rt.execution_recipe_id,

@@ -5,7 +5,8 @@
 insert into published_artifacts (uri, kind, identity, manifest_sha256, bytes, source)
 values (:uri, :kind, :identity, :manifest_sha256, :bytes, :source)
 on conflict (uri) do update
-set kind = excluded.kind, identity = excluded.identity, manifest_sha256 = excluded.manifest_sha256, bytes = excluded.bytes,
+set kind = excluded.kind, identity = excluded.identity, manifest_sha256 = excluded.manifest_sha256,
+    bytes = excluded.bytes,
     source = excluded.source, published_at = now()
 
 -- name: newest
@@ -17,7 +18,8 @@ order by published_at desc, uri
 limit 1
 
 -- name: manifest
--- The hash of the manifest that was registered for the release, model or index at an address; no row if none is, or it was withdrawn.
+-- The hash of the manifest that was registered for the release, model or index at an address; no row if none
+-- is, or it was withdrawn.
 select manifest_sha256 from dataset_releases where uri = :uri and withdrawn_at is null
 union all
 select manifest_sha256 from finetuned_models where uri = :uri and withdrawn_at is null

@@ -1,5 +1,5 @@
--- What the checks of a run and of its release read: temporary tables (checked_...), and rows to check, which a claim of sql/audits names
--- and has in `{batch}`.
+-- What the checks of a run and of its release read: temporary tables (checked_...), and rows to check, which
+-- a claim of sql/audits names and has in `{batch}`.
 
 -- name: yield_record
 insert into checked_yields (run_id, tool, judged_calls, kept_calls, releasable_calls, kept_texts)
@@ -16,15 +16,17 @@ insert into finished_work (recipe_id, corpus_id, version, ordinal_limit, run_id)
 select recipe_id, :corpus_id, :at_version, :below_ordinal, :run_id
 from unnest(cast(:recipe_ids as text[])) as recipe (recipe_id)
 order by recipe_id
-on conflict (recipe_id, corpus_id, version, ordinal_limit) do update set run_id = excluded.run_id, finished_at = excluded.finished_at
+on conflict (recipe_id, corpus_id, version, ordinal_limit) do update set run_id = excluded.run_id,
+    finished_at = excluded.finished_at
 
 -- name: tables_of_tool
--- What the rows of a tool are checked by, each read once. For the one session of a check: its hash tables stay in memory up to some 100,000
--- documents, and no statement is compiled for a second.
+-- What the rows of a tool are checked by, each read once. For the one session of a check: its hash tables
+-- stay in memory up to some 100,000 documents, and no statement is compiled for a second.
 set work_mem = '64MB';
 set jit = off;
 
--- 1. The documents to check: those of the run that no passed check covers, as the tool reads them. Their texts are read here alone.
+-- 1. The documents to check: those of the run that no passed check covers, as the tool reads them. Their
+--    texts are read here alone.
 create temporary table checked_members as
 select
     member.variant_id,
@@ -34,11 +36,13 @@ from members_to_do(:members) member
 left join documents document on document.document_id = member.variant_id;
 analyze checked_members;  -- else Postgres would take them for a thousand, however many they are
 
--- 2. The calls in checked_members, each once with its losses and its result: all other rows to check of calls are made of these.
+-- 2. The calls in checked_members, each once with its losses and its result: all other rows to check of calls
+--    are made of these.
 --   is_candidate, is_judged   whether it has a row in candidate_calls, and in call_losses
 --   is_answered               whether its input has a result, or the reason why not
 --   is_releasable             kept, and its input stands not only after it
---   is_plainly_written        taken out of its text it gives the text back, by the rules that call_syntax.py names
+--   is_plainly_written        taken out of its text it gives the text back, by the rules that call_syntax.py
+--                             names
 create temporary table checked_work as
 with candidate as (
     select call.*, member.text_length, member.holds_call
@@ -70,13 +74,15 @@ select
 from candidate
 full join judged on judged.document_id = candidate.document_id and judged.call_id = candidate.call_id
 left join call_information placebo
-    on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = judged.document_id and placebo.call_id = judged.call_id
+    on placebo.placebo_recipe_id = :placebo_recipe_id and placebo.document_id = judged.document_id
+        and placebo.call_id = judged.call_id
 left join call_results result
     on result.tool = :tool
    and result.tool_version = :tool_version
    and result.input_key = candidate.input_key;
 
--- 3. The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says (null: the stage is not done).
+-- 3. The documents in checked_members: what the filter decided, the rows that exist, and what the ledger says
+--    (null: the stage is not done).
 create temporary table checked_documents as
 with decided as (
     select decision.document_id, count(*) as decisions, bool_or(decision.kept) as is_kept
@@ -132,24 +138,31 @@ select
         + coalesce(
             (select sum(cast(count.value as bigint))
              from jsonb_each_text(sampled.counts) count
-             where starts_with(count.key, 'sample_') or starts_with(count.key, 'proposal_')), 0) as samples_accounted_for
+             where starts_with(count.key, 'sample_') or starts_with(count.key, 'proposal_')),
+                 0) as samples_accounted_for
 from checked_members member
 left join decided on decided.document_id = member.variant_id
 left join worked on worked.document_id = member.variant_id
 left join pruned on pruned.document_id = member.variant_id
 left join placebo on placebo.document_id = member.variant_id
 left join stage_ledger filtered
-    on filtered.document_id = member.variant_id and filtered.recipe_id = :filter_recipe_id and filtered.stage = 'filter'
+    on filtered.document_id = member.variant_id and filtered.recipe_id = :filter_recipe_id
+        and filtered.stage = 'filter'
 left join stage_ledger sampled
-    on sampled.document_id = member.variant_id and sampled.recipe_id = :sampling_recipe_id and sampled.stage = 'sample'
+    on sampled.document_id = member.variant_id and sampled.recipe_id = :sampling_recipe_id
+        and sampled.stage = 'sample'
 left join stage_ledger executed
-    on executed.document_id = member.variant_id and executed.recipe_id = :execution_recipe_id and executed.stage = 'execute'
+    on executed.document_id = member.variant_id and executed.recipe_id = :execution_recipe_id
+        and executed.stage = 'execute'
 left join stage_ledger scored
-    on scored.document_id = member.variant_id and scored.recipe_id = :scoring_recipe_id and scored.stage = 'score'
+    on scored.document_id = member.variant_id and scored.recipe_id = :scoring_recipe_id
+        and scored.stage = 'score'
 left join stage_ledger placed
-    on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id and placed.stage = 'placebo';
+    on placed.document_id = member.variant_id and placed.recipe_id = :placebo_recipe_id
+        and placed.stage = 'placebo';
 
--- 4. The texts with calls to release that are all plainly written, and so give the text back. The others are tried outside of Postgres.
+-- 4. The texts with calls to release that are all plainly written, and so give the text back. The others are
+--    tried outside of Postgres.
 create temporary table checked_texts as
 select cast(document_id as text) as document_id, true as gives_text_back
 from checked_work
@@ -162,16 +175,19 @@ having bool_and(is_plainly_written is true)
 select call_id, position_char, text_length from checked_work where is_candidate
 
 -- name: yields
--- Row to check: how much was kept of a tool in a run (kept_counts), the run's bounds, and how many of its samples the call length cut off.
+-- Row to check: how much was kept of a tool in a run (kept_counts), the run's bounds, and how many of its
+-- samples the call length cut off.
 select cast(:tool as text) as tool, cast(:kept_calls as bigint) as kept_calls,
        cast(:kept_texts as bigint) as kept_texts, cast(:min_kept_texts as bigint) as min_kept_texts,
        (select coalesce(sum(samples), 0) from checked_documents where is_kept) as samples,
        (select coalesce(sum(without_end), 0) from checked_documents where is_kept) as without_end
 
 -- name: ledger
--- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that exist.
+-- Rows to check: one for each document and stage of a tool that it passes; the ledger, and the rows that
+-- exist.
 --   ledger_rows                      1 if the stage has finished the document
---   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows that exist
+--   rows_written, rows_found         rows by the ledger (execute: calls with a result or a reason), and rows
+--   that exist
 --   rows_expected                    rows that the stage before asks for
 select
     stages.stage || ' of ' || cast(document_id as text) as stage_of_document,
@@ -192,7 +208,8 @@ where stages.stage = 'filter' or is_kept and (stages.stage <> 'placebo' or asks_
 
 -- name: samples
 -- Rows to check: the documents that were sampled.
---   items_in, items_out              samples drawn and calls that the tool proposed, and those that became candidates, duplicates or
+--   items_in, items_out              samples drawn and calls that the tool proposed, and those that became
+--   candidates, duplicates or
 --                                    were rejected with a reason
 --   without_end                      of the samples drawn, those that the call length cut off
 --   pruned_in_ledger, pruned_found   positions that were not sampled, by the ledger and by their rows
@@ -207,7 +224,8 @@ from checked_documents
 where is_kept
 
 -- name: pruned
--- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that a call could gain.
+-- Rows to check: what was not computed in checked_members. Each pruned position and call, with the most that
+-- a call could gain.
 select found.pruned, found.bound, tool.prune_below
 from (
     select 'position ' || position.position_char || ' of ' || cast(position.document_id as text) as pruned,
@@ -223,15 +241,19 @@ from (
 join run_tools tool on tool.run_id = :run_id and tool.tool = :tool
 
 -- name: rates
--- Row to check: the false-discovery rate of a tool in a run at its own threshold (placebo_rates; no row with fewer than :fewest_placebos placebos), and its bound.
-select rate.tool, round(cast(rate.false_discovery_rate as numeric), 3) as false_discovery_rate, round(cast(rate.rate_low as numeric), 3) as rate_low,
+-- Row to check: the false-discovery rate of a tool in a run at its own threshold (placebo_rates; no row with
+-- fewer than :fewest_placebos placebos), and its bound.
+select rate.tool, round(cast(rate.false_discovery_rate as numeric), 3) as false_discovery_rate,
+    round(cast(rate.rate_low as numeric), 3) as rate_low,
        round(cast(rate.rate_high as numeric), 3) as rate_high, rate.placebos_scored,
        cast(:max_false_discovery_rate as double precision) as max_false_discovery_rate
 from placebo_rates rate
-where rate.run_id = :run_id and rate.tool = :tool and rate.threshold = :keep_threshold and rate.placebos_scored >= :fewest_placebos
+where rate.run_id = :run_id and rate.tool = :tool and rate.threshold = :keep_threshold
+    and rate.placebos_scored >= :fewest_placebos
 
 -- name: recipes
--- Rows to check: the four recipes of one tool in one run, and whether `recipes` describes each for its stage and tool.
+-- Rows to check: the four recipes of one tool in one run, and whether `recipes` describes each for its stage
+-- and tool.
 select recipe.stage, recipe.recipe_id, described.recipe_id is not null as described
 from run_tools rt
 cross join stages_of(rt) recipe
@@ -240,7 +262,8 @@ left join recipes described
 where rt.run_id = :run_id and rt.tool = :tool and recipe.step <= 4
 
 -- name: texts_in_doubt
--- The next texts that tables_of_tool left out of checked_texts, in the order of their ids, with the calls that would be released.
+-- The next texts that tables_of_tool left out of checked_texts, in the order of their ids, with the calls
+-- that would be released.
 select document.document_id, document.text, calls.positions, calls.inputs, calls.results
 from (
     select document_id
@@ -291,17 +314,22 @@ from documents
 where document_id in (select document_id from run_overlaps where run_id = :run_id and is_left_out)
 
 -- name: overlaps
--- Rows to check: what the texts of a release, and those that it leaves out, share with evaluation data: as found anew, and as stored.
+-- Rows to check: what the texts of a release, and those that it leaves out, share with evaluation data: as
+-- found anew, and as stored.
 select document_id, format('%s:%s %s', suite, data_set, question) as question,
        found.document_id is not null as is_found, stored.document_id is not null as is_stored,
        coalesce(stored.is_left_out, false)
-           and exists (select from checked_texts held where held.document_id = cast(stored.document_id as text)) as is_left_out_and_in_it
-from unnest(cast(:document_ids as uuid[]), cast(:suites as text[]), cast(:data_sets as text[]), cast(:questions as integer[]))
+           and exists (select from checked_texts held
+               where held.document_id = cast(stored.document_id as text)) as is_left_out_and_in_it
+from unnest(cast(:document_ids as uuid[]), cast(:suites as text[]), cast(:data_sets as text[]),
+    cast(:questions as integer[]))
     as found (document_id, suite, data_set, question)
-full join (select * from run_overlaps where run_id = :run_id) stored using (document_id, suite, data_set, question)
+full join (select * from run_overlaps where run_id = :run_id) stored
+    using (document_id, suite, data_set, question)
 
 -- name: released_tools
--- Rows to check: the tools of a run, in the order in which they were chosen, with the number of their calls in the release.
+-- Rows to check: the tools of a run, in the order in which they were chosen, with the number of their calls
+-- in the release.
 select chosen.tool, (select count(*) from checked_calls call where call.tool = chosen.tool) as released_calls
 from unnest(cast(:tools as text[])) chosen (tool)
 

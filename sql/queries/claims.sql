@@ -6,7 +6,8 @@ values (:run_id, :name, clock_timestamp() + make_interval(secs => :seconds))
 returning claimer_id
 
 -- name: go_on
-update claimers set claims_until = clock_timestamp() + make_interval(secs => :seconds) where claimer_id = :claimer_id
+update claimers set claims_until = clock_timestamp() + make_interval(secs => :seconds)
+    where claimer_id = :claimer_id
 
 -- name: take
 -- Claim documents; returns those that no living process of another run has claimed.
@@ -17,7 +18,8 @@ order by asked.document_id  -- as `release` locks them
 on conflict (recipe_id, document_id, stage) do update set claimer_id = excluded.claimer_id
 where not exists (
     select from claimers other
-    where other.claimer_id = claim.claimer_id and other.run_id <> :run_id and other.claims_until > clock_timestamp())
+    where other.claimer_id = claim.claimer_id and other.run_id <> :run_id
+        and other.claims_until > clock_timestamp())
 returning document_id
 
 -- name: release
@@ -33,11 +35,13 @@ using released
 where claim.stage = :stage and claim.recipe_id = :recipe_id and claim.document_id = released.document_id
 
 -- name: undone
--- Of these documents those that the stage has not finished, and whether a living process of another run has claimed them.
+-- Of these documents those that the stage has not finished, and whether a living process of another run has
+-- claimed them.
 select asked.document_id, exists (
            select from document_claims claim
            join claimers other using (claimer_id)
-           where claim.recipe_id = :recipe_id and claim.document_id = asked.document_id and claim.stage = :stage
+           where claim.recipe_id = :recipe_id and claim.document_id = asked.document_id
+               and claim.stage = :stage
              and other.run_id <> :run_id and other.claims_until > clock_timestamp()
        ) as is_claimed
 from unnest(cast(:document_ids as uuid[])) as asked (document_id)
@@ -51,7 +55,8 @@ order by asked.document_id
 select distinct claimer.name
 from document_claims claim
 join claimers claimer using (claimer_id)
-where claim.recipe_id = :recipe_id and claim.stage = :stage and claim.document_id = any(cast(:document_ids as uuid[]))
+where claim.recipe_id = :recipe_id and claim.stage = :stage
+    and claim.document_id = any(cast(:document_ids as uuid[]))
 order by claimer.name
 
 -- name: end
@@ -70,4 +75,5 @@ released as materialized (
 )
 delete from document_claims claim
 using released
-where (claim.recipe_id, claim.document_id, claim.stage) = (released.recipe_id, released.document_id, released.stage)
+where (claim.recipe_id, claim.document_id, claim.stage) = (released.recipe_id, released.document_id,
+    released.stage)

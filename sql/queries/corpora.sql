@@ -1,17 +1,21 @@
 -- Corpora and their versions.
 
 -- name: newest
--- The corpora with their newest version and their runs' schedules, which say who may see them; the one that changed last first.
-select corpus.corpus_id, corpus.uri, newest.version, newest.documents, newest.made_at, runs.runs, runs.schedules
+-- The corpora with their newest version and their runs' schedules, which say who may see them; the one that
+-- changed last first.
+select corpus.corpus_id, corpus.uri, newest.version, newest.documents, newest.made_at, runs.runs,
+    runs.schedules
 from corpora corpus
 cross join lateral (
-    select version, documents, made_at from corpus_versions where corpus_id = corpus.corpus_id order by version desc limit 1
+    select version, documents, made_at from corpus_versions where corpus_id = corpus.corpus_id
+        order by version desc limit 1
 ) newest
 cross join lateral (
     select count(*) as runs,
            coalesce(jsonb_agg(distinct jsonb_build_object(
                'schedule', run.schedule,
-               'annotates', exists (select from run_tools where run_tools.run_id = run.run_id))), '[]') as schedules
+               'annotates', exists (select from run_tools where run_tools.run_id = run.run_id))),
+                   '[]') as schedules
     from annotation_runs run
     where run.corpus_id = corpus.corpus_id
 ) runs
@@ -22,7 +26,8 @@ limit :at_most
 -- The newest finished runs over a corpus: what each kept by tool, as stored with it, and its release.
 select run.run_id, run.schedule, run.state, run.corpus_version, run.started_at,
        exists (select from run_tools where run_tools.run_id = run.run_id) as annotates,
-       release.release_id, release.uri, release.documents as texts, release.calls, release.lacking_tools, release.withdrawn_at,
+       release.release_id, release.uri, release.documents as texts, release.calls, release.lacking_tools,
+           release.withdrawn_at,
        (select coalesce(jsonb_object_agg(kept.tool, kept.count), '{}')
         from finished_run_yield kept
         where kept.run_id = run.run_id and kept.stage = 'keep' and kept.reason = 'kept') as kept
@@ -35,7 +40,8 @@ limit :at_most
 
 -- name: versions
 -- The newest versions of a corpus; no row before its first.
-select version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected, made_at
+select version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected,
+    made_at
 from corpus_versions
 where corpus_id = :corpus_id
 order by version desc
@@ -45,7 +51,8 @@ limit :at_most
 -- Files have the bytes of their last ingestion: what their source says of them now.
 update corpus_files file
 set size_bytes = seen.size_bytes, stamp = seen.stamp
-from unnest(cast(:file_uris as text[]), cast(:sizes as bigint[]), cast(:stamps as text[])) as seen (file_uri, size_bytes, stamp)
+from unnest(cast(:file_uris as text[]), cast(:sizes as bigint[]), cast(:stamps as text[])) as seen (file_uri,
+    size_bytes, stamp)
 where file.corpus_id = :corpus_id and file.file_uri = seen.file_uri
 
 -- name: forgotten_documents
@@ -58,10 +65,13 @@ where document_id = any(cast(:document_ids as uuid[]))
 insert into corpora (corpus_id, uri) values (:corpus_id, :uri) on conflict do nothing
 
 -- name: insert_version
--- What the files hold now, and what changed since the version before. A constraint compares the files' sums with the number of documents.
+-- What the files hold now, and what changed since the version before. A constraint compares the files' sums
+-- with the number of documents.
 insert into corpus_versions
-    (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates, rejected)
-select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed, :documents - :added - :corrected,
+    (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates,
+        rejected)
+select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed,
+    :documents - :added - :corrected,
        :files, :records, :duplicates, :rejected
 
 -- name: insert_version_files
@@ -79,7 +89,8 @@ order by reason
 
 -- name: by_id
 select c.corpus_id, c.uri, c.created_at,
-       exists (select from corpus_documents d where d.corpus_id = c.corpus_id and d.left_version is null) as has_documents,
+       exists (select from corpus_documents d where d.corpus_id = c.corpus_id
+           and d.left_version is null) as has_documents,
        refused.reason as first_reason, refused.detail as first_detail
 from corpora c
 left join lateral (

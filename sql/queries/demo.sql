@@ -15,8 +15,10 @@ cross join lateral (
 where rt.run_id = :run_id
 
 -- name: new_work
--- Documents of a run by tool: those with a paragraph to annotate, and those of them that were scored since the run began.
-select rt.tool, count(*) as documents, count(*) filter (where scored.committed_at >= run.started_at) as annotated_now
+-- Documents of a run by tool: those with a paragraph to annotate, and those of them that were scored since
+-- the run began.
+select rt.tool, count(*) as documents,
+    count(*) filter (where scored.committed_at >= run.started_at) as annotated_now
 from annotation_runs run
 join run_tools rt on rt.run_id = run.run_id
 cross join lateral (
@@ -33,7 +35,8 @@ order by rt.tool
 -- name: best_calls
 -- The kept calls that save most, one a text.
 with best_of_text as (
-    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain, probability_with, document_uuid
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain,
+        probability_with, document_uuid
     from kept_calls_of(:run_id)
     where releasable
     order by document_uuid, gain desc, call_text
@@ -45,7 +48,8 @@ limit :at_most
 
 -- name: outputs
 -- The release and the finetuned model of a run; null if it has none.
-select r.state, release.uri as release_uri, release.documents as released_texts, release.calls as released_calls,
+select r.state, release.uri as release_uri, release.documents as released_texts,
+    release.calls as released_calls,
        release.lacking_tools, model.uri as model_uri, model.training_loss
 from annotation_runs r
 left join run_releases made on made.run_id = r.run_id
@@ -57,7 +61,8 @@ where r.run_id = :run_id
 -- name: outcome
 -- How a run ended, with its corpus, release and finetuned model; null if it has none.
 select r.state, r.problem, r.corpus_uri, r.corpus_version, release.release_id, release.uri as release_uri,
-       release.documents as released_texts, release.calls as released_calls, model.model_id, model.uri as model_uri
+       release.documents as released_texts, release.calls as released_calls, model.model_id,
+           model.uri as model_uri
 from annotation_runs r
 left join run_releases made on made.run_id = r.run_id
 left join dataset_releases release on release.release_id = made.release_id

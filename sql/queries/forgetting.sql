@@ -27,7 +27,8 @@ asked_elsewhere as (
     where call.document_id not in (select document_id from texts_to_forget)
 )
 (select counted.table_name, counted.rows
- from rows_of_texts(array(select document_id from texts_to_forget), false) with ordinality counted (table_name, rows, place)
+ from rows_of_texts(array(select document_id from texts_to_forget),
+     false) with ordinality counted (table_name, rows, place)
  order by counted.place desc)
 union all
 select 'quality_results', count(*)
@@ -59,8 +60,8 @@ from rejected_documents
 where corpus_id = :corpus_id and detail is not null
 
 -- name: runs_of_texts
--- Runs over this corpus, or that use one of the texts: in their corpus at their version, their placebos' pool or their release. Of these the
--- run of this id, or without one all that are unfinished.
+-- Runs over this corpus, or that use one of the texts: in their corpus at their version, their placebos' pool
+-- or their release. Of these the run of this id, or without one all that are unfinished.
 select run.run_id
 from annotation_runs run
 where case when :run_id = '' then run.state = 'running' else run.run_id = :run_id end
@@ -82,7 +83,8 @@ where case when :run_id = '' then run.state = 'running' else run.run_id = :run_i
            from texts_to_forget text
            join release_calls call on call.document_id = text.document_id
            where call.release_id = run.chained_release_id
-              or call.release_id = (select used.release_id from run_releases used where used.run_id = run.run_id)
+              or call.release_id = (select used.release_id from run_releases used
+                  where used.run_id = run.run_id)
        ))
 order by run.run_id
 
@@ -94,7 +96,8 @@ join forgotten_documents using (document_id)
 where release_id = :release_id
 
 -- name: mark
--- From now on no ingestion takes these texts. One that was forgotten before is deleted again: a stage may have written of it meanwhile.
+-- From now on no ingestion takes these texts. One that was forgotten before is deleted again: a stage may
+-- have written of it meanwhile.
 insert into forgotten_documents (document_id, reason)
 select distinct text_id, cast(:reason as text) from texts_to_forget
 on conflict (document_id) do update set removed_at = null
@@ -129,7 +132,8 @@ insert into texts_to_forget (document_id, text_id)
 select document_id, document_id from forgotten_documents where removed_at is null
 
 -- name: add_variants
--- With a text all of its variants, and with a variant its text; and this text with the calls of a release, over which a run with chains went.
+-- With a text all of its variants, and with a variant its text; and this text with the calls of a release,
+-- over which a run with chains went.
 insert into texts_to_forget (document_id, text_id)
 select document_id, document_id
 from chained_texts
@@ -144,20 +148,25 @@ on conflict do nothing;
 analyze texts_to_forget
 
 -- name: rejection
-update rejected_documents set detail = null where corpus_id = :corpus_id and file_uri = :file_uri and line = :line
+update rejected_documents set detail = null where corpus_id = :corpus_id and file_uri = :file_uri
+    and line = :line
 
 -- name: bases
--- The tools of runs whose numbers of a kind a later run may follow from, with the texts at hand, where these are in the corpus: of each recipe,
--- keep rule and document limit the newest run. `rt` and `run` are rows as text, so that Postgres plans for just these documents. None over a corpus
--- that is forgotten as a whole (forgotten_corpus_id).
+-- The tools of runs whose numbers of a kind a later run may follow from, with the texts at hand, where these
+-- are in the corpus: of each recipe, keep rule and document limit the newest run. `rt` and `run` are rows as
+-- text, so that Postgres plans for just these documents. None over a corpus that is forgotten as a whole
+-- (forgotten_corpus_id).
 create temporary table bases on commit drop as
 with of_texts as materialized (
-    select distinct member.corpus_id from corpus_documents member join texts_to_forget text using (document_id)
+    select distinct member.corpus_id from corpus_documents member join texts_to_forget text
+        using (document_id)
 )
 select distinct on (
-           kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
+           kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id,
+               rt.keep_threshold, rt.prune_below,
            rt.keep_rule, rt.reads_record)
-       kinds.kind, run.run_id, rt.tool, cast(rt as text) as rt, cast(run as text) as run, thresholds_of(rt) as thresholds, rt.placebo_recipe_id
+       kinds.kind, run.run_id, rt.tool, cast(rt as text) as rt, cast(run as text) as run,
+           thresholds_of(rt) as thresholds, rt.placebo_recipe_id
 from annotation_runs run
 join run_tools rt using (run_id)
 cross join (values ('finished_run'), ('placebo_counts'), ('checked_yields')) kinds (kind)
@@ -168,13 +177,17 @@ where run.corpus_id in (select corpus_id from of_texts) and run.corpus_id <> :fo
           exists (select from stored_runs stored where stored.run_id = run.run_id)
           and not exists (
               select from finished_run_progress progress
-              where progress.run_id = run.run_id and progress.tool = rt.tool and progress.done <> progress.total)
+              where progress.run_id = run.run_id and progress.tool = rt.tool
+                  and progress.done <> progress.total)
       when 'placebo_counts' then exists (
           select from placebo_counts counted where counted.run_id = run.run_id and counted.tool = rt.tool)
-      else exists (select from checked_yields counted where counted.run_id = run.run_id and counted.tool = rt.tool) end
-order by kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id, rt.keep_threshold, rt.prune_below,
+      else exists (select from checked_yields counted where counted.run_id = run.run_id
+          and counted.tool = rt.tool) end
+order by kinds.kind, run.corpus_id, run.ordinal_limit, rt.tool, rt.scoring_recipe_id, rt.placebo_recipe_id,
+    rt.keep_threshold, rt.prune_below,
          rt.keep_rule, rt.reads_record, run.corpus_version desc, run.started_at desc;
-select bases.*, array(select document_id from texts_to_forget) as document_ids, array(select distinct text_id from texts_to_forget) as text_ids
+select bases.*, array(select document_id from texts_to_forget) as document_ids,
+    array(select distinct text_id from texts_to_forget) as text_ids
 from bases
 order by kind, run_id, tool
 
@@ -184,23 +197,29 @@ insert into forgotten_numbers (run_id, tool, kind, document_ids, numbers)
 select :run_id, :tool, 'finished_run', cast(:text_ids as uuid[]), jsonb_build_object(
     'thresholds', (
         select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
-        from counted_thresholds(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted),
+        from counted_thresholds(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+            cast(:document_ids as uuid[])) counted),
     'reductions', (
         select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
-        from counted_histogram(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted),
+        from counted_histogram(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+            cast(:document_ids as uuid[])) counted),
     'progress', (
         select coalesce(jsonb_agg(jsonb_build_object('stage', stage, 'done', done, 'total', total)), '[]')
-        from counted_progress(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[]))),
+        from counted_progress(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+            cast(:document_ids as uuid[]))),
     'yield', (
         select coalesce(jsonb_agg(to_jsonb(counted)), '[]')
-        from counted_yield(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted))
+        from counted_yield(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+            cast(:document_ids as uuid[])) counted))
 
 -- name: subtract_placebo_counts
--- The texts are taken out of what the false-discovery rate is counted from; the rate of the run itself does not change.
+-- The texts are taken out of what the false-discovery rate is counted from; the rate of the run itself does
+-- not change.
 with gone as (
     select threshold, placebos, calls, count(*) as documents
     from counted_by_document(
-        cast(:rt as run_tools), cast(:run as annotation_runs), null, cast((cast(:thresholds as double precision[]))[1] as double precision),
+        cast(:rt as run_tools), cast(:run as annotation_runs), null,
+            cast((cast(:thresholds as double precision[]))[1] as double precision),
         cast(:thresholds as double precision[]), true, cast(:document_ids as uuid[]))
     group by threshold, placebos, calls
 )
@@ -215,7 +234,8 @@ select :run_id, :tool, 'placebo_counts', cast(:text_ids as uuid[]), jsonb_build_
     'sampled', coalesce(sum(counted.sign), 0),
     'scored', coalesce(sum(counted.sign) filter (
         where placebo.source is not null and (placebo.reason is null or placebo.reason = 'pruned_below')), 0))
-from counted_documents(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[])) counted
+from counted_documents(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+    cast(:document_ids as uuid[])) counted
 join placebo_losses placebo on placebo.document_id = counted.document_id
 where placebo.placebo_recipe_id = :placebo_recipe_id and placebo.is_sampled
 
@@ -227,16 +247,19 @@ set judged_calls = held.judged_calls + gone.judged_calls,
     releasable_calls = held.releasable_calls + gone.releasable_calls,
     kept_texts = held.kept_texts + gone.kept_texts
 from (
-    select coalesce(sum(calls), 0) as judged_calls, coalesce(sum(calls) filter (where outcome = 'kept'), 0) as kept_calls,
+    select coalesce(sum(calls), 0) as judged_calls,
+        coalesce(sum(calls) filter (where outcome = 'kept'), 0) as kept_calls,
            coalesce(sum(releasable) filter (where outcome = 'kept'), 0) as releasable_calls,
            coalesce(sum(texts) filter (where outcome = 'kept'), 0) as kept_texts
-    from counted_outcomes(cast(:rt as run_tools), cast(:run as annotation_runs), null, cast(:document_ids as uuid[]))
+    from counted_outcomes(cast(:rt as run_tools), cast(:run as annotation_runs), null,
+        cast(:document_ids as uuid[]))
 ) gone
 where held.run_id = :run_id and held.tool = :tool
 
 -- name: release_texts
--- Take the texts at hand out of what refers to them, before their rows are deleted; returns the checks that named them. The inputs that their
--- calls asked for are kept in forgotten_inputs until forgetting.results has looked who else asks for them.
+-- Take the texts at hand out of what refers to them, before their rows are deleted; returns the checks
+-- that named them. The inputs that their calls asked for are kept in forgotten_inputs until
+-- forgetting.results has looked who else asks for them.
 with calls as (
     select call.sampling_recipe_id, call.call_id, call.input_key
     from candidate_calls call
@@ -261,17 +284,20 @@ failed as (
 ),
 judged as (
     delete from judgements row
-    where row.document_id in (select document_id from texts_to_forget) or row.source_call_id in (select call_id from calls)
+    where row.document_id in (select document_id from texts_to_forget)
+        or row.source_call_id in (select call_id from calls)
 ),
 tries as (
-    delete from micro_batch_tries row using texts_to_forget text where text.document_id = any (row.document_ids)
+    delete from micro_batch_tries row using texts_to_forget text
+        where text.document_id = any (row.document_ids)
 ),
 claims as (
     delete from document_claims row using texts_to_forget text where text.document_id = row.document_id
 ),
 -- The files of the history that hold them are written anew without them, at the end.
 written as (
-    delete from history_documents row using texts_to_forget text where text.document_id = row.document_id returning row.file_key
+    delete from history_documents row using texts_to_forget text where text.document_id = row.document_id
+        returning row.file_key
 ),
 history as (
     update history_files
@@ -285,42 +311,51 @@ history as (
 files as (
     update corpus_files file set read_as = -1
     from (
-        select row.corpus_id, row.file_uri from corpus_documents row join texts_to_forget text using (document_id)
+        select row.corpus_id, row.file_uri from corpus_documents row join texts_to_forget text
+            using (document_id)
         where row.left_version is null
         union
-        select row.corpus_id, row.file_uri from corpus_spare_records row join texts_to_forget text using (document_id)
+        select row.corpus_id, row.file_uri from corpus_spare_records row join texts_to_forget text
+            using (document_id)
     ) held
     where file.corpus_id = held.corpus_id and file.file_uri = held.file_uri
 ),
--- What a check counted over the corpora that held the texts, but for the newest runs, from which the texts were subtracted.
+-- What a check counted over the corpora that held the texts, but for the newest runs, from which the texts
+-- were subtracted.
 counted_yields as (
     delete from checked_yields counted
     using annotation_runs run, corpus_documents member, texts_to_forget text
-    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id
+        and member.document_id = text.document_id
       and (counted.run_id, counted.tool) not in (select run_id, tool from bases where kind = 'checked_yields')
 ),
 counted_placebos as (
     delete from placebo_counts counted
     using annotation_runs run, corpus_documents member, texts_to_forget text
-    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id and member.document_id = text.document_id
+    where counted.run_id = run.run_id and run.corpus_id = member.corpus_id
+        and member.document_id = text.document_id
       and (counted.run_id, counted.tool) not in (select run_id, tool from bases where kind = 'placebo_counts')
 ),
 quality as (
     update quality_results result
     set observed = result.observed || '{"examples": []}',
-        message = format('%s does not hold; the rows that were named here held a text that is forgotten', result.check_name)
+        message = format('%s does not hold; the rows that were named here held a text that is forgotten',
+            result.check_name)
     where not result.success
       and exists (
           select from ids_named_by(result) named (id)
-          where named.id in (select document_id from texts_to_forget) or named.id in (select call_id from calls))
+          where named.id in (select document_id from texts_to_forget)
+              or named.id in (select call_id from calls))
     returning 1
 )
 select 'quality_results' as table_name, count(*) as rows from quality
 
 -- name: delete
--- Delete the texts at hand and every row derived from them. Placebos of other texts keep their losses, and lose what the result was.
+-- Delete the texts at hand and every row derived from them. Placebos of other texts keep their losses, and
+-- lose what the result was.
 select deleted.table_name, deleted.rows
-from rows_of_texts(array(select document_id from texts_to_forget), true) with ordinality deleted (table_name, rows, place)
+from rows_of_texts(array(select document_id from texts_to_forget), true) with ordinality deleted (table_name,
+    rows, place)
 order by deleted.place desc
 
 -- name: mark_removed
@@ -328,7 +363,8 @@ update forgotten_documents set removed_at = clock_timestamp()
 where document_id in (select text_id from texts_to_forget)
 
 -- name: results
--- Delete the results that only forgotten calls asked for. One scan of candidate_calls: there is no index on the inputs.
+-- Delete the results that only forgotten calls asked for. One scan of candidate_calls: there is no index on
+-- the inputs.
 with asked_elsewhere as (
     select distinct asked.tool, call.input_key
     from candidate_calls call
@@ -340,7 +376,8 @@ results as (
     where input.tool = result.tool
       and input.input_key = result.input_key
       and not exists (
-          select from asked_elsewhere other where other.tool = result.tool and other.input_key = result.input_key
+          select from asked_elsewhere other where other.tool = result.tool
+              and other.input_key = result.input_key
       )
     returning 1
 ),
@@ -350,8 +387,8 @@ inputs as (
 select 'call_results' as table_name, count(*) as rows from results
 
 -- name: memberships
--- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is ingested again, its files are read again,
--- and its next run counts all documents.
+-- A forgotten corpus holds nothing any more, not even the texts that other corpora hold too. If it is
+-- ingested again, its files are read again, and its next run counts all documents.
 with files as (
     update corpus_files set read_as = -1 where corpus_id = :corpus_id
 ),
@@ -359,13 +396,16 @@ corpus as (
     update corpora set memberships_deleted_at = now() where corpus_id = :corpus_id
 ),
 counted_yields as (
-    delete from checked_yields counted using annotation_runs run where counted.run_id = run.run_id and run.corpus_id = :corpus_id
+    delete from checked_yields counted using annotation_runs run where counted.run_id = run.run_id
+        and run.corpus_id = :corpus_id
 ),
 counted_placebos as (
-    delete from placebo_counts counted using annotation_runs run where counted.run_id = run.run_id and run.corpus_id = :corpus_id
+    delete from placebo_counts counted using annotation_runs run where counted.run_id = run.run_id
+        and run.corpus_id = :corpus_id
 ),
 history as (
-    update history_files set state = 'leaving' where owner_id = :corpus_id and table_name in ('corpus_joined', 'corpus_left')
+    update history_files set state = 'leaving' where owner_id = :corpus_id
+        and table_name in ('corpus_joined', 'corpus_left')
 ),
 spare as (
     delete from corpus_spare_records where corpus_id = :corpus_id returning 1
@@ -413,8 +453,8 @@ taken as (
 select distinct record_id from held
 
 -- name: texts_of_corpus
--- Take the texts that this corpus holds or held and that no other corpus holds at its newest version; and those that were forgotten before
--- and are in a release of a run over this corpus.
+-- Take the texts that this corpus holds or held and that no other corpus holds at its newest version; and
+-- those that were forgotten before and are in a release of a run over this corpus.
 insert into texts_to_forget (document_id, text_id)
 select member.document_id, member.document_id
 from (
@@ -424,7 +464,8 @@ from (
 ) member
 where not exists (
       select from corpus_documents other
-      where other.document_id = member.document_id and other.corpus_id <> :corpus_id and other.left_version is null
+      where other.document_id = member.document_id and other.corpus_id <> :corpus_id
+          and other.left_version is null
   )
   and not exists (
       select from corpus_spare_records other
@@ -441,9 +482,11 @@ where run.corpus_id = :corpus_id
 -- name: named_texts
 -- Take the texts of these documents or variants, and of those that were forgotten before.
 insert into texts_to_forget (document_id, text_id)
-select document_id, coalesce(variant_of, document_id) from documents where document_id = any(cast(:document_ids as uuid[]))
+select document_id, coalesce(variant_of, document_id) from documents
+    where document_id = any(cast(:document_ids as uuid[]))
 union
-select document_id, document_id from forgotten_documents where document_id = any(cast(:document_ids as uuid[]))
+select document_id, document_id from forgotten_documents
+    where document_id = any(cast(:document_ids as uuid[]))
 
 -- name: all_forgotten_texts
 insert into texts_to_forget (document_id, text_id)
@@ -452,7 +495,8 @@ select document_id, document_id from forgotten_documents
 -- name: texts_at_hand
 -- How many texts are at hand, and which of these ids are not among them.
 select (select count(distinct text_id) from texts_to_forget) as texts,
-       array(select unnest(cast(:document_ids as uuid[])) except select document_id from texts_to_forget order by 1) as missing
+       array(select unnest(cast(:document_ids as uuid[])) except select document_id from texts_to_forget
+           order by 1) as missing
 
 -- name: sources
 -- The files from which the texts were ingested, with one line of each.
@@ -463,7 +507,8 @@ group by member.file_uri
 order by member.file_uri
 
 -- name: same_records
--- Records that hold, or held at another version of their corpus, one of the texts at hand and another text besides.
+-- Records that hold, or held at another version of their corpus, one of the texts at hand and another text
+-- besides.
 with held as (
     select corpus_id, record_id, document_id from corpus_documents where record_id is not null
     union

@@ -2,7 +2,8 @@
 
 -- name: unwritten_runs
 -- Finished runs that are not in the history as they ended last, the oldest first; or the run that is named.
-select run.run_id, run.corpus_id, run.corpus_version, coalesce(run.ordinal_limit, 2147483647) as below_ordinal, run.numbers_stored_at,
+select run.run_id, run.corpus_id, run.corpus_version,
+    coalesce(run.ordinal_limit, 2147483647) as below_ordinal, run.numbers_stored_at,
        made.release_id
 from stored_runs stored
 join annotation_runs run using (run_id)
@@ -14,7 +15,8 @@ order by run.finished_at, run_id
 
 -- name: recipes_of_run
 -- The recipes of a run whose rows the history holds.
-select rt.tool, rt.reads_record, named.stage, named.recipe_id, rt.sampling_recipe_id, rt.tool_version, recipe.dropped_at
+select rt.tool, rt.reads_record, named.stage, named.recipe_id, rt.sampling_recipe_id, rt.tool_version,
+    recipe.dropped_at
 from run_tools rt
 cross join stages_of(rt) named
 left join recipes recipe on recipe.recipe_id = named.recipe_id
@@ -22,7 +24,8 @@ where rt.run_id = :run_id and named.stage in ('sample', 'score', 'placebo') and 
 order by rt.tool, named.step
 
 -- name: base
--- The version and ordinal up to which all of a recipe's rows are in the history, as finished_base in runs.sql.
+-- The version and ordinal up to which all of a recipe's rows are in the history, as finished_base in
+-- runs.sql.
 select version, ordinal_limit
 from history_work
 where recipe_id = :recipe_id and corpus_id = :corpus_id and version <= :at_version
@@ -33,7 +36,8 @@ limit 1
 -- Those of the documents that have rows of a recipe, none of which are in the history.
 select member.variant_id as document_id
 from members_to_do(:members) member
-join stage_ledger done on done.recipe_id = :recipe_id and done.document_id = member.variant_id and done.stage = :stage
+join stage_ledger done on done.recipe_id = :recipe_id and done.document_id = member.variant_id
+    and done.stage = :stage
 where done.rows_written > 0
   -- The ledger of rows that retention dropped stays.
   and partition_of(:table, :recipe_id) is not null
@@ -44,11 +48,13 @@ where done.rows_written > 0
 order by document_id
 
 -- name: candidate_calls
-select call.sampling_recipe_id, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id, call.paragraph,
+select call.sampling_recipe_id, cast(call.document_id as text) as document_id,
+    cast(call.call_id as text) as call_id, call.paragraph,
        call.position_token, call.position_char, call.position_probability, call.call_input, call.call_text,
        cast(call.input_key as text) as input_key, call.effective_input, call.sample_count, call.proposed_by,
        call.input_only_after, call.parent_call,
-       substr(document.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
+       substr(document.text, greatest(call.position_char - 120, 0) + 1,
+           least(call.position_char, 120)) as text_before,
        substr(document.text, call.position_char + 1, 120) as text_after, document.url, document.document_date
 from candidate_calls call
 join documents document on document.document_id = call.document_id
@@ -56,7 +62,8 @@ where call.sampling_recipe_id = :recipe_id and call.document_id = any(cast(:docu
 order by call.document_id, call.call_id
 
 -- name: call_losses
-select loss.scoring_recipe_id, cast(loss.document_id as text) as document_id, cast(loss.call_id as text) as call_id, loss.result_rank,
+select loss.scoring_recipe_id, cast(loss.document_id as text) as document_id,
+    cast(loss.call_id as text) as call_id, loss.result_rank,
        loss.result, loss.reason, loss.loss_without_call, loss.loss_without_result, loss.loss_with_result,
        loss.loss_without_call_full_context, loss.number_format, loss.reduction_bound, loss.loss_reduction,
        loss.probability_without, loss.probability_with, loss.gain_bound,
@@ -65,7 +72,8 @@ select loss.scoring_recipe_id, cast(loss.document_id as text) as document_id, ca
        loss.token_log_probabilities, loss.scored_tokens
 from call_losses loss
 join candidate_calls call
-    on call.sampling_recipe_id = :sampling_recipe_id and call.document_id = loss.document_id and call.call_id = loss.call_id
+    on call.sampling_recipe_id = :sampling_recipe_id and call.document_id = loss.document_id
+        and call.call_id = loss.call_id
 join documents document on document.document_id = loss.document_id
 left join call_results answer
     on answer.tool = :tool and answer.tool_version = :tool_version and answer.input_key = call.input_key
@@ -74,19 +82,25 @@ order by loss.document_id, loss.call_id
 
 -- name: placebo_losses
 -- With the means of each call.
-select placebo.placebo_recipe_id, cast(placebo.document_id as text) as document_id, cast(placebo.call_id as text) as call_id,
-       placebo.number, placebo.source, placebo.is_sampled, placebo.reason, placebo.loss_with_result, placebo.reduction_bound,
-       placebo.reduction, placebo.information, placebo.probability_with, placebo.gain, means.placebo_reduction as mean_reduction,
+select placebo.placebo_recipe_id, cast(placebo.document_id as text) as document_id,
+    cast(placebo.call_id as text) as call_id,
+       placebo.number, placebo.source, placebo.is_sampled, placebo.reason, placebo.loss_with_result,
+           placebo.reduction_bound,
+       placebo.reduction, placebo.information, placebo.probability_with, placebo.gain,
+           means.placebo_reduction as mean_reduction,
        means.information as mean_information, coalesce(means.placebos, 0) as placebos
 from placebo_losses placebo
 left join call_information means
-    on means.placebo_recipe_id = placebo.placebo_recipe_id and means.document_id = placebo.document_id and means.call_id = placebo.call_id
+    on means.placebo_recipe_id = placebo.placebo_recipe_id and means.document_id = placebo.document_id
+        and means.call_id = placebo.call_id
 where placebo.placebo_recipe_id = :recipe_id and placebo.document_id = any(cast(:document_ids as uuid[]))
 order by placebo.document_id, placebo.call_id, placebo.number
 
 -- name: corpus_joined
--- Documents that joined a corpus after one version and up to another, a page of them behind the last of the page before.
-select corpus_id, cast(document_id as text) as document_id, cast(variant_id as text) as variant_id, ordinal, first_version
+-- Documents that joined a corpus after one version and up to another, a page of them behind the last of the
+-- page before.
+select corpus_id, cast(document_id as text) as document_id, cast(variant_id as text) as variant_id, ordinal,
+    first_version
 from corpus_documents
 where corpus_id = :owner_id and first_version > :after_version and first_version <= :version
   and (document_id, first_version) > (cast(:after_id as uuid), :after_number)
@@ -104,7 +118,8 @@ limit :rows
 
 -- name: release_calls
 -- The calls of a release, a page of them.
-select release_id, cast(document_id as text) as document_id, cast(call_id as text) as call_id, scoring_recipe_id, tool
+select release_id, cast(document_id as text) as document_id, cast(call_id as text) as call_id,
+    scoring_recipe_id, tool
 from release_calls
 where release_id = :owner_id and call_id > cast(:after_id as uuid)
 order by release_calls.call_id
@@ -124,7 +139,8 @@ select (select count(*) from release_calls where release_id = :release_id) as re
        (select count(*) from release_choices where release_id = :release_id) as release_choices
 
 -- name: catalog_annotation_runs
-select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, cast(parameters as text) as parameters, model_identity,
+select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools,
+    cast(parameters as text) as parameters, model_identity,
        code_version, image, state, started_at, finished_at, schedule, previous_run_id, chained_release_id,
        cast(cost as text) as cost, cast(estimate as text) as estimate
 from annotation_runs
@@ -132,8 +148,10 @@ join history_runs using (run_id)
 order by run_id
 
 -- name: catalog_run_tools
-select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, placebo_recipe_id, tool_version,
-       keep_threshold, prune_below, reads_record, keep_rule, cast(last_document_id as text) as last_document_id
+select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
+    placebo_recipe_id, tool_version,
+       keep_threshold, prune_below, reads_record, keep_rule,
+           cast(last_document_id as text) as last_document_id
 from run_tools
 join history_runs using (run_id)
 order by run_id, tool
@@ -144,7 +162,8 @@ from recipes
 order by recipe_id
 
 -- name: catalog_run_releases
-select made.run_id, made.release_id, made.released_at, release.uri, release.documents, release.calls, release.lacking_tools, release.created_at,
+select made.run_id, made.release_id, made.released_at, release.uri, release.documents, release.calls,
+    release.lacking_tools, release.created_at,
        release.withdrawn_at
 from run_releases made
 join history_runs using (run_id)
@@ -163,8 +182,10 @@ join history_runs using (run_id)
 order by run_id, document_id, is_left_out
 
 -- name: catalog_threshold_counts
-select run_id, tool, stored.threshold, stored.threshold = rt.keep_threshold as is_keep_threshold, stored.calls, stored.texts,
-       stored.releasable_calls, rate.placebos, rate.placebos_scored, rate.false_discovery_rate, rate.rate_low, rate.rate_high
+select run_id, tool, stored.threshold, stored.threshold = rt.keep_threshold as is_keep_threshold,
+    stored.calls, stored.texts,
+       stored.releasable_calls, rate.placebos, rate.placebos_scored, rate.false_discovery_rate, rate.rate_low,
+           rate.rate_high
 from finished_run_thresholds stored
 join history_runs using (run_id)
 join run_tools rt using (run_id, tool)
@@ -178,7 +199,8 @@ join history_runs using (run_id)
 order by run_id, tool, step, stage, reason
 
 -- name: catalog_gain_histogram
-select run_id, tool, bucket, bucket / cast(buckets_a_unit(keep_rule) as double precision) as at_least, calls, texts, releasable_calls,
+select run_id, tool, bucket, bucket / cast(buckets_a_unit(keep_rule) as double precision) as at_least, calls,
+    texts, releasable_calls,
        placebos
 from finished_run_gains
 join history_runs using (run_id)
@@ -187,12 +209,15 @@ order by run_id, tool, bucket
 
 -- name: files
 -- The files that are registered, by key.
-select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files order by file_key
+select file_key, table_name, owner_id, state, sha256, size_bytes, rows, version, written_at from history_files
+    order by file_key
 
 -- name: mergeable_files
--- Whole files of recipes and corpora, the oldest first, with how many documents (of a corpus: rows) each holds.
+-- Whole files of recipes and corpora, the oldest first, with how many documents (of a corpus: rows) each
+-- holds.
 select file.file_key, file.table_name, file.owner_id, file.sha256, file.version,
-       case when file.version is null then (select count(*) from history_documents written where written.file_key = file.file_key)
+       case when file.version is null
+           then (select count(*) from history_documents written where written.file_key = file.file_key)
             else file.rows end as documents
 from history_files file
 where file.state = 'whole' and file.owner_id <> 'catalog'
@@ -202,7 +227,8 @@ order by file.table_name, file.owner_id, file.version, file.written_at, file.fil
 select file_key from history_files where state = 'stale' order by file_key
 
 -- name: add_file
--- Nothing, if there is one of these bytes: two files without rows, such as those of damaged documents, are one.
+-- Nothing, if there is one of these bytes: two files without rows, such as those of damaged documents, are
+-- one.
 insert into history_files (file_key, table_name, owner_id, state, sha256, size_bytes, rows, version)
 values (:file_key, :table_name, :owner_id, 'writing', :sha256, :size_bytes, :rows, :version)
 on conflict (file_key) do nothing
@@ -229,18 +255,21 @@ order by document_id
 select document_id
 from unnest(cast(:document_ids as uuid[])) document_id
 where not exists (select from documents where documents.document_id = document_id.document_id)
-  and not exists (select from forgotten_documents where forgotten_documents.document_id = document_id.document_id)
+  and not exists (select from forgotten_documents
+      where forgotten_documents.document_id = document_id.document_id)
 order by document_id
 
 -- name: set_registered
--- A file that is registered again counts, but for the texts that were forgotten since: it is written anew without them.
+-- A file that is registered again counts, but for the texts that were forgotten since: it is written anew
+-- without them.
 with taken_out as (
     delete from history_documents
     where file_key = :file_key
       and document_id in (select document_id from forgotten_documents)
     returning file_key
 )
-update history_files set state = case when exists (select from taken_out) then 'stale' else 'whole' end where file_key = :file_key
+update history_files set state = case when exists (select from taken_out) then 'stale' else 'whole' end
+    where file_key = :file_key
 
 -- name: documents_of_file
 select cast(document_id as text) as document_id from history_documents where file_key = :file_key
@@ -265,7 +294,8 @@ insert into history_runs (run_id, numbers_stored_at) values (:run_id, :numbers_s
 on conflict (run_id) do update set numbers_stored_at = excluded.numbers_stored_at, written_at = now()
 
 -- name: lose_file
--- A file is not there as it was written: what it held is written again where Postgres has it, and the runs that it belongs to are.
+-- A file is not there as it was written: what it held is written again where Postgres has it, and the runs
+-- that it belongs to are.
 with lost as (
     select table_name, owner_id from history_files where file_key = :file_key
 ),
@@ -290,11 +320,12 @@ runs as (
 update history_files file set state = 'leaving'
 from lost
 where file.file_key = :file_key
-   or lost.table_name in ('corpus_joined', 'corpus_left') and file.table_name = lost.table_name and file.owner_id = lost.owner_id
+   or lost.table_name in ('corpus_joined', 'corpus_left') and file.table_name = lost.table_name
+       and file.owner_id = lost.owner_id
 
 -- name: rows_of_recipe
--- How many rows Postgres has of a recipe, in the table of its stage, and of how many documents the history does not know the file. Of the
--- three tables Postgres plans the one that is asked for.
+-- How many rows Postgres has of a recipe, in the table of its stage, and of how many documents the history
+-- does not know the file. Of the three tables Postgres plans the one that is asked for.
 select count(*) as rows,
        count(distinct document_id) filter (
            where not exists (
@@ -310,8 +341,8 @@ from (
 ) held
 
 -- name: runs_dropped
--- Finished runs of which calls, losses or placebos are in the history alone, the newest first, with the time of the last drop. A later run may
--- have made the partition anew, with other documents.
+-- Finished runs of which calls, losses or placebos are in the history alone, the newest first, with the time
+-- of the last drop. A later run may have made the partition anew, with other documents.
 select run.run_id, max(recipe.dropped_at) as dropped_at
 from history_runs written
 join annotation_runs run using (run_id)
@@ -338,10 +369,13 @@ from history_documents written
 where written.file_key = :file_key
   and not exists (
       select from candidate_calls call
-      where :table = 'candidate_calls' and call.sampling_recipe_id = :recipe_id and call.document_id = written.document_id)
+      where :table = 'candidate_calls' and call.sampling_recipe_id = :recipe_id
+          and call.document_id = written.document_id)
   and not exists (
       select from call_losses loss
-      where :table = 'call_losses' and loss.scoring_recipe_id = :recipe_id and loss.document_id = written.document_id)
+      where :table = 'call_losses' and loss.scoring_recipe_id = :recipe_id
+          and loss.document_id = written.document_id)
   and not exists (
       select from placebo_losses placebo
-      where :table = 'placebo_losses' and placebo.placebo_recipe_id = :recipe_id and placebo.document_id = written.document_id)
+      where :table = 'placebo_losses' and placebo.placebo_recipe_id = :recipe_id
+          and placebo.document_id = written.document_id)

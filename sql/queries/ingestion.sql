@@ -1,7 +1,8 @@
 -- A new version of a corpus: its files are compared with the version before, and applied in one transaction.
 
 -- name: begin
--- Where an ingestion collects what it reads, until the version is made. The tables belong to the session and end with it.
+-- Where an ingestion collects what it reads, until the version is made. The tables belong to the session and
+-- end with it.
 create temporary table read_files (
     file           integer primary key,
     file_uri       text collate "C" not null,
@@ -12,12 +13,14 @@ create temporary table read_files (
     records        integer,
     usable         integer,
     refused        jsonb,
-    compared       boolean not null default false  -- records of lines that are the same were left out; read_lines has the other lines
+    -- records of lines that are the same were left out; read_lines has the other lines
+    compared       boolean not null default false
 );
 create temporary table read_lines (
     file          integer not null,
     line          integer not null,
-    kind          text not null default 'record',  -- or refused; or gone: the file has no longer what the newest version has there
+    -- or refused; or gone: the file has no longer what the newest version has there
+    kind          text not null default 'record',
     document_id   uuid,
     record_id     text,
     url           text,
@@ -30,15 +33,17 @@ create temporary table read_lines (
 
 -- name: known_files
 -- The files of a corpus as they were read last.
-select file_uri, content_sha256, size_bytes, stamp, read_as, coalesce(usable, accepted + duplicates, 0) as usable
+select file_uri, content_sha256, size_bytes, stamp, read_as,
+    coalesce(usable, accepted + duplicates, 0) as usable
 from corpus_files
 where corpus_id = :corpus_id
 
 -- name: held_lines
--- The lines of files with usable records of the newest version, in order: for each 4 bytes of its number and 8 of its hash. A row holds
--- those of so many lines, since a value has at most a gigabyte.
+-- The lines of files with usable records of the newest version, in order: for each 4 bytes of its number and
+-- 8 of its hash. A row holds those of so many lines, since a value has at most a gigabyte.
 select file_uri, line / :piece_lines as piece,
-       string_agg(int4send(line) || coalesce(int8send(line_hash), decode('0000000000000000', 'hex')), '' order by line) as lines
+       string_agg(int4send(line) || coalesce(int8send(line_hash), decode('0000000000000000', 'hex')), ''
+           order by line) as lines
 from (
     select file_uri, line, line_hash
     from corpus_documents
@@ -56,9 +61,11 @@ order by file_uri, line / :piece_lines
 select (
            select count(*)
            from corpus_files
-           where corpus_id = :corpus_id and read_as = -1 and file_uri <> all(cast(:incomplete_files as text[]))
+           where corpus_id = :corpus_id and read_as = -1
+               and file_uri <> all(cast(:incomplete_files as text[]))
        ) as files,
-       (select count(*) from read_lines where document_id in (select document_id from forgotten_documents)) as records
+       (select count(*) from read_lines
+           where document_id in (select document_id from forgotten_documents)) as records
 
 -- name: missing_documents
 -- Which of these documents have no row yet.
@@ -74,19 +81,21 @@ where not exists (select from text_sketches sketch where sketch.document_id = as
 
 -- name: near_duplicates
 -- How many texts of a corpus are left out since they nearly repeat another.
-select count(*) as near_duplicates from corpus_spare_records where corpus_id = :corpus_id and why = 'near_duplicate'
+select count(*) as near_duplicates from corpus_spare_records where corpus_id = :corpus_id
+    and why = 'near_duplicate'
 
 -- name: compare
--- What the files read now change in a corpus: temporary tables up to `outcomes`, one row for each document that may be affected.
--- Only what differs is looked at, and what has a record id or a text in common with it, in any file.
+-- What the files read now change in a corpus: temporary tables up to `outcomes`, one row for each document
+-- that may be affected. Only what differs is looked at, and what has a record id or a text in common with it,
+-- in any file.
 set local work_mem = '256MB';
 set local jit = off;
 set local random_page_cost = 1.1;  -- few rows of large tables, whose upper index pages are in memory
 analyze read_files;
 analyze read_lines;
 
--- 1. Records of these files that are not the same, in the same line, in the newest version and now. Of a file whose lines were compared
--- when it was read, only those of the lines that differ.
+-- 1. Records of these files that are not the same, in the same line, in the newest version and now. Of a file
+--    whose lines were compared when it was read, only those of the lines that differ.
 create temporary table differences on commit drop as
 with places as (
     select f.file, c.line, c.document_id, c.variant_id, c.record_id, c.title, c.line_hash
@@ -98,7 +107,8 @@ with places as (
     from read_lines gone
     join read_files f using (file)
     join corpus_documents c
-        on c.corpus_id = :corpus_id and c.file_uri = f.file_uri and c.line = gone.line and c.left_version is null
+        on c.corpus_id = :corpus_id and c.file_uri = f.file_uri and c.line = gone.line
+            and c.left_version is null
     where gone.kind = 'gone'
 ),
 held as (
@@ -109,7 +119,8 @@ held as (
     select f.file, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash
     from read_files f
     join corpus_spare_records s on s.corpus_id = :corpus_id and s.file_uri = f.file_uri
-    where not f.compared or exists (select from read_lines gone where gone.kind = 'gone' and gone.file = f.file and gone.line = s.line)
+    where not f.compared or exists (select from read_lines gone where gone.kind = 'gone'
+        and gone.file = f.file and gone.line = s.line)
 )
 select f.file_uri, line, held.document_id as old_document_id, held.record_id as old_record_id,
        r.document_id, r.record_id, r.url, r.document_date, r.title, r.line_hash
@@ -128,7 +139,8 @@ union
 select record_id from differences where record_id is not null;
 analyze affected;
 
--- 3. Texts whose records must be compared anew: those that differ, and those of all records with an affected id.
+-- 3. Texts whose records must be compared anew: those that differ, and those of all records with an affected
+--    id.
 insert into affected (document_id)
 select old_document_id from differences where old_document_id is not null
 union
@@ -141,8 +153,9 @@ union
 select s.document_id
 from affected a
 join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id;
--- 4. Where texts that nearly repeat another are left out: texts that have a band of their sketch in common with one of these and a greater
--- id, since whether they count depends on these; and those that resembled a text which was forgotten.
+-- 4. Where texts that nearly repeat another are left out: texts that have a band of their sketch in common
+--    with one of these and a greater id, since whether they count depends on these; and those that resembled
+--    a text which was forgotten.
 insert into affected (document_id)
 with changed as (
     select own.band, cast(min(cast(own.document_id as text)) as uuid) as least_id
@@ -171,8 +184,8 @@ except
 select document_id from affected;
 analyze affected;
 
--- 5. All records with these texts as they are now (`was` is what they were in the newest version), and which of them count: of one id the
--- last one, then of one text the first one.
+-- 5. All records with these texts as they are now (`was` is what they were in the newest version), and which
+--    of them count: of one id the last one, then of one text the first one.
 create temporary table settled on commit drop as
 with contested as materialized (
     select d.file_uri, d.line, d.document_id, d.record_id, d.url, d.document_date, d.title, d.line_hash,
@@ -182,12 +195,15 @@ with contested as materialized (
     union all
     select held.*
     from (
-        select c.file_uri, c.line, c.document_id, c.record_id, d.url, d.document_date, c.title, c.line_hash, 'document'
+        select c.file_uri, c.line, c.document_id, c.record_id, d.url, d.document_date, c.title, c.line_hash,
+            'document'
         from affected a
-        join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
+        join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id
+            and c.left_version is null
         join documents d on d.document_id = coalesce(c.variant_id, c.document_id)
         union all
-        select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash, s.why
+        select s.file_uri, s.line, s.document_id, s.record_id, s.url, s.document_date, s.title, s.line_hash,
+            s.why
         from affected a
         join corpus_spare_records s on s.corpus_id = :corpus_id and s.document_id = a.document_id
     ) held
@@ -213,7 +229,8 @@ judged as (
 select file_uri, line, document_id, record_id, url, document_date, title, line_hash, was,
        cast(null as uuid) as resembles,
        case when is_replaced then 'same_id_later'
-            when row_number() over (partition by document_id, is_replaced order by file_uri collate "C", line) = 1 then 'document'
+            when row_number() over (partition by document_id, is_replaced
+                order by file_uri collate "C", line) = 1 then 'document'
             else 'duplicate'
        end as becomes
 from judged;
@@ -221,8 +238,9 @@ create index on settled (document_id) where becomes = 'document';
 create index on affected (document_id);
 analyze settled;
 
--- 6. Of these, the texts that nearly repeat a text of the corpus with a lesser id, left out or not: one of the hundred with the least ids
--- that have a band in common. So which are left out depends on the texts of the corpus alone, and a look at one text is bounded.
+-- 6. Of these, the texts that nearly repeat a text of the corpus with a lesser id, left out or not: one of
+--    the hundred with the least ids that have a band in common. So which are left out depends on the texts of
+--    the corpus alone, and a look at one text is bounded.
 create temporary table repetitions on commit drop as
 select text.document_id, original.document_id as resembles
 from settled text
@@ -239,13 +257,16 @@ cross join lateral (
               and other.document_id < text.document_id
               and case
                       when exists (select from affected a where a.document_id = other.document_id)
-                          then exists (select from settled s where s.document_id = other.document_id and s.becomes = 'document')
+                          then exists (select from settled s where s.document_id = other.document_id
+                              and s.becomes = 'document')
                       else exists (
                               select from corpus_documents c
-                              where c.corpus_id = :corpus_id and c.document_id = other.document_id and c.left_version is null)
+                              where c.corpus_id = :corpus_id and c.document_id = other.document_id
+                                  and c.left_version is null)
                            or exists (
                               select from corpus_spare_records s
-                              where s.corpus_id = :corpus_id and s.document_id = other.document_id and s.why = 'near_duplicate')
+                              where s.corpus_id = :corpus_id and s.document_id = other.document_id
+                                  and s.why = 'near_duplicate')
                   end
             order by other.document_id
             limit 100
@@ -268,12 +289,15 @@ where text.document_id = repetition.document_id and text.becomes = 'document';
 -- 7. What that means for each text.
 create temporary table outcomes on commit drop as
 with held as (
-    select c.document_id, c.first_version, c.ordinal, c.file_uri, c.line, c.record_id, c.variant_id, c.title, c.line_hash,
+    select c.document_id, c.first_version, c.ordinal, c.file_uri, c.line, c.record_id, c.variant_id, c.title,
+        c.line_hash,
            case when f.read_as = 0 then coalesce(c.title, d.title) else c.title end as known_title
     from affected a
-    join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id and c.left_version is null
+    join corpus_documents c on c.corpus_id = :corpus_id and c.document_id = a.document_id
+        and c.left_version is null
     join documents d on d.document_id = c.document_id
-    left join corpus_files f on f.corpus_id = :corpus_id and f.file_uri = c.file_uri  -- read_as 0: before titles were stored here
+    -- read_as 0: before titles were stored here
+    left join corpus_files f on f.corpus_id = :corpus_id and f.file_uri = c.file_uri
 ),
 found as (
     select s.document_id, s.file_uri, s.line, s.record_id, s.url, s.document_date, s.title, s.line_hash,
@@ -284,13 +308,16 @@ found as (
     join documents d using (document_id)
     where s.becomes = 'document'
 )
-select document_id, held.first_version, held.ordinal, found.file_uri, found.line, found.record_id, found.variant_id,
+select document_id, held.first_version, held.ordinal, found.file_uri, found.line, found.record_id,
+    found.variant_id,
        found.url, found.document_date, found.title, found.line_hash,
        case when found.file_uri is null then 'removed'
             when held.file_uri is null then 'added'
-            when found.variant_id is distinct from held.variant_id or found.title is distinct from held.known_title then 'corrected'
+            when found.variant_id is distinct from held.variant_id
+                or found.title is distinct from held.known_title then 'corrected'
             when (found.file_uri, found.line, found.record_id, found.title, found.line_hash)
-                 is distinct from (held.file_uri, held.line, held.record_id, held.title, held.line_hash) then 'moved'
+                 is distinct from (held.file_uri, held.line, held.record_id, held.title, held.line_hash)
+                     then 'moved'
             else 'same'
        end as change
 from held
@@ -298,7 +325,8 @@ full join found using (document_id);
 analyze outcomes
 
 -- name: counts
--- What the files read now change in a corpus, in numbers. Read before ingestion_apply, while the tables hold the newest version.
+-- What the files read now change in a corpus, in numbers. Read before ingestion_apply, while the tables hold
+-- the newest version.
 select documents.*, ids.changed
 from (
     select count(*) filter (where change = 'added') as added,
@@ -311,11 +339,13 @@ cross join (
     from (
         select c.record_id, c.document_id
         from affected a
-        join corpus_documents c on c.corpus_id = :corpus_id and c.record_id = a.record_id and c.left_version is null
+        join corpus_documents c on c.corpus_id = :corpus_id and c.record_id = a.record_id
+            and c.left_version is null
         union all
         select s.record_id, s.document_id
         from affected a
-        join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id and s.why in ('duplicate', 'near_duplicate')
+        join corpus_spare_records s on s.corpus_id = :corpus_id and s.record_id = a.record_id
+            and s.why in ('duplicate', 'near_duplicate')
     ) before
     join settled now using (record_id)
     where now.becomes <> 'same_id_later' and now.document_id <> before.document_id
@@ -356,13 +386,15 @@ select :corpus_id, o.document_id,
        last.ordinal + row_number() over (order by o.file_uri collate "C", o.line),
        o.file_uri, o.line, :version, o.variant_id, o.record_id, o.title, o.line_hash
 from outcomes o
-cross join (select coalesce(max(ordinal), -1) as ordinal from corpus_documents where corpus_id = :corpus_id) last
+cross join (select coalesce(max(ordinal), -1) as ordinal from corpus_documents
+    where corpus_id = :corpus_id) last
 where o.change = 'added';
 
 -- 3. Records that do not count, and records that are refused.
 delete from corpus_spare_records s
 using differences d
-where s.corpus_id = :corpus_id and s.file_uri = d.file_uri and s.line = d.line and d.old_document_id is not null;
+where s.corpus_id = :corpus_id and s.file_uri = d.file_uri and s.line = d.line
+    and d.old_document_id is not null;
 
 delete from corpus_spare_records s
 using affected a
@@ -378,7 +410,8 @@ where r.corpus_id = :corpus_id and r.file_uri = s.file_uri and r.line = s.line a
 
 insert into corpus_spare_records
     (corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, why, resembles)
-select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, becomes, resembles
+select :corpus_id, file_uri, line, document_id, record_id, url, document_date, title, line_hash, becomes,
+    resembles
 from settled
 where becomes <> 'document';
 
@@ -392,7 +425,8 @@ select :corpus_id, replaced.file_uri, replaced.line, 'same_id_later', 'a later r
 from (
     select s.file_uri, s.line
     from read_files f
-    join corpus_spare_records s on s.corpus_id = :corpus_id and s.file_uri = f.file_uri and s.why = 'same_id_later'
+    join corpus_spare_records s on s.corpus_id = :corpus_id and s.file_uri = f.file_uri
+        and s.why = 'same_id_later'
     union
     select file_uri, line from settled where becomes = 'same_id_later'
 ) replaced;
@@ -408,9 +442,11 @@ select :corpus_id, file_uri, content_sha256, size_bytes, stamp, records, usable,
 from read_files
 where change <> 'removed'
 on conflict (corpus_id, file_uri) do update
-set content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, stamp = excluded.stamp, records = excluded.records,
+set content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, stamp = excluded.stamp,
+    records = excluded.records,
     accepted = null, duplicates = null, rejected = null,
-    usable = excluded.usable, refused = excluded.refused, read_as = excluded.read_as, ingested_at = excluded.ingested_at;
+    usable = excluded.usable, refused = excluded.refused, read_as = excluded.read_as,
+        ingested_at = excluded.ingested_at;
 
 update corpus_files c
 set accepted = c.usable - spare.duplicates - spare.replaced,
@@ -418,7 +454,8 @@ set accepted = c.usable - spare.duplicates - spare.replaced,
     rejected = c.records - c.usable + spare.replaced
 from (select file_uri from read_files union select file_uri from settled) touched
 cross join lateral (
-    select count(*) filter (where why in ('duplicate', 'near_duplicate')) as duplicates, count(*) filter (where why = 'same_id_later') as replaced
+    select count(*) filter (where why in ('duplicate', 'near_duplicate')) as duplicates,
+        count(*) filter (where why = 'same_id_later') as replaced
     from corpus_spare_records s
     where s.corpus_id = :corpus_id and s.file_uri = touched.file_uri
 ) spare

@@ -8,10 +8,12 @@ where run_id = :run_id
 group by stage
 
 -- name: scores
-select count(*) as rows from evaluation_scores where run_id = :run_id and suite = coalesce(cast(:suite as text), suite)
+select count(*) as rows from evaluation_scores where run_id = :run_id
+    and suite = coalesce(cast(:suite as text), suite)
 
 -- name: checks
--- The outcome of each check of the run's release, or of its tools: a check of tools holds if it holds for each.
+-- The outcome of each check of the run's release, or of its tools: a check of tools holds if it holds for
+-- each.
 select check_name, severity, bool_and(success) as success
 from quality_results
 where run_id = :run_id and (subject = 'release') = cast(:is_release as boolean)

@@ -7,7 +7,8 @@ with before as materialized (
            set_config('lock_timeout', (:seconds * 1000)::bigint::text, true)
 ),
 held as materialized (
-    select lock_timeout, pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+    select lock_timeout, pg_advisory_lock(hashtextextended('toolformer ' || cast(:name as text), 0))
+        from before
 )
 select set_config('lock_timeout', lock_timeout, true) from held
 
@@ -21,17 +22,20 @@ with before as materialized (
     select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
 ),
 held as materialized (
-    select lock_timeout, pg_advisory_xact_lock(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+    select lock_timeout, pg_advisory_xact_lock(hashtextextended('toolformer ' || cast(:name as text), 0))
+        from before
 )
 select set_config('lock_timeout', lock_timeout, true) from held
 
 -- name: shared_name
--- As locks.name, but other transactions may hold the name like this, too: it keeps out those that hold it by locks.name.
+-- As locks.name, but other transactions may hold the name like this, too: it keeps out those that hold it by
+-- locks.name.
 with before as materialized (
     select current_setting('lock_timeout') as lock_timeout, set_config('lock_timeout', '0', true)
 ),
 held as materialized (
-    select lock_timeout, pg_advisory_xact_lock_shared(hashtextextended('toolformer ' || cast(:name as text), 0)) from before
+    select lock_timeout, pg_advisory_xact_lock_shared(hashtextextended('toolformer ' || cast(:name as text),
+        0)) from before
 )
 select set_config('lock_timeout', lock_timeout, true) from held
 
@@ -44,7 +48,8 @@ select pg_try_advisory_lock(hashtextextended('toolformer ' || cast(:name as text
 select set_config('lock_timeout', :limit, true)
 
 -- name: holders
--- The sessions that keep a session waiting, and wait for none themselves. A role sees of another role's session who it is, not what it does.
+-- The sessions that keep a session waiting, and wait for none themselves. A role sees of another role's
+-- session who it is, not what it does.
 with recursive blocking as (
     select unnest(pg_blocking_pids(:process)) as process
     union
@@ -55,7 +60,8 @@ select session.pid as process, session.usename as user_name, coalesce(session.ap
        case
            -- A session that is at work, but for a COPY, waits for its client only to send it an answer.
            when session.wait_event_type = 'Client' then
-               extract(epoch from clock_timestamp() - greatest(session.query_start, session.state_change))::integer
+               extract(epoch from clock_timestamp() - greatest(session.query_start,
+                   session.state_change))::integer
        end as silent_seconds,
        session.usename = current_user and session.application_name like 'toolformer%' as is_ours,
        case

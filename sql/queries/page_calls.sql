@@ -2,30 +2,35 @@
 
 -- name: document
 -- A text of a run with its record: the document, and the variant with the url and date of the run's version.
-select document.document_id, coalesce(member.variant_id, member.document_id) as variant_id, member.ordinal, member.title,
+select document.document_id, coalesce(member.variant_id, member.document_id) as variant_id, member.ordinal,
+    member.title,
        left(record.url, 2000) as url, record.document_date, length(document.text) as characters,
        substr(document.text, :first + 1, :at_most) as text
 from documents asked
 join documents document on document.document_id = coalesce(asked.variant_of, asked.document_id)
 join corpus_documents member
-    on member.corpus_id = :corpus_id and member.document_id = document.document_id and is_member(member, :corpus_version)
+    on member.corpus_id = :corpus_id and member.document_id = document.document_id
+        and is_member(member, :corpus_version)
    and member.ordinal < :below_ordinal
 join documents record on record.document_id = coalesce(member.variant_id, member.document_id)
 where asked.document_id = cast(:document_id as uuid)
 
 -- name: call_tokens
--- The weights of a scoring recipe, and of a call the tokens that have them and their log probabilities, a list for each loss; null
--- if they are not stored.
+-- The weights of a scoring recipe, and of a call the tokens that have them and their log probabilities, a
+-- list for each loss; null if they are not stored.
 select recipe.definition -> 'weights' as weights, token_log_probabilities as log_probabilities, scored_tokens
 from call_losses
 join recipes recipe on recipe.recipe_id = scoring_recipe_id
-where scoring_recipe_id = :scoring_recipe_id and document_id = cast(:document_id as uuid) and call_id = cast(:call_id as uuid)
+where scoring_recipe_id = :scoring_recipe_id and document_id = cast(:document_id as uuid)
+    and call_id = cast(:call_id as uuid)
 
 -- name: what_the_tool_said
--- What the tool said of a call instead of a result; no row if the call was not executed, an empty text if its reason says all.
+-- What the tool said of a call instead of a result; no row if the call was not executed, an empty text if its
+-- reason says all.
 select answer.message
 from candidate_calls call
-join call_results answer on answer.tool = :tool and answer.tool_version = :tool_version and answer.input_key = call.input_key
+join call_results answer on answer.tool = :tool and answer.tool_version = :tool_version
+    and answer.input_key = call.input_key
 where call.sampling_recipe_id = :sampling_recipe_id
   and call.document_id = cast(:document_id as uuid) and call.call_id = cast(:call_id as uuid)
 
@@ -39,14 +44,16 @@ with others as (
     order by run.started_at desc
     limit 20
 )
-select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.gain, call.probability_with,
+select others.*, call.call_id, call.result, call.outcome, call.reason, call.release_outcome, call.gain,
+    call.probability_with,
        call.scoring_recipe_id = :scoring_recipe_id as is_same_row
 from others
 left join lateral (
     select *
     from candidates
     where run_id = others.run_id and tool = :tool and document_uuid = cast(:document_id as uuid)
-      and variant_uuid = cast(:variant_id as uuid) and position_char = :position_char and call_text = :call_text
+      and variant_uuid = cast(:variant_id as uuid) and position_char = :position_char
+          and call_text = :call_text
     limit 1
 ) call on true
 where others.dag_id = any (cast(:dag_ids as text[]))
@@ -60,8 +67,8 @@ where recipe_id = any (cast(:recipe_ids as text[]))
 order by array_position(array['filter', 'sample', 'execute', 'score', 'placebo'], stage)
 
 -- name: reasons
--- For which reasons calls of these recipes were not scored. Finds one reason after the other in the index call_losses_not_scored, and
--- pruned_below, which is not in it, by a look for one such call.
+-- For which reasons calls of these recipes were not scored. Finds one reason after the other in the index
+-- call_losses_not_scored, and pruned_below, which is not in it, by a look for one such call.
 with recursive recipes as (
     select unnest(cast(:scoring_recipe_ids as text[])) as recipe_id
 ),
@@ -75,7 +82,8 @@ found as (
     union all
     select found.recipe_id, (
         select min(loss.reason) from call_losses loss
-        where loss.scoring_recipe_id = found.recipe_id and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
+        where loss.scoring_recipe_id = found.recipe_id
+            and loss.scoring_recipe_id = any (cast(:scoring_recipe_ids as text[]))
           and loss.reason > found.reason and loss.reason <> 'pruned_below'
     )
     from found
@@ -85,10 +93,12 @@ select distinct reason from found where reason is not null
 order by reason
 
 -- name: scan
--- Keys of a tool's calls in one of three orders (:sort), from a place in that order on, at most :scanned: scored ones between two gains before their
--- placebos, those that gain most first or least first; or, by document, those that were not scored for one reason. Of the three scans Postgres runs
--- the one that is asked for. They may be of other runs with the recipe.
-select coalesce(document.variant_of, found.variant_id) as document_id, found.variant_id, found.call_id, found.gain_bound
+-- Keys of a tool's calls in one of three orders (:sort), from a place in that order on, at most :scanned:
+-- scored ones between two gains before their placebos, those that gain most first or least first; or, by
+-- document, those that were not scored for one reason. Of the three scans Postgres runs the one that is asked
+-- for. They may be of other runs with the recipe.
+select coalesce(document.variant_of, found.variant_id) as document_id, found.variant_id, found.call_id,
+    found.gain_bound
 from (
     (select document_id as variant_id, call_id, gain_bound
      from call_losses
@@ -127,13 +137,16 @@ from (
 join documents document on document.document_id = found.variant_id
 
 -- name: scan_in_text_order
--- Texts of a run in the order of the corpus, from a place on, at most :scanned, by the id under which a tool's calls are stored.
-select document_id, case when :reads_record then coalesce(variant_id, document_id) else document_id end as variant_id, ordinal
+-- Texts of a run in the order of the corpus, from a place on, at most :scanned, by the id under which a
+-- tool's calls are stored.
+select document_id, case when :reads_record then coalesce(variant_id, document_id)
+    else document_id end as variant_id, ordinal
 from corpus_documents member
 where corpus_id = :corpus_id
   and is_member(member, :corpus_version)
   and ordinal >= :after_ordinal
   and ordinal < :below_ordinal
-  and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid) or variant_id = cast(:document_id as uuid))
+  and (cast(:document_id as uuid) is null or document_id = cast(:document_id as uuid)
+      or variant_id = cast(:document_id as uuid))
 order by ordinal
 limit :scanned

@@ -1,7 +1,8 @@
 -- Results of other calls that a placebo is drawn from.
 
 -- name: known
--- The newest pool of a scoring recipe over a corpus, drawn with these numbers when the corpus had at least half as many documents as the run.
+-- The newest pool of a scoring recipe over a corpus, drawn with these numbers when the corpus had at least
+-- half as many documents as the run.
 with run as (
     select count(*) as documents
     from members_to_do(:members)
@@ -40,12 +41,16 @@ order by loss.call_id, member.document_id
 limit :calls
 
 -- name: insert
-insert into placebo_pools (placebo_recipe_id, scoring_recipe_id, corpus_id, placebos, placebo_sample, documents, calls, sample_share)
-values (:placebo_recipe_id, :scoring_recipe_id, :corpus_id, :placebos, :placebo_sample, :documents, :calls, :sample_share)
+insert into placebo_pools (placebo_recipe_id, scoring_recipe_id, corpus_id, placebos, placebo_sample,
+    documents, calls, sample_share)
+values (:placebo_recipe_id, :scoring_recipe_id, :corpus_id, :placebos, :placebo_sample, :documents, :calls,
+    :sample_share)
 on conflict do nothing
 
 -- name: by_id
-select placebos, sample_share, calls, documents from placebo_pools where placebo_recipe_id = :placebo_recipe_id
+select placebos, sample_share, calls, documents from placebo_pools
+    where placebo_recipe_id = :placebo_recipe_id
 
 -- name: results
-select source, call_id, document_id, result from placebo_pool_results where placebo_recipe_id = :placebo_recipe_id order by source
+select source, call_id, document_id, result from placebo_pool_results
+    where placebo_recipe_id = :placebo_recipe_id order by source

@@ -1,8 +1,9 @@
 -- How much work a run has, and how long it takes.
 
 -- name: remaining_work
--- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and about how many tokens; and the
--- seconds of a token in sampling, execution and scoring together, over the newest 50 micro-batches of each; null if none is sampled yet.
+-- How many of the run's documents, beyond what is finished, have a kept paragraph and are not scored, and
+-- about how many tokens; and the seconds of a token in sampling, execution and scoring together, over the
+-- newest 50 micro-batches of each; null if none is sampled yet.
 with unscored as (
     select count(*) as documents, coalesce(sum(kept.tokens), 0)::bigint as tokens
     from members_to_do(:members) d
@@ -18,7 +19,8 @@ with unscored as (
 ),
 lately as (
     select recipe.stage, sum(newest.seconds) / sum(newest.tokens) as seconds_per_token
-    from (values (2, :sampling_recipe_id), (3, :execution_recipe_id), (4, :scoring_recipe_id)) recipe (stage, recipe_id)
+    from (values (2, :sampling_recipe_id), (3, :execution_recipe_id), (4, :scoring_recipe_id)) recipe (stage,
+        recipe_id)
     cross join lateral (
         select tokens, seconds from micro_batches
         where micro_batches.recipe_id = recipe.recipe_id and tokens > 0
@@ -31,24 +33,30 @@ select unscored.documents, unscored.tokens,
 from unscored
 
 -- name: seconds_of_model
--- As seconds_per_token of remaining_work, but of this tool with this model under any recipe, among the newest 10,000 micro-batches.
+-- As seconds_per_token of remaining_work, but of this tool with this model under any recipe, among the newest
+-- 10,000 micro-batches.
 with newest as (
-    select batch_id, run_id, tool, stage, tokens, seconds from micro_batches order by batch_id desc limit 10000
+    select batch_id, run_id, tool, stage, tokens, seconds from micro_batches order by batch_id desc
+        limit 10000
 ),
 of_model as (
-    select newest.stage, newest.tokens, newest.seconds, row_number() over (partition by newest.stage order by newest.batch_id desc) as place
+    select newest.stage, newest.tokens, newest.seconds,
+        row_number() over (partition by newest.stage order by newest.batch_id desc) as place
     from newest
     join annotation_runs run using (run_id)
     where newest.tool = :tool and newest.stage in ('sample', 'execute', 'score') and newest.tokens > 0
       and run.model_identity = :model_identity
 ),
 lately as (
-    select stage, sum(seconds) / sum(tokens) as seconds_per_token from of_model where place <= 50 group by stage
+    select stage, sum(seconds) / sum(tokens) as seconds_per_token from of_model where place <= 50
+        group by stage
 )
-select (select sum(seconds_per_token order by stage) from lately having bool_or(stage = 'sample')) as seconds_per_token
+select (select sum(seconds_per_token order by stage) from lately
+    having bool_or(stage = 'sample')) as seconds_per_token
 
 -- name: tools_checked
--- The tools for which another run passed the checks of the same rows: of the same recipe, threshold and bounds, at the same version.
+-- The tools for which another run passed the checks of the same rows: of the same recipe, threshold and
+-- bounds, at the same version.
 select asked.tool
 from annotation_runs run
 join run_tools asked on asked.run_id = run.run_id
@@ -73,11 +81,13 @@ where run.run_id = :run_id
         and earlier.corpus_version = run.corpus_version
         and earlier.ordinal_limit is not distinct from run.ordinal_limit
         and earlier.parameters -> 'min_kept_texts' is not distinct from run.parameters -> 'min_kept_texts'
-        and earlier.parameters -> 'max_false_discovery_rate' is not distinct from run.parameters -> 'max_false_discovery_rate'
+        and earlier.parameters -> 'max_false_discovery_rate'
+            is not distinct from run.parameters -> 'max_false_discovery_rate'
         and checks.passed)
 
 -- name: filter_seconds
--- The seconds of a document in the filter of this recipe lately, over the newest 50 micro-batches; null if it has filtered none yet.
+-- The seconds of a document in the filter of this recipe lately, over the newest 50 micro-batches; null if it
+-- has filtered none yet.
 select sum(seconds) / nullif(sum(documents), 0) as seconds_per_document
 from (
     select documents, seconds from micro_batches
@@ -86,7 +96,8 @@ from (
 ) newest
 
 -- name: start_up_seconds
--- The median of what the newest 20 processes took to start: those that filtered, or those that loaded the model; null if there is none.
+-- The median of what the newest 20 processes took to start: those that filtered, or those that loaded the
+-- model; null if there is none.
 select percentile_cont(0.5) within group (order by start_up_seconds) as seconds
 from (
     select b.start_up_seconds

@@ -21,7 +21,8 @@ join documents document on document.document_id = answer.document_id
 on conflict do nothing
 
 -- name: of_run
--- The proposer of a run behind an endpoint, with the days on which its answers about the run's texts came; no row if it has none.
+-- The proposer of a run behind an endpoint, with the days on which its answers about the run's texts came; no
+-- row if it has none.
 select endpoint.model, endpoint.licence,
        cast(min(answer.answered_at) at time zone 'utc' as date) as first_day,
        cast(max(answer.answered_at) at time zone 'utc' as date) as last_day

@@ -2,15 +2,18 @@
 
 -- name: of_run
 -- The release of a run.
-select release.release_id, release.uri, release.manifest_sha256, release.documents, release.calls, release.lacking_tools,
+select release.release_id, release.uri, release.manifest_sha256, release.documents, release.calls,
+    release.lacking_tools,
        release.definition
 from run_releases made
 join dataset_releases release on release.release_id = made.release_id
 where made.run_id = :run_id
 
 -- name: sources
--- The runs that made the release at an address, or that of the model there: their corpora, and when it was registered (UTC).
-select run.corpus_uri, run.corpus_version, coalesce(model.created_at, release.created_at) at time zone 'UTC' as published_at
+-- The runs that made the release at an address, or that of the model there: their corpora, and when it was
+-- registered (UTC).
+select run.corpus_uri, run.corpus_version,
+    coalesce(model.created_at, release.created_at) at time zone 'UTC' as published_at
 from dataset_releases release
 join annotation_runs run on run.run_id = release.run_id
 left join finetuned_models model on model.uri = :uri
@@ -25,7 +28,8 @@ on conflict (run_id) do update
 set release_id = excluded.release_id, released_at = excluded.released_at, left_out = excluded.left_out
 
 -- name: set_overlaps
--- What the texts of a run's release share with evaluation data is written anew: that of an earlier run (null: none) whose release it takes.
+-- What the texts of a run's release share with evaluation data is written anew: that of an earlier run (null:
+-- none) whose release it takes.
 delete from run_overlaps where run_id = :run_id;
 insert into run_overlaps (run_id, document_id, suite, data_set, question, words, shared_ngrams, is_left_out)
 select :run_id, document_id, suite, data_set, question, words, shared_ngrams, is_left_out
@@ -33,10 +37,12 @@ from run_overlaps
 where run_id = :earlier_run_id
 
 -- name: register
--- Register a release; one that is registered already stays as it is, but for its manifest if its files were made anew, and is no
--- longer withdrawn. :rates is null if its card is one that somebody else wrote.
-insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools, definition, rates)
-values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]), cast(:definition as jsonb),
+-- Register a release; one that is registered already stays as it is, but for its manifest if its files were
+-- made anew, and is no longer withdrawn. :rates is null if its card is one that somebody else wrote.
+insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools,
+    definition, rates)
+values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]),
+    cast(:definition as jsonb),
         cast(:rates as jsonb))
 on conflict (release_id) do update
 set manifest_sha256 = excluded.manifest_sha256,
@@ -45,9 +51,10 @@ set manifest_sha256 = excluded.manifest_sha256,
     withdrawn_at = null
 
 -- name: unchanged
--- The release of the run before, if the corpus is at the same version, no row was written since of which a release is made, and none of its
--- texts was forgotten.
-select earlier.run_id, made.left_out, release.release_id, release.uri, release.manifest_sha256, release.definition
+-- The release of the run before, if the corpus is at the same version, no row was written since of which a
+-- release is made, and none of its texts was forgotten.
+select earlier.run_id, made.left_out, release.release_id, release.uri, release.manifest_sha256,
+    release.definition
 from annotation_runs run
 join annotation_runs earlier
     on earlier.run_id = :before_run_id
@@ -79,7 +86,8 @@ where run.run_id = :run_id
   )
 
 -- name: changed_examples
--- How many texts of a run's release differ from the release that another run of its schedule finetuned on last; all if none did.
+-- How many texts of a run's release differ from the release that another run of its schedule finetuned on
+-- last; all if none did.
 with finetuned as (
     select model.release_id
     from run_models made
@@ -133,7 +141,8 @@ from annotation_runs run
 cross join lateral unnest(run.tools) with ordinality as chosen (tool, place)
 left join run_tools registered on registered.run_id = run.run_id and registered.tool = chosen.tool
 left join placebo_rates rate
-    on rate.run_id = registered.run_id and rate.tool = registered.tool and rate.threshold = registered.keep_threshold
+    on rate.run_id = registered.run_id and rate.tool = registered.tool
+        and rate.threshold = registered.keep_threshold
 where run.run_id = :run_id
 order by chosen.place
 

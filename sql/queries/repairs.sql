@@ -20,7 +20,8 @@ where document.document_id = :document_id
 
 -- name: release_again
 -- The files of a release were written again, with other bytes than the registered ones.
-update dataset_releases set manifest_sha256 = :manifest_sha256, withdrawn_at = null where release_id = :release_id
+update dataset_releases set manifest_sha256 = :manifest_sha256, withdrawn_at = null
+    where release_id = :release_id
 
 -- name: release_calls
 delete from release_calls where release_id = :release_id
@@ -41,29 +42,35 @@ from recipes
 where stage = 'execute' and tool = :tool and definition ->> 'tool_version' = :tool_version
 
 -- name: rows
--- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the next run does it again. Of
--- results (deletes_results) those of the inputs that no other document asks which is done. The executions of the tool's version, and the
--- recipes of their calls, are constants, so that no other partition is read.
+-- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the
+-- next run does it again. Of results (deletes_results) those of the inputs that no other document asks which
+-- is done. The executions of the tool's version, and the recipes of their calls, are constants, so that no
+-- other partition is read.
 with inputs as (
     select distinct call.input_key
     from candidate_calls call
-    where :deletes_results and call.sampling_recipe_id = :asked_in and call.document_id = any(cast(:document_ids as uuid[]))
-      -- A result that another document asks for, and is done with, is sound: were it not, that document's hash would differ as well.
+    where :deletes_results and call.sampling_recipe_id = :asked_in
+        and call.document_id = any(cast(:document_ids as uuid[]))
+      -- A result that another document asks for, and is done with, is sound: were it not, that document's
+      -- hash would differ as well.
       and not exists (
           select
           from candidate_calls other
           join recipes execution on execution.parent_recipe_id = other.sampling_recipe_id
           join stage_ledger done
-              on done.recipe_id = execution.recipe_id and done.stage = 'execute' and done.document_id = other.document_id
+              on done.recipe_id = execution.recipe_id and done.stage = 'execute'
+                  and done.document_id = other.document_id
           where other.input_key = call.input_key
             and other.sampling_recipe_id = any(cast(:sampling_recipe_ids as text[]))
             and execution.recipe_id = any(cast(:execution_recipe_ids as text[]))
             and done.recipe_id = any(cast(:execution_recipe_ids as text[]))
-            and not (other.document_id = any(cast(:document_ids as uuid[])) and execution.recipe_id = any(cast(:recipe_ids as text[]))))
+            and not (other.document_id = any(cast(:document_ids as uuid[]))
+                and execution.recipe_id = any(cast(:recipe_ids as text[]))))
 )
 delete from call_results result using inputs
 where result.tool = :tool and result.tool_version = :tool_version and result.input_key = inputs.input_key;
-select delete_work(recipe_id, cast(:document_ids as uuid[])) from unnest(cast(:recipe_ids as text[])) recipe (recipe_id)
+select delete_work(recipe_id, cast(:document_ids as uuid[]))
+    from unnest(cast(:recipe_ids as text[])) recipe (recipe_id)
 
 -- name: later_recipes
 -- A recipe and all that are built on it.

@@ -13,7 +13,8 @@ limit :at_most
 update annotation_runs set estimate = cast(:estimate as jsonb) where run_id = :run_id
 
 -- name: by_id
-select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
+select run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters,
+    model_identity, code_version, image,
        state, started_at, finished_at, schedule, chained_release_id, dag_id, dag_run_after
 from annotation_runs
 where run_id = :run_id
@@ -23,14 +24,17 @@ where run_id = :run_id
 select run_id from annotation_runs where run_id = :run_id for no key update
 
 -- name: tool
-select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+select run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id,
+    tool_version, keep_threshold,
        reads_record, placebo_recipe_id, keep_rule, last_document_id,
-       (select definition ->> 'proposer' from recipes where recipe_id = sampling_recipe_id) as proposer_identity
+       (select definition ->> 'proposer' from recipes
+           where recipe_id = sampling_recipe_id) as proposer_identity
 from run_tools
 where run_id = :run_id and tool = :tool
 
 -- name: locked_recipes
--- The recipes of a run, or of one tool of it, with when rows of theirs were dropped last. None are dropped until the transaction ends.
+-- The recipes of a run, or of one tool of it, with when rows of theirs were dropped last. None are dropped
+-- until the transaction ends.
 select recipe.recipe_id, recipe.dropped_at
 from recipes recipe
 where recipe.recipe_id in (
@@ -48,9 +52,10 @@ values (:recipe_id, :stage, :tool, :parent_recipe_id, cast(:definition as jsonb)
 on conflict do nothing
 
 -- name: finished_base
--- The version and ordinal up to which all these recipes have finished a corpus, of those that leave the fewest members of the given version:
--- an ordinal limit as high as the run's first, then the newest. No row if there is none. Rows that were dropped since do not count, nor
--- what one run, which checks its work again, has finished itself.
+-- The version and ordinal up to which all these recipes have finished a corpus, of those that leave the
+-- fewest members of the given version: an ordinal limit as high as the run's first, then the newest. No row
+-- if there is none. Rows that were dropped since do not count, nor what one run, which checks its work again,
+-- has finished itself.
 select finished.version, finished.ordinal_limit
 from finished_work finished
 join recipes recipe on recipe.recipe_id = finished.recipe_id
@@ -65,7 +70,8 @@ order by least(finished.ordinal_limit, :below_ordinal) desc, finished.version de
 limit 1
 
 -- name: ordinal_limit
--- The ordinal below which a corpus at a version holds the first so many documents; no row if it holds no more than these.
+-- The ordinal below which a corpus at a version holds the first so many documents; no row if it holds no more
+-- than these.
 select ordinal
 from members_beyond(:corpus_id, :version, 2147483647, 0, 0, false)
 order by ordinal
@@ -81,7 +87,8 @@ order by started_at
 -- name: running_of_dags
 -- The runs that DAG runs opened and that have not ended, with the time of the last commit.
 select run_id, dag_id, dag_run_after,
-       greatest(started_at, (select max(committed_at) from micro_batches done where done.run_id = run.run_id)) as quiet_since
+       greatest(started_at, (select max(committed_at) from micro_batches done
+           where done.run_id = run.run_id)) as quiet_since
 from annotation_runs run
 where state = 'running' and dag_id <> ''
 order by started_at
@@ -89,10 +96,12 @@ order by started_at
 -- name: insert_tool
 -- Registering a tool of a run twice leaves the first registration, which is hashed.
 insert into run_tools
-    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version, keep_threshold,
+    (run_id, tool, filter_recipe_id, sampling_recipe_id, execution_recipe_id, scoring_recipe_id, tool_version,
+        keep_threshold,
      prune_below, reads_record, keep_rule)
 values
-    (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id, :tool_version,
+    (:run_id, :tool, :filter_recipe_id, :sampling_recipe_id, :execution_recipe_id, :scoring_recipe_id,
+        :tool_version,
      :keep_threshold, :prune_below, :reads_record, :keep_rule)
 on conflict do nothing;
 update run_tools rt set registered_hash = tool_registration_hash(rt)
@@ -109,13 +118,17 @@ where release.uri = :uri and release.withdrawn_at is null
 -- name: insert
 -- Registering a run twice leaves the first registration, which is hashed.
 insert into annotation_runs
-    (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters, model_identity, code_version, image,
+    (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters,
+        model_identity, code_version, image,
      schedule, chained_release_id, dag_id, dag_run_after)
 values
-    (:run_id, :corpus_id, :corpus_uri, :corpus_version, :ordinal_limit, cast(:tools as text[]), :document_limit, cast(:parameters as jsonb),
-     :model_identity, :code_version, nullif(:image, ''), :schedule, :chained_release_id, :dag_id, :dag_run_after)
+    (:run_id, :corpus_id, :corpus_uri, :corpus_version, :ordinal_limit, cast(:tools as text[]),
+        :document_limit, cast(:parameters as jsonb),
+     :model_identity, :code_version, nullif(:image, ''), :schedule, :chained_release_id, :dag_id,
+         :dag_run_after)
 on conflict do nothing;
-update annotation_runs run set registered_hash = registration_hash(run) where run_id = :run_id and registered_hash is null
+update annotation_runs run set registered_hash = registration_hash(run) where run_id = :run_id
+    and registered_hash is null
 
 -- name: started_after_all
 delete from runs_not_started where run_id = :run_id
@@ -135,8 +148,8 @@ where run_id = :run_id;
 update annotation_runs run set ended_hash = ending_hash(run) where run_id = :run_id
 
 -- name: store_cost
--- What the run took, in the terms of `toolformer-ops check --measure`: the work that it did itself, by its micro-batches.
--- On the device: sampling and scoring, and the execution of the tools in :device_tools.
+-- What the run took, in the terms of `toolformer-ops check --measure`: the work that it did itself, by its
+-- micro-batches. On the device: sampling and scoring, and the execution of the tools in :device_tools.
 with work as (
     select t.tool, s.stage, coalesce(sum(b.rows_written), 0) as rows, coalesce(sum(b.seconds), 0) as seconds,
            coalesce(sum((b.counts ->> 'paragraphs')::bigint), 0) as texts,
@@ -159,7 +172,8 @@ by_tool as (
            sum(calls) as calls,
            sum(rows) + sum(positions_pruned) as rows,
            sum(seconds) filter (
-               where stage in ('sample', 'score', 'placebo') or stage = 'execute' and tool = any(cast(:device_tools as text[]))
+               where stage in ('sample', 'score', 'placebo') or stage = 'execute'
+                   and tool = any(cast(:device_tools as text[]))
            ) / 3600 as device_hours,
            jsonb_object_agg(stage, round(seconds::numeric, 3)) as seconds,
            sum(network_tokens) as network_tokens,
@@ -183,5 +197,6 @@ where run_id = :run_id
 insert into approvals (run_id, step, is_approved, answered_by, answered_at, max_tries)
 values (:run_id, :step, :is_approved, :answered_by, :answered_at, :max_tries)
 on conflict (run_id, step) do update
-set is_approved = excluded.is_approved, answered_by = excluded.answered_by, answered_at = excluded.answered_at,
+set is_approved = excluded.is_approved, answered_by = excluded.answered_by,
+    answered_at = excluded.answered_at,
     max_tries = excluded.max_tries

@@ -1,7 +1,8 @@
 -- What the database is made of: its files, relations, columns, partitions; locks and limits.
 
 -- name: columns
--- Columns of the schema's tables and views, in order, with type, description and whether they are part of the primary key.
+-- Columns of the schema's tables and views, in order, with type, description and whether they are part of the
+-- primary key.
 select c.relname as relation, a.attname as name, format_type(a.atttypid, a.atttypmod) as type,
        col_description(c.oid, a.attnum) as description, a.attnotnull as is_required,
        exists (
@@ -40,8 +41,9 @@ from pg_class
 where oid = partition_of(:table, :recipe_id) and not relispartition
 
 -- name: grown_tables
--- The tables and partitions of :tables that have grown by more than a tenth since their statistics were made, and their parents. Autovacuum
--- looks at the partitions too, at its own times, and never at a partitioned parent, whose statistics joins are planned by.
+-- The tables and partitions of :tables that have grown by more than a tenth since their statistics were made,
+-- and their parents. Autovacuum looks at the partitions too, at its own times, and never at a partitioned
+-- parent, whose statistics joins are planned by.
 with relations as (
     select parent.oid as parent_id, coalesce(child.oid, parent.oid) as oid
     from pg_class parent
@@ -56,7 +58,8 @@ grown as (
     where relation.relkind = 'r'
       and pg_stat_get_mod_since_analyze(relation.oid) > 1000 + greatest(relation.reltuples, 0) / 10
 )
-select distinct space.nspname as schema, relation.relname as relation, analysed.oid = analysed.parent_id as is_parent
+select distinct space.nspname as schema, relation.relname as relation,
+    analysed.oid = analysed.parent_id as is_parent
 from (
     select parent_id, oid from grown
     union all
@@ -67,7 +70,8 @@ join pg_namespace space on space.oid = relation.relnamespace
 order by is_parent, relation
 
 -- name: create_files
--- The files of sql/schema, sql/migrations, sql/functions, sql/views and sql/examples that this database was made with.
+-- The files of sql/schema, sql/migrations, sql/functions, sql/views and sql/examples that this database was
+-- made with.
 create table if not exists schema_files (
     name       text primary key,
     sha256     text not null,
@@ -84,9 +88,10 @@ delete from schema_files where name like 'schema/%' or name like 'migrations/%'
 insert into schema_files (name, sha256) values (:name, :sha256)
 
 -- name: dependent_views
--- Views of people, and functions with a body that Postgres knows, that stand on our views and examples, and (with_tables) on our tables and functions: each
--- before those that stand on it, with the statements that make it again. What else stands on them is a row without kind, also what is in a schema
--- that this role may not build in.
+-- Views of people, and functions with a body that Postgres knows, that stand on our views and examples, and
+-- (with_tables) on our tables and functions: each before those that stand on it, with the statements that
+-- make it again. What else stands on them is a row without kind, also what is in a schema that this role may
+-- not build in.
 with recursive ours as (
     select cast(cast('pg_class' as regclass) as oid) as class_id, oid as object_id
     from pg_class
@@ -94,14 +99,18 @@ with recursive ours as (
       and (:with_tables and relkind in ('r', 'p') or relkind = 'v' and relname = any(cast(:views as text[])))
     union all
     select cast('pg_proc' as regclass), oid from pg_proc
-    where pronamespace = to_regnamespace(current_schema) and (:with_tables or proname = any(cast(:functions as text[])))
+    where pronamespace = to_regnamespace(current_schema)
+        and (:with_tables or proname = any(cast(:functions as text[])))
 ),
--- Which object needs which other. What a view needs, its rule needs; who needs the type of a row needs the relation.
+-- Which object needs which other. What a view needs, its rule needs; who needs the type of a row needs the
+-- relation.
 needs as (
     select distinct
-           case when rule.oid is not null then cast(cast('pg_class' as regclass) as oid) else depend.classid end as class_id,
+           case when rule.oid is not null then cast(cast('pg_class' as regclass) as oid)
+               else depend.classid end as class_id,
            coalesce(rule.ev_class, depend.objid) as object_id,
-           case when of_row.typrelid is not null then cast(cast('pg_class' as regclass) as oid) else depend.refclassid end as needed_class_id,
+           case when of_row.typrelid is not null then cast(cast('pg_class' as regclass) as oid)
+               else depend.refclassid end as needed_class_id,
            coalesce(of_row.typrelid, depend.refobjid) as needed_id
     from pg_depend depend
     left join pg_rewrite rule on depend.classid = cast('pg_rewrite' as regclass) and rule.oid = depend.objid
@@ -125,53 +134,67 @@ standing as (
 placed as (
     select class_id, object_id, max(height) as height from standing group by class_id, object_id
 )
-select placed.object_id, placed.height, pg_describe_object(placed.class_id, placed.object_id, 0) as description,
+select placed.object_id, placed.height,
+    pg_describe_object(placed.class_id, placed.object_id, 0) as description,
        coalesce(named.name, cast(cast(function.oid as regprocedure) as text)) as name,
-       case when not has_schema_privilege(coalesce(relation.relnamespace, function.pronamespace), 'create') then null
+       case when not has_schema_privilege(coalesce(relation.relnamespace, function.pronamespace), 'create')
+           then null
             when relation.relkind = 'v' then 'view' when relation.relkind = 'm' then 'materialized view'
-            when function.prokind = 'p' then 'procedure' when function.oid is not null then 'function' end as kind,
+            when function.prokind = 'p' then 'procedure' when function.oid is not null
+                then 'function' end as kind,
        pg_get_userbyid(coalesce(relation.relowner, function.proowner)) as owner,
        case
            when relation.relkind in ('v', 'm') then array[
-               format('create %sview %s%s as %s%s', case relation.relkind when 'm' then 'materialized ' else '' end, named.name,
+               format('create %sview %s%s as %s%s', case relation.relkind when 'm' then 'materialized '
+                   else '' end, named.name,
                       ' with (' || array_to_string(relation.reloptions, ', ') || ')',
-                      rtrim(pg_get_viewdef(relation.oid), ';'), case relation.relkind when 'm' then ' with no data' end)]
+                      rtrim(pg_get_viewdef(relation.oid), ';'), case relation.relkind when 'm'
+                          then ' with no data' end)]
            when function.oid is not null then array[pg_get_functiondef(function.oid)]
        end
-       || array(select pg_get_indexdef(index.indexrelid) from pg_index index where index.indrelid = relation.oid order by index.indexrelid)
+       || array(select pg_get_indexdef(index.indexrelid) from pg_index index
+           where index.indrelid = relation.oid order by index.indexrelid)
        || array(select pg_get_ruledef(rule.oid) from pg_rewrite rule
                 where rule.ev_class = relation.oid and rule.rulename <> '_RETURN' order by rule.rulename)
        || array(select pg_get_triggerdef(own.oid) from pg_trigger own
                 where own.tgrelid = relation.oid and not own.tgisinternal order by own.tgname)
-       || array(select format('comment on %s%s is %L', said.of, case when said.objsubid > 0 then format('.%I', said.attname) end, said.description)
+       || array(select format('comment on %s%s is %L', said.of, case when said.objsubid > 0
+           then format('.%I', said.attname) end, said.description)
                 from (select text.objsubid, text.description, attribute.attname,
                              case when text.objsubid > 0 then 'column ' || named.name
                                   when relation.relkind = 'm' then 'materialized view ' || named.name
                                   when relation.relkind = 'v' then 'view ' || named.name
                                   else 'function ' || cast(cast(function.oid as regprocedure) as text) end as of
                       from pg_description text
-                      left join pg_attribute attribute on attribute.attrelid = relation.oid and attribute.attnum = text.objsubid
+                      left join pg_attribute attribute on attribute.attrelid = relation.oid
+                          and attribute.attnum = text.objsubid
                       where text.classoid = placed.class_id and text.objoid = placed.object_id) said
                 order by said.objsubid)
-       || array(select format('grant %s on %s%s to %s%s', granted.privilege_type, case when function.oid is not null then 'function ' end,
+       || array(select format('grant %s on %s%s to %s%s', granted.privilege_type, case
+           when function.oid is not null then 'function ' end,
                               coalesce(named.name, cast(cast(function.oid as regprocedure) as text)),
-                              case granted.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(granted.grantee)) end,
+                              case granted.grantee when 0 then 'public'
+                                  else quote_ident(pg_get_userbyid(granted.grantee)) end,
                               case when granted.is_grantable then ' with grant option' end)
                 from aclexplode(coalesce(relation.relacl, function.proacl)) granted
                 where granted.grantee <> coalesce(relation.relowner, function.proowner)
                 order by granted.grantee, granted.privilege_type) as statements
 from placed
 left join pg_class relation
-    on placed.class_id = cast('pg_class' as regclass) and relation.oid = placed.object_id and relation.relkind in ('v', 'm')
-left join pg_proc function on placed.class_id = cast('pg_proc' as regclass) and function.oid = placed.object_id
+    on placed.class_id = cast('pg_class' as regclass) and relation.oid = placed.object_id
+        and relation.relkind in ('v', 'm')
+left join pg_proc function on placed.class_id = cast('pg_proc' as regclass)
+    and function.oid = placed.object_id
 left join lateral (
-    select quote_ident(space.nspname) || '.' || quote_ident(relation.relname) as name from pg_namespace space where space.oid = relation.relnamespace
+    select quote_ident(space.nspname) || '.' || quote_ident(relation.relname) as name from pg_namespace space
+        where space.oid = relation.relnamespace
 ) named on true
 order by placed.height, placed.object_id
 
 -- name: has_relation
 -- A row if the view, or the function, with this number is there.
-select 1 where exists (select from pg_class where oid = :object_id) or exists (select from pg_proc where oid = :object_id)
+select 1 where exists (select from pg_class where oid = :object_id)
+    or exists (select from pg_proc where oid = :object_id)
 
 -- name: is_own_role
 -- A row if the session's role has this name.
@@ -190,8 +213,8 @@ where to_regclass(case when strpos(name, '(') = 0 then name end) is null
 order by lost_at, name
 
 -- name: lock_room
--- How many locks all sessions together may hold, and how many one takes that asks about every recipe: those of the partitions of these
--- tables, and of their indexes.
+-- How many locks all sessions together may hold, and how many one takes that asks about every recipe: those
+-- of the partitions of these tables, and of their indexes.
 select limits.connections, limits.connections * cast(current_setting('max_locks_per_transaction') as integer) as slots,
        (select count(*) + coalesce(sum((select count(*) from pg_index where indrelid = tree.relid)), 0)
         from unnest(cast(:tables as text[])) parent
@@ -201,7 +224,8 @@ from (
 ) limits
 
 -- name: memory
--- Bytes of the database, of Postgres' buffers, and of each sort of each session; whether Postgres is on the machine that asks.
+-- Bytes of the database, of Postgres' buffers, and of each sort of each session; whether Postgres is on the
+-- machine that asks.
 select pg_database_size(current_database()) as database_bytes,
        pg_size_bytes(current_setting('shared_buffers')) as shared_buffers,
        pg_size_bytes(current_setting('work_mem')) as work_mem,

@@ -5,7 +5,8 @@
 with newest as (
     select * from annotation_runs order by started_at desc, run_id limit :at_most
 )
-select run.run_id, run.state, run.schedule, run.corpus_uri, run.corpus_version, run.started_at, run.finished_at,
+select run.run_id, run.state, run.schedule, run.corpus_uri, run.corpus_version, run.started_at,
+    run.finished_at,
        (select coalesce(max(total), 0) from annotation_progress progress
         where progress.run_id = run.run_id and progress.stage = 'filter') as documents,
        (select coalesce(sum(calls), 0)::bigint from threshold_counts counts
@@ -31,19 +32,23 @@ order by run.started_at desc, run.run_id
 
 -- name: documents
 -- How many documents a run takes, and how many its corpus has at its version.
-select count(member.ordinal) filter (where member.ordinal < coalesce(run.ordinal_limit, 2147483647)) as documents,
-       count(member.ordinal) as corpus_documents, run.document_limit, cast(run.parameters ->> 'until_kept' as integer) as until_kept
+select count(member.ordinal) filter (where member.ordinal < coalesce(run.ordinal_limit,
+    2147483647)) as documents,
+       count(member.ordinal) as corpus_documents, run.document_limit,
+           cast(run.parameters ->> 'until_kept' as integer) as until_kept
 from annotation_runs run
 left join lateral members_beyond(run.corpus_id, run.corpus_version, 2147483647, 0, 0, false) member on true
 where run.run_id = :run_id
 group by run.document_limit, until_kept
 
 -- name: corpus_changes
--- How the documents of a run differ from those of an earlier one over the same corpus; changed: records with an id that have another text.
+-- How the documents of a run differ from those of an earlier one over the same corpus; changed: records with
+-- an id that have another text.
 with differing as materialized (
     select document_id, record_id, has_joined
     from differing_members(
-        :corpus_id, :version, cast(:ordinal_limit as integer), :before_version, cast(:before_ordinal_limit as integer))
+        :corpus_id, :version, cast(:ordinal_limit as integer), :before_version,
+            cast(:before_ordinal_limit as integer))
 ),
 by_document as (
     select bool_or(has_joined) as is_member, bool_or(not has_joined) as was_member
@@ -63,7 +68,8 @@ select (select count(*) from by_document where is_member and not was_member) as 
 select work.tool, jsonb_object_agg(work.stage, work.documents) as done_by_stage,
        coalesce(max(progress.total) filter (where work.stage = 'filter'), 0) as documents,
        coalesce(sum(work.seconds) filter (
-           where work.stage in ('sample', 'score', 'placebo') or work.stage = 'execute' and work.tool = any (cast(:device_tools as text[]))), 0)
+           where work.stage in ('sample', 'score', 'placebo') or work.stage = 'execute'
+               and work.tool = any (cast(:device_tools as text[]))), 0)
            as device_seconds
 from run_work work
 join annotation_progress progress using (run_id, tool, stage)
@@ -112,21 +118,25 @@ order by severity, subject, check_name
 select model_id from run_models where run_id = :run_id and not without_calls
 
 -- name: scores
--- The scores of the model that a run trained, calling tools as readily as it was evaluated, beside the model that it was made from.
+-- The scores of the model that a run trained, calling tools as readily as it was evaluated, beside the model
+-- that it was made from.
 with newest as (
     select distinct on (suite, subset, metric, variant) suite, subset, metric, variant, inputs, score
     from evaluation_scores
     where run_id = :run_id and variant in ('base', 'with_tools')
     order by suite, subset, metric, variant, call_start_rank desc, evaluated_at desc
 )
-select concat_ws(' ', ours.suite, nullif(ours.subset, ours.suite)) as name, ours.metric, ours.inputs, ours.score, base.score as base_score
+select concat_ws(' ', ours.suite, nullif(ours.subset, ours.suite)) as name, ours.metric, ours.inputs,
+    ours.score, base.score as base_score
 from newest ours
-left join newest base on base.suite = ours.suite and base.subset = ours.subset and base.metric = ours.metric and base.variant = 'base'
+left join newest base on base.suite = ours.suite and base.subset = ours.subset and base.metric = ours.metric
+    and base.variant = 'base'
 where ours.variant = 'with_tools'
 order by ours.suite, ours.subset, ours.metric
 
 -- name: annotating_run
--- The run whose calls the release of a run holds: the run itself, or, of one that only finetunes, the run that made the release.
+-- The run whose calls the release of a run holds: the run itself, or, of one that only finetunes, the run
+-- that made the release.
 select coalesce(
     (select release.run_id
      from run_releases made
@@ -138,7 +148,8 @@ select coalesce(
 -- name: released_calls
 -- The calls of a run's release that save most, and those that save least, with the text around them.
 with released as (
-    select scored.tool, scored.call_text, scored.result, scored.gain, scored.probability_with, scored.text_before, scored.text_after,
+    select scored.tool, scored.call_text, scored.result, scored.gain, scored.probability_with,
+        scored.text_before, scored.text_after,
            row_number() over (order by scored.gain desc, scored.document_uuid, scored.call_uuid) as place,
            count(*) over () as calls
     from run_releases made
@@ -146,7 +157,8 @@ with released as (
     join scored_calls_of(:run_id) scored on scored.tool = held.tool and scored.call_uuid = held.call_id
     where made.run_id = :run_id
 )
-select tool, call_text, result, gain, probability_with, right(text_before, 60) as text_before, left(text_after, 30) as text_after,
+select tool, call_text, result, gain, probability_with, right(text_before, 60) as text_before,
+    left(text_after, 30) as text_after,
        place <= :at_most as is_best
 from released
 where place <= :at_most or place > calls - :at_most
@@ -162,7 +174,8 @@ order by step
 -- name: best_calls
 -- The new calls of compared_calls that save most, with the text around them.
 select call.tool, call.call_text, call.result, call.gain, call.probability_with,
-       substring(document.text from greatest(call.position_char - 60, 0) + 1 for least(call.position_char, 60)) as text_before,
+       substring(document.text from greatest(call.position_char - 60, 0) + 1 for least(call.position_char,
+           60)) as text_before,
        substring(document.text from call.position_char + 1 for 30) as text_after
 from compared_calls call
 join documents document using (document_id)
@@ -177,7 +190,8 @@ select exists (select from run_tools where run_id = :run_id)
 
 -- name: scored_by_tool
 -- Calls of a run that were sampled and scored, by tool.
-select rt.tool, coalesce(sum(y.count) filter (where y.stage = 'sample' and y.reason = 'candidates'), 0)::bigint as calls,
+select rt.tool, coalesce(sum(y.count) filter (where y.stage = 'sample' and y.reason = 'candidates'),
+    0)::bigint as calls,
        coalesce(sum(y.count) filter (where y.stage = 'score' and y.reason = 'scored'), 0)::bigint as scored
 from run_tools rt
 left join yield_by_stage y on y.run_id = rt.run_id and y.tool = rt.tool
@@ -188,7 +202,8 @@ order by rt.tool
 -- name: nearest_calls
 -- The scored calls that come nearest to the threshold of their tool, one a text.
 with nearest_of_text as (
-    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain, probability_with, keep_threshold, document_uuid
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain,
+        probability_with, keep_threshold, document_uuid
     from scored_calls_of(:run_id)
     where not input_only_after
     order by document_uuid, keep_threshold - gain, call_text

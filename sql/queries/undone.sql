@@ -11,15 +11,16 @@ where d.document_id = any(cast(:document_ids as uuid[]))
 order by d.document_id
 
 -- name: unfinished
--- How many documents of the run, beyond what is finished, a tool has not filtered, how many it kept and has not scored, and of how many the
--- placebos are not scored (0 if the run has no recipe of placebos).
+-- How many documents of the run, beyond what is finished, a tool has not filtered, how many it kept and has
+-- not scored, and of how many the placebos are not scored (0 if the run has no recipe of placebos).
 select count(*) filter (where not is_filtered) as unfiltered,
        count(*) filter (where is_kept and not is_scored) as unscored,
        count(*) filter (where is_kept and not has_placebos) as without_placebos
 from member_stages(:members, :filter_recipe_id, :scoring_recipe_id, :placebo_recipe_id)
 
 -- name: after_stage
--- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the stage before has finished and this one has not.
+-- A shard's documents of the run, beyond what is finished, with a kept paragraph, that the stage before has
+-- finished and this one has not.
 select d.variant_id as document_id
 from members_to_do(:members) d
 where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)
@@ -35,7 +36,8 @@ where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_i
 order by d.variant_id
 
 -- name: kept_tokens
--- About how many tokens a filter kept of each of these documents; a document of which it kept nothing has no row.
+-- About how many tokens a filter kept of each of these documents; a document of which it kept nothing has no
+-- row.
 select document_id, about_tokens(sum(end_char - start_char)) as tokens
 from filter_decisions
 where filter_recipe_id = :filter_recipe_id
@@ -44,7 +46,8 @@ where filter_recipe_id = :filter_recipe_id
 group by document_id
 
 -- name: calls
-select document_id, call_id, paragraph, position_token, position_char, call_input, call_text, input_key, effective_input,
+select document_id, call_id, paragraph, position_token, position_char, call_input, call_text, input_key,
+    effective_input,
        sample_count, input_only_after
 from candidate_calls
 where sampling_recipe_id = :sampling_recipe_id
@@ -69,7 +72,8 @@ where not exists (
 limit 1
 
 -- name: to_filter
--- A shard's documents of the run, beyond what is finished, that a filter has not judged, in the order of their ids.
+-- A shard's documents of the run, beyond what is finished, that a filter has not judged, in the order of
+-- their ids.
 select d.variant_id as document_id
 from members_to_do(:members) d
 where (:shard_count = 1 or document_shard(d.variant_id, :shard_count) = :shard_index)

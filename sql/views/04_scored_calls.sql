@@ -1,6 +1,7 @@
 create view scored_calls as
 select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.call_id as text) as call_id,
-       substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
+       substr(call.text, greatest(call.position_char - 120, 0) + 1,
+           least(call.position_char, 120)) as text_before,
        call.call_text, call.result, substr(call.text, call.position_char + 1, 120) as text_after,
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
        call_gain(call.gain_bound, call.probability_with, call.probability) as gain,
@@ -16,9 +17,9 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
        rt.keep_threshold, rt.keep_rule
 from run_tools rt
 cross join lateral (
-    -- Postgres plans a subquery with a `with` separately, so that of each table the partition of the tool's recipe
-    -- alone is read; a direct join with run_tools would read all of them. A left join of which no column is asked for
-    -- is left out.
+    -- Postgres plans a subquery with a `with` separately, so that of each table the partition of the tool's
+    -- recipe alone is read; a direct join with run_tools would read all of them. A left join of which no
+    -- column is asked for is left out.
     with sampled as (select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id),
     loss as (select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id and reason is null),
     placebo as (select * from call_information where placebo_recipe_id = rt.placebo_recipe_id),

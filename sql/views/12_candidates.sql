@@ -1,6 +1,7 @@
 create view candidates as
 select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.call_id as text) as call_id,
-       substr(call.text, greatest(call.position_char - 120, 0) + 1, least(call.position_char, 120)) as text_before,
+       substr(call.text, greatest(call.position_char - 120, 0) + 1,
+           least(call.position_char, 120)) as text_before,
        call.call_text, call.result, substr(call.text, call.position_char + 1, 120) as text_after,
        call.outcome,
        case call.outcome
@@ -23,7 +24,8 @@ select rt.run_id, rt.tool, cast(call.text_id as text) as document_id, cast(call.
        end as release_outcome,
        call.loss_without_call, call.loss_without_result, call.loss_with_result, call.loss_reduction,
        call.reduction_bound, call.gain_bound,
-       case when call.reason is null then call_gain(call.gain_bound, call.probability_with, call.probability) end as gain,
+       case when call.reason is null then call_gain(call.gain_bound, call.probability_with,
+           call.probability) end as gain,
        call.probability_without, call.probability as placebo_probability, call.probability_with,
        call.placebo_reduction, call.information, coalesce(call.placebos, 0) as placebos,
        rt.keep_threshold, rt.keep_rule,
@@ -46,7 +48,8 @@ cross join lateral (
     with sampled as (select * from candidate_calls where sampling_recipe_id = rt.sampling_recipe_id),
     loss as (select * from call_losses where scoring_recipe_id = rt.scoring_recipe_id),
     placebo as (select * from call_information where placebo_recipe_id = rt.placebo_recipe_id),
-    choice as (select call_id, true as is_chosen, left_out from release_choices where release_id = made.release_id),
+    choice as (select call_id, true as is_chosen, left_out from release_choices
+        where release_id = made.release_id),
     member as (
         select document_id as text_id, variant_id as document_id, ordinal
         from run_tool_documents
@@ -54,7 +57,8 @@ cross join lateral (
     )
     select *,
            call_outcome(
-               loss.call_id is not null, loss.reason, loss.gain_bound, rt.keep_threshold, loss.probability_with,
+               loss.call_id is not null, loss.reason, loss.gain_bound, rt.keep_threshold,
+                   loss.probability_with,
                placebo.probability) as outcome
     from sampled
     join member using (document_id)
@@ -77,7 +81,16 @@ comment on column candidates.outcome is
 comment on column candidates.reason is
     'Why it has no losses that count. sampled: process_killed or out_of_memory if its text was given up. '
     'no_result, not_finite, pruned: as in call_losses.reason. Else null.';
-comment on column candidates.release_outcome is 'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never released. result_has_other_sign: the text continues with the number of the other sign. result_does_not_follow: the text does not go on with its result, and the run asks for that (require_following). better_call_at_position: another kept call of any tool at its place saves more (of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation data, and the release leaves it out. The release stored these (release_choices). no_release: the run has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call that is not kept.';
+comment on column candidates.release_outcome is
+    'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never '
+    'released. result_has_other_sign: the text continues with the number of the other sign. '
+    'result_does_not_follow: the text does not go on with its result, and the run asks for that '
+    '(require_following). better_call_at_position: another kept call of any tool at its place saves more '
+    '(of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation '
+    'data, and the release leaves it out. The release stored these (release_choices). no_release: the run '
+    'has none, yet. above_max_examples: the tool has max_examples_per_tool texts without it. '
+    'not_in_release: the release lacks the tool, or was made before the call was scored. Null for a call '
+    'that is not kept.';
 comment on column candidates.result is
     'What the tool answered: the result that was taken; null if there is none.';
 call inherit_comments('candidates', 'scored_calls', 'run_tool_documents', 'call_losses', 'candidate_calls');

@@ -1,11 +1,14 @@
 create view gain_histogram as
-select rt.run_id, rt.tool, stored.bucket, stored.bucket / cast(buckets_a_unit(rt.keep_rule) as double precision) as at_least, stored.calls,
+select rt.run_id, rt.tool, stored.bucket,
+    stored.bucket / cast(buckets_a_unit(rt.keep_rule) as double precision) as at_least, stored.calls,
        stored.texts, stored.releasable_calls, stored.placebos
 from finished_run_gains stored
 join stored_runs using (run_id)
 join run_tools rt using (run_id, tool)
 union all
-select rt.run_id, rt.tool, counted.bucket, counted.bucket / cast(buckets_a_unit(rt.keep_rule) as double precision), counted.calls, counted.texts, counted.releasable_calls,
+select rt.run_id, rt.tool, counted.bucket,
+    counted.bucket / cast(buckets_a_unit(rt.keep_rule) as double precision), counted.calls, counted.texts,
+    counted.releasable_calls,
        counted.placebos
 from run_tools rt
 join annotation_runs run using (run_id)

@@ -1,6 +1,8 @@
 create view chained_calls as
-select rt.run_id, rt.tool, cast(call.document_id as text) as document_id, cast(call.call_id as text) as call_id,
-       run.chained_release_id as release_id, cast(chained.source_document_id as text) as source_document_id, parent.tool as parent_tool,
+select rt.run_id, rt.tool, cast(call.document_id as text) as document_id,
+    cast(call.call_id as text) as call_id,
+       run.chained_release_id as release_id, cast(chained.source_document_id as text) as source_document_id,
+           parent.tool as parent_tool,
        cast(parent.call_id as text) as parent_call_id
 from annotation_runs run
 join run_tools rt on rt.run_id = run.run_id
@@ -13,7 +15,8 @@ cross join lateral (
     )
     select * from of_recipe
 ) call
-join chained_texts chained on chained.release_id = run.chained_release_id and chained.document_id = call.document_id
+join chained_texts chained on chained.release_id = run.chained_release_id
+    and chained.document_id = call.document_id
 left join lateral (
     -- In the order in which a release puts calls into a text.
     select held.tool, held.call_id
@@ -31,7 +34,9 @@ left join lateral (
     limit 1
 ) parent on true
 where run.chained_release_id is not null;
-comment on view chained_calls is 'Every candidate call of a run with chains, with its parent: the call of the release whose result its input holds. Join kept_calls by run_id and call_id for those that are kept.';
+comment on view chained_calls is
+    'Every candidate call of a run with chains, with its parent: the call of the release whose result its '
+    'input holds. Join kept_calls by run_id and call_id for those that are kept.';
 comment on column chained_calls.run_id is 'The run with chains.';
 comment on column chained_calls.tool is 'The tool''s name.';
 comment on column chained_calls.document_id is 'The text, with the calls of the release.';
@@ -39,4 +44,5 @@ comment on column chained_calls.call_id is 'The call.';
 comment on column chained_calls.release_id is 'The release that holds the parent.';
 comment on column chained_calls.source_document_id is 'The text without calls.';
 comment on column chained_calls.parent_tool is 'The parent''s tool.';
-comment on column chained_calls.parent_call_id is 'The parent. Null if the release was withdrawn and its calls are forgotten.';
+comment on column chained_calls.parent_call_id is
+    'The parent. Null if the release was withdrawn and its calls are forgotten.';
