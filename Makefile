@@ -1,5 +1,5 @@
 # Everything that one does with this project on one machine; `make help` lists it.
-# Needs Python 3.11 (or 3.12), make and a C compiler. No Docker, no root.
+# Needs Python 3.11 (or 3.12, 3.13), make and a C compiler. No Docker, no root.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -59,7 +59,7 @@ coverage: $(WORKSHOP) ## Run them and count the lines that they reach, in stages
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 
-test-slow: $(WORKSHOP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12.
+test-slow: $(WORKSHOP) ## Run the slow tests: what repeats, waits or disturbs for long; docker compose; Python 3.12 or 3.13.
 	@$(BIN)/python -m $(PYTEST) -m slow $${TESTS:-tests}
 
 test-compose: $(STAMP) ## Build the image and take the demo through docker-compose.yml; skipped where dockerd does not answer.
@@ -143,7 +143,7 @@ LOCKS := requirements/run.lock requirements/tests.lock requirements/local.lock
 PIP := python -m pip install --quiet --disable-pip-version-check
 $(STAMP): requirements/uv.lock requirements/run.lock requirements/local.lock requirements/torch.lock requirements/install.py pyproject.toml
 	@command -v "$$PYTHON" >/dev/null || { echo "make: $$PYTHON is missing; install Python 3.11, or name it: make PYTHON=/path/to/python3.11"; exit 2; }
-	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' || { echo "make: $$PYTHON is not Python 3.11 or 3.12"; exit 2; }
+	@"$$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)))' || { echo "make: $$PYTHON is not Python 3.11, 3.12 or 3.13"; exit 2; }
 	@test -x $(BIN)/python || "$$PYTHON" -m venv $(VENV) || { echo 'make: no virtual environment; on Debian: apt-get install python3.11-venv'; exit 2; }
 	@echo 'Installing into $(VENV): about 250 packages, 2.5 GB, about a minute'
 	@$(BIN)/$(PIP) --no-deps --require-hashes -r requirements/uv.lock

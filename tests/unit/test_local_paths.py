@@ -299,7 +299,7 @@ def test_files_of_a_folder_that_lead_out_of_it_are_refused_with_a_reason(setting
         "inside.jsonl": None,
         "more.jsonl": "outside_corpus",
         "elsewhere": "outside_corpus",
-        "loop.jsonl": "outside_corpus",
+        "loop.jsonl": "not_a_file",
         "nothing.jsonl": "not_a_file",
         "pipe.jsonl": "not_a_file",
     }

@@ -131,10 +131,7 @@ def refusal_in_folder(settings: Settings, folder: Path, file: Path) -> str | Non
 
     It leads out of the folder, or where no reading is allowed. `folder` is as `local_path` returns it.
     """
-    try:
-        real = file.resolve()
-    except (OSError, RuntimeError):  # a link to itself
-        return "is a link that leads nowhere"
+    real = Path(os.path.realpath(file))  # of a link to itself the link; `resolve` raises before Python 3.13
     if not real.is_relative_to(folder):
         return "is a link that leads out of the folder"
     return refusal(settings, real, folder) if real != folder else None
