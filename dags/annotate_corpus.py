@@ -25,7 +25,7 @@ a release that is there.
 **A person's yes.** With `approve` the run waits, before it finetunes or before it publishes the model, for an
 answer on the page that its note links to; a no ends it green, and what is there stays (docs/nightly.md).
 
-Pink tasks (`skipped`) are not needed: tools, models and suites that nobody asked for, and tools for which
+Pink tasks (`skipped`) are not needed: tools, models and suites that were not chosen, and tools for which
 everything is done. The log of the task before them says which it is. They start no process.
 
 **When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the

@@ -11,7 +11,7 @@ runs beside stages.
 **When it is red.** Something is wrong: the note of the run names it, with its remedy, and the table
 `audit_findings` holds all of it. `toolformer-ops audit --repair` says what can be derived again, and with
 `--yes` does it. If the note is empty, Postgres or S3 did not answer: clear the task, and the audit continues
-behind its last page.
+after its last page.
 """
 
 from airflow.sdk import DAG

@@ -154,7 +154,7 @@ def weave(text: str, calls: Iterable[WovenCall]) -> str:
 def has_space_before(text: str, char: int) -> bool:
     """Whether the space that a call at offset `char` of `text` brings is before the call.
 
-    Else it is behind it.
+    Else it is after it.
     """
     is_word_after_space = char < len(text) and not text[char].isspace() and text[char - 1 : char].isspace()
     return char > 0 and not is_word_after_space
@@ -222,7 +222,7 @@ def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
     Calls come out of any other text as they were put in: `read_out(weave(text, calls), tools)` returns `text`
     and `calls`, for calls as `parse_call` reads them, at any place of the text.
 
-    1. What `read_out` matches begins with "[" and ends with the first bracket behind it, a "]".
+    1. What `read_out` matches begins with "[" and ends with the first bracket after it, a "]".
     2. A match that begins with the "[" of a woven call is this call, since it has no other bracket and its
        input no arrow.
     3. A match that begins with a "[" of the text ends before the next woven call, whose first character, but
@@ -231,7 +231,7 @@ def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
     4. So the matches are the woven calls, and the added spaces go as the head of this module says.
 
     Whatever the text holds besides changes nothing of this: `[QA(x` without an end, a "[" right before a
-    call, or a "]" right behind it.
+    call, or a "]" right after it.
     """
     names = "|".join(re.escape(tool) for tool in tools)
     space = r"[^\S\n\r]*"

@@ -207,7 +207,7 @@ class CallLosses:
     number_format: str = "float32"
     """In which the model computed these losses."""
     token_log_probabilities: TokenLogProbabilities | None = None
-    """What each loss is the weighted sum of; None if the model has no room for text behind the call."""
+    """What each loss is the weighted sum of; None if the model has no room for text after the call."""
     within_rounding: bool = False
     """Whether the rounding of bfloat16 or float16 may have brought the gain over a threshold, had float32 not
     decided."""

@@ -1,4 +1,4 @@
-"""How a text that anybody wrote is shown to a person: on a page, in a note, a log or a terminal.
+"""How untrusted text is shown to a person: on a page, in a note, a log or a terminal.
 
 Texts are stored and released with their control characters. Where one is shown, a character that does not
 show, turns the direction of a line, or is an order to a terminal (escape, and U+0080 to U+009F), is written

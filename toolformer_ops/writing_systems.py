@@ -41,13 +41,13 @@ _WORD_MAY_START = re.compile(
     rf"(?<!{_SPACED})(?<![{_OPENING}])(?<!\s)(?:"
     rf"(?![{_HAN_NUMBER}])[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
     rf"|(?<![{_HAN_NUMBER}])[{_HAN_NUMBER}]"
-    r"|(?<!っ)(?![ぁぃぅぇぉっゃゅょゎゕゖん])[\u3041-\u3096]"  # no small kana, and none behind a small tsu
+    r"|(?<!っ)(?![ぁぃぅぇぉっゃゅょゎゕゖん])[\u3041-\u3096]"  # no small kana, and none after a small tsu
     r"|(?<![\u30a1-\u30ff])(?![ァィゥェォッャュョヮヵヶ])[\u30a1-\u30fa]"  # a foreign word in katakana is whole
     r"|(?<![\u0e40-\u0e44])[\u0e01-\u0e2e\u0e40-\u0e44](?!\u0e4c)"  # Thai: consonants, vowels before a consonant
     r"|(?<![\u0ec0-\u0ec4])[\u0e81-\u0eae\u0ec0-\u0ec4\u0edc-\u0edf]"  # Lao: the same
     r"|(?<!\u17d2)[\u1780-\u17b3]"  # Khmer: no consonant that is written below another
     r"|(?<!\u1039)[\u1000-\u102a\u103f](?!\u1037?[\u1039\u103a])"  # Burmese: nor a letter that ends a syllable
-    r"|(?<=[\u0f0b-\u0f14])[\u0f40-\u0f6c]"  # Tibetan: behind the mark that divides syllables
+    r"|(?<=[\u0f0b-\u0f14])[\u0f40-\u0f6c]"  # Tibetan: after the mark that divides syllables
     rf"|(?<!\d)[{_DIGITS}]"
     rf"|(?<=[{UNSPACED_SCRIPTS}{_MARKS}])(?:{_SPACED}|[{_OPENING}])"
     r")"
@@ -89,7 +89,7 @@ _QUARTERS_OF_A_TOKEN = (
 )
 """From each code point to the next line's: what a character counts for, in quarters of a token.
 
-Behind a script: tokens a character as measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly
+The comments name scripts with their tokens a character, measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly
 all English, on the first articles of the Universal Declaration of Human Rights, spaces left out. A vocabulary
 of more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
 """

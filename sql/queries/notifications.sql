@@ -1,7 +1,7 @@
 -- Ends of runs, and who was told.
 
 -- name: due
--- The runs of schedules that ended lately, and of whose end not everybody was told who is to be told.
+-- The runs of schedules that ended recently and for which a notification is outstanding.
 with ended as (
     select run_id, state, finished_at as ended_at, true as has_started, null as problem
     from annotation_runs

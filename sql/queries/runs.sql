@@ -79,7 +79,7 @@ offset :document_limit
 limit 1
 
 -- name: running_of_schedule
--- The other runs of a schedule that nobody has closed.
+-- The other runs of a schedule that are not closed.
 select run_id from annotation_runs
 where schedule = :schedule and run_id <> :run_id and state = 'running'
 order by started_at

@@ -50,7 +50,7 @@ comment on column scored_calls.placebo_probability is
     'another text (call_information.probability).';
 comment on column scored_calls.text_after is 'At most 120 characters of the text after the call.';
 comment on column scored_calls.result_follows is
-    'Whether the text goes on with the result within five words: equal, nearly (rounded), other_sign, '
+    'Whether the text continues with the result within five words: equal, nearly (rounded), other_sign, '
     'no; null for a result that cannot stand in a text (the function result_follows).';
 comment on column scored_calls.variant_id is
     'The document whose rows these are: of a corrected record, for a tool that reads url and date, '

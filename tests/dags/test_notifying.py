@@ -280,7 +280,7 @@ def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(world, monk
     world.night(state="failed", problem="failed: release. <b>.")
     own = "failed: release. <b>.\n\n- Corpus"
     for first, remedy in (("chat", '"disable_tls": true'), ("smtp_default", '"disable_ssl": true')):
-        with pytest.raises(AirflowException, match="expected everybody to be told, found: "):
+        with pytest.raises(AirflowException, match="expected every message to be sent, found: "):
             world.send()
         assert world.note.startswith(own)
         assert f"\n\nNot told: {first}: " in world.note

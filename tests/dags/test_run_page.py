@@ -118,7 +118,12 @@ ANSWERS = [
     (OURS, f"/calls?{OF_R1}&contains={'x' * 36}", 200, "There is no such call."),
     # One call.
     (OURS, f"{OF_C1}&tool=Calculator&document_id={D1}", 200, "Calculator(400 / 1400)"),
-    (OURS, f"{OF_C1}&tool=Calculator&document_id={D1}", 200, "the text goes on with the result</dt><dd>yes"),
+    (
+        OURS,
+        f"{OF_C1}&tool=Calculator&document_id={D1}",
+        200,
+        "the text continues with the result</dt><dd>yes",
+    ),
     (OURS, f"{OF_C1}&tool=Calendar&document_id={D1}", 404, NO_PAGE),
     (OURS, f"{OF_C1}&tool=Abacus&document_id={D1}", 404, NO_PAGE),
     (OURS, f"{OF_C1}&tool=Calculator&document_id={C1}", 404, NO_PAGE),

@@ -94,7 +94,7 @@ class _Login(httpx.Auth):
     requires_response_body = True
 
     def __init__(self, url: str, username: str, password: str) -> None:
-        """No username: asks for the token that Airflow gives if everybody is admin."""
+        """Without a username it asks for the token of a server where every visitor is admin."""
         self._url = f"{url}/auth/token"
         self._login = {"username": username, "password": password} if username else None
         self._token = ""

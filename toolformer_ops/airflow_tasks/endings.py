@@ -129,7 +129,7 @@ ENDINGS = tuple(Ending(*row) for row in (
      "that the image holds "
      "Python and this project."),
     ("terminated", "^(ContainerStatusUnknown|Unknown)", "outside",
-     "{init}{node} or its container runtime restarted, and nobody knows how the container ended; {again}."),
+     "{init}{node} or its container runtime restarted, and how the container ended is unknown; {again}."),
     ("exit", f"^{EXIT_TERMINATED}:", "outside", "{init}ended by SIGTERM; {again}."),
     ("exit", f"^{EXIT_INFRASTRUCTURE}:", "outside", "{init}something that the stage needs is not there now: {said}"),
     ("exit", f"^({EXIT_USAGE}|{EXIT_NO_RESULT}):", "request", "{init}exit status {reason}: {said}"),

@@ -34,7 +34,7 @@ MODEL_TASKS = (
 """The tasks that a run without a finetuning does not need; those that publish are skipped with those before
 them."""
 MIN_ONE_SUCCESS = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
-"""The rule of tasks behind some that may be skipped."""
+"""The rule of tasks after some that may be skipped."""
 WITHOUT_CALLS = ("--run", RUN_ID, "--without-calls")
 
 
@@ -103,7 +103,7 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[B
     """
     # 1. The models.
     yes, yes_to_publish = (AskForApproval(step=step, trigger_rule=MIN_ONE_SUCCESS) for step in APPROVALS)
-    # What is behind `chosen_by` may be skipped, such as the check of a release that was checked before.
+    # What is after `chosen_by` may be skipped, such as the check of a release that was checked before.
     finetune = stage(FINETUNE, pool=GPU_POOL, trigger_rule=MIN_ONE_SUCCESS)
     publish = stage("publish", trigger_rule=MIN_ONE_SUCCESS)
     baseline = stage(
@@ -118,7 +118,7 @@ def model_tasks(after: BaseOperator, *, chosen_by: BaseOperator) -> tuple[list[B
     chosen_by >> [yes_to_publish, baseline]
     if after is not chosen_by:
         chosen_by >> [yes, finetune]
-    # 2. A task for each suite behind those that publish, and the report behind all suites.
+    # 2. A task for each suite after those that publish, and the report after all suites.
     with TaskGroup(EVALUATION, tooltip="The paper's evaluations, and the page of their scores"):
         suites = [
             stage(

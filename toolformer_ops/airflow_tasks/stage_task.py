@@ -35,7 +35,7 @@ class StageTask(BaseOperator):
         asset_facts: called once the stage has ended well; what it returns is attached, too.
         returns_result: whether the task returns the stage's last line on stdout, parsed as JSON: ids or
         counts.
-        not_needed: which tasks directly behind this one are skipped, by that line, which the task then
+        not_needed: which tasks directly after this one are skipped, by that line, which the task then
         returns, too.
         tells: called with that line, also if the stage failed.
     """
@@ -66,7 +66,7 @@ class StageTask(BaseOperator):
 
     @property
     def inherits_from_skipmixin(self) -> bool:
-        """Whether Airflow's scheduler looks for skipped tasks behind this one (NotPreviouslySkippedDep)."""
+        """Whether Airflow's scheduler looks for skipped tasks after this one (NotPreviouslySkippedDep)."""
         return self.not_needed is not None
 
     @property
@@ -135,7 +135,7 @@ class StageTask(BaseOperator):
                 self.log.info("skipped: %s: %s", task_id, reason)
             context["ti"].xcom_push(key=SKIPPED, value=reasons)
             # As `SkipMixin.skip`, which would end the task here, and Airflow would not store what it returns.
-            # The scheduler reads this XCom before it starts a task directly behind this one.
+            # The scheduler reads this XCom before it starts a task directly after this one.
             if reasons:
                 context["ti"].xcom_push(key=XCOM_SKIPMIXIN_KEY, value={XCOM_SKIPMIXIN_SKIPPED: list(reasons)})
                 self.log.info("%d tasks are not needed", len(reasons))

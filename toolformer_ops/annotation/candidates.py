@@ -68,7 +68,7 @@ class Candidate:
     sample_count: int
     """How many samples of the position are this call; 0 for a call that the tool alone proposed."""
     input_only_after: bool
-    """Whether the input could be known only from the text behind the call: such a call cannot be taught."""
+    """Whether the input could be known only from the text after the call: such a call cannot be taught."""
     parent: int | None = None
     """In a chain: the number, from 0, of the call of the text whose result the input holds."""
     proposed_by: ProposedBy = "model"
@@ -89,7 +89,7 @@ class LostSample:
     reason: str
     """As it is counted."""
     text: str
-    """Behind the opening bracket."""
+    """After the opening bracket."""
     sample_count: int
     """How many samples of the position are this text."""
 
@@ -135,7 +135,7 @@ def sample_paragraphs(
 ) -> list[SampledParagraph]:
     """The candidate calls of each paragraph, in order; all paragraphs are sampled together.
 
-    A paragraph's samples do not depend on what is sampled with it. With an `endpoint` the server behind it
+    A paragraph's samples do not depend on what is sampled with it. With an `endpoint` its server
     samples; with `proposing` the calls that the tool proposes are candidates, too.
     """
     samplings = [_ParagraphSampling.of(paragraph, tool, choices, model.tokenize) for paragraph in paragraphs]

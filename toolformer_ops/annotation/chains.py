@@ -5,7 +5,7 @@ result of another. A run with the parameter `chains` goes over the texts of a re
 included: the losses of a second call are those of the text with the first one. What differs from the first
 round is here:
 
-1. A position is one behind an earlier call, where the text continues (`EarlierCalls.allows`).
+1. A position is one after an earlier call, where the text continues (`EarlierCalls.allows`).
 2. A sampled call is a candidate if a piece of an earlier result is in its input and nowhere else in the text
    before it (`EarlierCalls.parent_of`); that earlier call is its parent.
 
@@ -48,7 +48,7 @@ class EarlierCalls:
     def allows(self, char: int) -> bool:
         """Whether a second call may be sampled before this character of the text.
 
-        Text of the corpus is between it and the call before it, and the tokens that are scored behind it
+        Text of the corpus is between it and the call before it, and the tokens that are scored after it
         belong to no later call: each word has at least one token, so that as many words as there are weights
         hold them. White space bounds these words in every script, since a token may hold several characters.
         """

@@ -89,7 +89,7 @@ def _judged_pieces(
     The filter judges each piece as a document of its own, with the url and date of the whole. A piece of
     which it keeps anything is kept whole; the reason is that of what it keeps, or of its first refusal. So a
     long text costs only where its filter asks for it. The first piece has the paragraph's number, the others
-    have numbers from `next_number` on, behind those of all paragraphs, so that the other paragraphs keep
+    have numbers from `next_number` on, after those of all paragraphs, so that the other paragraphs keep
     theirs.
     """
     spans = cut(document.text, (decision.start_char, decision.end_char), choices.max_text_tokens, unbroken)

@@ -9,7 +9,7 @@ A file holds those of one subject. Below the name of a claim is what it says:
 
 and then the statement that returns the rows that break the claim.
 
-| scope | whose rows | behind the colon | read by |
+| scope | whose rows | after the colon | read by |
 |---|---|---|---|
 | `tool` | a tool's new rows in a run, before they count as done | rows of `queries/checks.sql`, `{batch}` |
 `checking.py` |
@@ -59,7 +59,7 @@ class Claim:
     sentence: str
     """The claim in words, such as `position probabilities in [0, 1]`."""
     scopes: Mapping[str, str]
-    """By scope, what is behind it."""
+    """By scope, what is after it."""
     remedy: str
     statement: str
     """Returns the rows that break the claim."""

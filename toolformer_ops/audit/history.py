@@ -35,7 +35,7 @@ UNREGISTERED = (
 
 
 def history(auditing: Auditing, _: str, position: str) -> Page:
-    """One page of the history: the manifest, or the file behind a position, which is a key."""
+    """One page of the history: the manifest, or the file after a position, which is a key."""
     files = {row.file_key: row for row in _whole_files(auditing)}
     page = Page()
     if position == MANIFEST_POSITION:

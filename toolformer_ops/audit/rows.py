@@ -147,7 +147,7 @@ def finished_versions(auditing: Auditing) -> list[str]:
 
 
 def numbered_runs(auditing: Auditing) -> list[str]:
-    """Finished runs whose stored numbers can be counted again, each behind those that its own may follow from."""
+    """Finished runs whose stored numbers can be counted again, each after those that its own may follow from."""
     rows = database.fetch_all(
         auditing.engine, queries.audited_rows.numbered_runs, run_ids=list(auditing.subjects.run_ids)
     )

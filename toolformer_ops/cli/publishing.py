@@ -57,7 +57,8 @@ def push(
     ],
     repository: Annotated[str, typer.Argument(help="On the hub: owner/name.", metavar="OWNER/NAME")],
     public: Annotated[
-        bool, typer.Option("--public", help="Everybody may read a new repository; without, its owner alone.")
+        bool,
+        typer.Option("--public", help="Make a new repository public; without it, only its owner reads it."),
     ] = False,
     licence: _Licence = "",
     language: _Languages = None,

@@ -207,7 +207,7 @@ def _show_new_tool(new: "NewTool") -> None:
     typer.echo(f"calls: {call_form(new.tool)}", err=True)
     if new.proposal is not None:
         typer.echo(
-            f"result = {new.proposal[0]}: what {new.proposal[1]} of {len(new.answers)} texts go on with; "
+            f"result = {new.proposal[0]}: what {new.proposal[1]} of {len(new.answers)} texts continue with; "
             "see the file",
             err=True,
         )

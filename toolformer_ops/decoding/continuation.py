@@ -1,4 +1,4 @@
-"""The tokens that are written behind a prompt, and their text.
+"""The tokens that are written after a prompt, and their text.
 
 Knows which of them the KV cache lacks. Does not choose tokens (`writer.py`).
 """
@@ -49,7 +49,7 @@ class Continuation:
     def text(self, first: int = 0, end: int | None = None) -> str:
         """The text of tokens `first` to `end` (exclusive).
 
-        It begins with the white space that these tokens have behind the tokens before them.
+        It begins with the white space that these tokens have after the tokens before them.
         """
         return self._behind(
             [*self.prompt_ids[-BORDER_TOKENS:], *self.ids[:first]][-BORDER_TOKENS:], self.ids[first:end]

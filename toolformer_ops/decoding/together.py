@@ -238,7 +238,7 @@ class Together:
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[list[int]]:
         """The numbers of each row's `writer.Choice`, (rows * 4,).
 
-        Behind them are all tokens in order, for the rows that ask for it. The numbers of these rows are the
+        After them are all tokens in order, for the rows that ask for it. The numbers of these rows are the
         placement.
         """
         logits = self._model.log_probabilities(hidden)  # (rows, vocabulary)
@@ -275,7 +275,7 @@ class Together:
             if label in self._written:
                 continue
             following = RESTS
-            # One token behind those that are there: the next step takes it in. Everything else is for
+            # One token after those that are there: the next step takes it in. Everything else is for
             # `admit`.
             if label in self._growing and len(text.lacking) == 1 and text.valid_tokens == text.had:
                 following, text.lacking, text.valid_tokens = text.lacking[0], (), text.valid_tokens + 1

@@ -36,7 +36,7 @@ BRACKET = CALL_START.strip()
 STOP_TAIL_TOKENS = 16
 """Tokens in which stop texts are looked for, in addition to one for each character of the longest."""
 _CALL_BEGINNING = re.compile(r"\s*(?:([A-Za-z][A-Za-z0-9_]*)\s*(\(.*)?)?", re.DOTALL)
-"""What may come behind a bracket that may still become a call: its tool's name, then its round bracket."""
+"""What may come after a bracket that may still become a call: its tool's name, then its round bracket."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _ForgottenCall:
     """
 
     position: int
-    """Index of the first token behind the text before the call."""
+    """Index of the first token after the text before the call."""
     opening: str
     """Its name and round bracket, `Tool(`."""
     refused: set[int] = field(default_factory=set)

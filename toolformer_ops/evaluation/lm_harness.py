@@ -190,7 +190,7 @@ class ToolformerLM(TemplateLM):
         """
         sums = []
         for request in requests:
-            # The harness' own hf reads what the tokenizer puts before a text as part of it, behind the
+            # The harness' own hf reads what the tokenizer puts before a text as part of it, after the
             # prefix.
             ids = self.tok_encode(request.args[0], add_special_tokens=self._text_has_start)
             windows = get_rolling_token_windows(ids, self.prefix_token_id, self._model.window, context_len=1)
@@ -212,7 +212,7 @@ class ToolformerLM(TemplateLM):
         return answers
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """The ids of a text, behind what comes before every text unless `add_special_tokens` is False."""
+        """The ids of a text, after what comes before every text unless `add_special_tokens` is False."""
         return [
             *(() if add_special_tokens is False else self._start),
             *self._model.language_model.tokenize(string).ids,

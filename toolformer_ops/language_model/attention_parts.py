@@ -34,7 +34,7 @@ class Heads:
 
 
 class AttentionPart(Protocol):
-    """Tokens of a pass, one behind the other, that attend together."""
+    """Tokens of a pass, one after the other, that attend together."""
 
     @property
     def tokens(self) -> int:
@@ -89,7 +89,7 @@ class PartedAttention:
     ) -> Tensor:
         """Attention of all tokens of the pass, (tokens, heads, width).
 
-        Those behind the last part's attend to nothing.
+        Those after the last part's attend to nothing.
         """
         if not self._parts:
             raise RuntimeError(

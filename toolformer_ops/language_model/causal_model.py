@@ -186,7 +186,7 @@ class CausalModel:
         return [states[index] for index in range(len(sequences))]
 
     def run(self, ids: np.ndarray, parts: Sequence[AttentionPart]) -> Tensor:
-        """One pass over tokens, (tokens,), those of the parts one behind the other.
+        """One pass over tokens, (tokens,), those of the parts one after the other.
 
         Returns their last hidden states, (tokens, hidden).
         """
@@ -207,7 +207,7 @@ class CausalModel:
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """Natural log probabilities over the vocabulary, float32, (rows, vocabulary).
 
-        They are those behind hidden states (rows, hidden). On a CPU the rows are padded to a multiple
+        They are those after hidden states (rows, hidden). On a CPU the rows are padded to a multiple
         meanwhile, so that a row has the same bits in every batch (`kv_cache.py`).
         """
         return torch.cat(list(self.log_probability_blocks(hidden)))

@@ -1,8 +1,8 @@
 """The columns that a KV cache holds: keys and values of a prompt, of texts, and of rows that continue them.
 
     CachedPrompt   keys and values of start token and prompt, computed once
-    CachedText     keys and values of one text behind a prompt; any number of sequences continue it
-    Group          texts behind one prompt, with the rows that continue them: room for new columns, keep, cut,
+    CachedText     keys and values of one text after a prompt; any number of sequences continue it
+    Group          texts after one prompt, with the rows that continue them: room for new columns, keep, cut,
                    merge
 
 Computes nothing: `kv_cache.py` fills the columns, `attention.py` reads them.
@@ -40,7 +40,7 @@ class CachedPrompt:
 
 @dataclass(frozen=True, eq=False)
 class CachedText:
-    """A text behind a prompt."""
+    """A text after a prompt."""
 
     prompt: CachedPrompt
     length: int = 0
@@ -59,7 +59,7 @@ class CachedText:
 
 @dataclass
 class Group:
-    """Texts behind one prompt that are attended to in one set of operations, and the rows that continue them.
+    """Texts after one prompt that are attended to in one set of operations, and the rows that continue them.
 
     The numpy arrays say where a pass writes and what it sees; they are sent to the device once a pass.
     """
@@ -133,7 +133,7 @@ class Group:
             self.own = [_resized(columns, 1, count) for columns in self.own]
 
     def _keep_texts(self, kept: np.ndarray) -> None:
-        """Go on with these texts alone, ascending; every row is of one of them."""
+        """Continue with these texts alone, ascending; every row is of one of them."""
         number_of = np.zeros(len(self.lengths), dtype=np.int64)
         number_of[kept] = np.arange(len(kept))
         self.text_of, self.lengths = number_of[self.text_of], self.lengths[kept]

@@ -56,7 +56,7 @@ class AnnotationContext:
     """How many tokens come before token 0 of the window (its second copy)."""
     hidden_shift: int
     """Token i of the window has row i + hidden_shift of `text_hidden`, from the second word on; negative if
-    the first word takes fewer tokens behind the separator."""
+    the first word takes fewer tokens after the separator."""
 
     @property
     def tokens(self) -> int:
@@ -146,7 +146,7 @@ class ContextBuilder:
             for key, number in zip(keys, part, strict=True):
                 if key not in contexts:
                     missing[key] = windows[number]
-            # 1. Those that are not kept, behind the prompt in one pass.
+            # 1. Those that are not kept, after the prompt in one pass.
             if missing:
                 copies = [self._copies(prompt, between, text, window) for text, window in missing.values()]
                 contexts.update(zip(missing, self._read(prompt, copies), strict=True))
@@ -170,7 +170,7 @@ class ContextBuilder:
         return _Copies((*spelled, *between, *spelled), len(spelled) + len(between), shift)
 
     def _read(self, prompt: AnnotationPrompt, copies: Sequence[_Copies]) -> Iterator[AnnotationContext]:
-        """The contexts of windows that are read behind the prompt, in order."""
+        """The contexts of windows that are read after the prompt, in order."""
         start = self._prompts.read(self._prompt_ids(prompt))
         cache = KVCache(self._model)
         cache.join([CachedText(start) for _ in copies])

@@ -14,7 +14,7 @@ import numpy as np
 class SeenRanges:
     """What is seen of one kind of columns.
 
-    It is runs of tokens, one behind the other, and the range of columns that each run sees.
+    It is runs of tokens, one after the other, and the range of columns that each run sees.
     """
 
     tokens: np.ndarray
@@ -125,7 +125,7 @@ class Layout:
     def padded_place(self) -> np.ndarray:
         """(tokens,) where each token is if the tokens of all texts are padded to `width`.
 
-        The padded texts are one behind the other.
+        The padded texts are one after the other.
         """
         if self.is_single:
             return np.arange(self.tokens)

@@ -227,7 +227,7 @@ class LanguageModel:
         at both thresholds; with `keep` at `keep_threshold` alone; with `all` at every threshold from
         `prune_below` on, since every call that may reach it is computed again. The calls of all texts are
         computed together. All losses of a call are nan if it is so long that the model's window has no room
-        for text behind it.
+        for text after it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1.
@@ -283,7 +283,7 @@ class LanguageModel:
 
         On a device without TF32 it is float32.
 
-        A loss is nan if a call is so long that the model's window has no room for text behind it.
+        A loss is nan if a call is so long that the model's window has no room for text after it.
 
         Raises:
             ValueError: a call's position is not in 1..tokens - 1, or the number format is none of these.

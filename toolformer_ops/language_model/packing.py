@@ -1,4 +1,4 @@
-"""Passes without padding: sequences one behind the other in one row of tokens, each seen by itself alone.
+"""Passes without padding: sequences one after the other in one row of tokens, each seen by itself alone.
 
 Every operation of a network but attention treats tokens one by one, so sequences of any lengths share a pass.
 Attention is computed
@@ -195,7 +195,7 @@ class _Bucket:
     """Sequences whose lengths have the same power of two: padding less than doubles their tokens."""
 
     tokens: Tensor
-    """(sequences, longest) of each place the token of the pass; behind a sequence's end its last token
+    """(sequences, longest) of each place the token of the pass; after a sequence's end its last token
     again."""
     own: Tensor
     """(tokens,) the tokens of the pass that are in the bucket."""
@@ -204,7 +204,7 @@ class _Bucket:
 
 
 def buckets_of(lengths: Sequence[int], device: torch.device) -> list[_Bucket]:
-    """The buckets of sequences of these lengths that are in a pass one behind the other."""
+    """The buckets of sequences of these lengths that are in a pass one after the other."""
     starts = [0, *itertools.accumulate(lengths)]
     by_power: dict[int, list[int]] = {}
     for number, length in enumerate(lengths):
@@ -242,7 +242,7 @@ def takes_variable_lengths(
 
 @dataclass(frozen=True)
 class Ranges:
-    """Sequences of queries, one behind the other, and the range of keys that each attends to.
+    """Sequences of queries, one after the other, and the range of keys that each attends to.
 
     All tensors are int32.
     """

@@ -3,7 +3,7 @@
 See Toolformer, section 4.3 and footnote 5. Calls disabled: wherever a call could start, the probability of "
 [" is set to 0 and the others are scaled up to sum to 1 again. If the text itself has " [" there, that token
 is left as it is and counted. (In a vocabulary that spells " [" with several tokens it is the last of them,
-and only behind the others, that is treated so.)
+and only after the others, that is treated so.)
 
 Sliding window: a text longer than the model's window is read in windows that move by half a window. Each
 scores only its tokens that none before it scored, so that every token is scored once and, from the second

@@ -11,7 +11,7 @@ a stage is started again. All numbers of a sample are made when its text is adde
 
 A sample ends when its text holds "]": the end is text, since `)]` and `")]` are single tokens in byte-pair
 vocabularies. A table says which tokens hold one. It also ends, unfinished, at the token budget or when the
-model ends the document. A model that was finetuned on calls writes a result behind the arrow, which is not
+model ends the document. A model that was finetuned on calls writes a result after the arrow, which is not
 read: with `until_arrow` a sample ends there, as the same call.
 
 If the tool's name is given, as in " [QA(", its last token is only a condition on the first one drawn.

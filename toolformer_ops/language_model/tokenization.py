@@ -56,7 +56,7 @@ class TokenizedText:
     word_starts: tuple[int, ...]
     """Indices of the tokens before which a call may be inserted, ascending.
 
-    Those that start a word behind white space, and, in scripts without white space between words, those that
+    Those that start a word after white space, and, in scripts without white space between words, those that
     may start one (`word_start_tokens`, `unspaced_start_tokens`).
     """
 
@@ -69,7 +69,7 @@ class TokenizedText:
         return self.text[self.starts[first] : stop] if first < len(self.starts) else ""
 
     def place_of(self, char: int) -> tuple[int, int] | None:
-        """The token that starts the word at `char`, or behind white space there, and the token's offset.
+        """The token that starts the word at `char`, or after white space there, and the token's offset.
 
         So a place that was found with another vocabulary is the same place in this one. None for a word that
         starts inside a token, and for the text's first token.
@@ -106,7 +106,7 @@ class CallStart:
 
 
 def word_at(text: str, char: int) -> int:
-    """The offset of the word at `char`, or behind white space there; the text's length if there is none."""
+    """The offset of the word at `char`, or after white space there; the text's length if there is none."""
     return next((at for at in range(char, len(text)) if not text[at].isspace()), len(text))
 
 
@@ -217,7 +217,7 @@ class Tokenization:
         return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
     def continuation(self, text: str, after: str = "a") -> tuple[int, ...]:
-        """`text` encoded as it is written behind other text.
+        """`text` encoded as it is written after other text.
 
         Differs from `ids` for vocabularies that put a space before every text that they encode.
         """
@@ -249,7 +249,7 @@ class Tokenization:
         """The ids of `separator` + `text` as it reads, and the shift of the text's tokens in them.
 
         Token i of `ids`, the encoding of `text` alone, has index i + shift in the result for every i >=
-        `aligned`: the first token of the text's second word. The first word may be other tokens behind a
+        `aligned`: the first token of the text's second word. The first word may be other tokens after a
         space, more or fewer (`F` `iscal`, but ` Fiscal`), so the shift may be negative.
 
         A vocabulary whose tokens differ further on than in the first word gets the separator alone and then

@@ -4,7 +4,7 @@ Postgres refuses to run as root, so root makes a user for it.
 
 Not root: everything runs as ourselves, in the folders that were asked for. Root: the user `toolformer-pg`
 must reach its data and the server's programs, but it cannot enter a clone below /root (mode 700). Rather than
-opening the user's directories to everybody, data and programs then go to `/var/lib/toolformer-ops/<hash of
+opening the user's directories to all users, data and programs then go to `/var/lib/toolformer-ops/<hash of
 the directory>`.
 """
 

@@ -91,7 +91,7 @@ class Cluster:
     def command(self, port: int) -> list[str]:
         """Return the words that run the server in the foreground.
 
-        They hold no secret: everybody can see them in `ps`.
+        They hold no secret: every user can see them in `ps`.
         """
         buffers = shared_buffers_mb(psutil.virtual_memory().total)
         settings = {**_SETTINGS, "shared_buffers": f"{buffers}MB", "port": str(port)}

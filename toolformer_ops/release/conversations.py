@@ -9,7 +9,7 @@ opening and what the assistant writes are together the plain text, byte for byte
 `sharegpt`: the form of LLaMA-Factory (`SharegptDatasetConverter` in its data/converter.py). There the turns
 of the user or a tool alternate with those of the model, and a turn that calls is JSON and nothing else: a
 model cannot write words and then call. So each place of a text with calls is a conversation of its own: the
-user writes all that is before it, the model calls, and goes on with the text up to the next place. No word
+user writes all that is before it, the model calls, and continues with the text up to the next place. No word
 and no call is lost; the words before a place are read and not learned.
 
 Knows no file and no database; `chat_export.py` and `preference_export.py` write (`export_files.py`).

@@ -40,16 +40,16 @@ COLUMN_MEANINGS = {
     "document_id": "hash of `plain_text`: the id of the text in the table `documents`",
     "text": "the text with its calls and their results",
     "plain_text": "the text without `calls`; taking them out of `text` gives it, byte for byte. In a release of chains it holds "
-    "the calls of the release that was gone over",
+    "the calls of the source release",
     "calls": "the calls in the order of their positions: tool, input, result, `position_char` (character of `plain_text` before "
     "which the call stands, from 0), `position_probability` (null where the tool proposed the call), the "
     "losses and the loss reduction in nats "
     "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
-    "`result_follows`: whether the text goes on with the result within five words: `equal`, `nearly` "
+    "`result_follows`: whether the text continues with the result within five words: `equal`, `nearly` "
     "(rounded), `no`, or null where the result cannot stand in a text",
-    "call_spans": "where each call of `text` is, in order, also those of the release that was gone over; characters of `text` from "
+    "call_spans": "where each call of `text` is, in order, also those of the source release; characters of `text` from "
     "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, "
-    "`result_start_char` and `result_end_char` of what the tool wrote, from behind the arrow to before the "
+    "`result_start_char` and `result_end_char` of what the tool wrote, from after the arrow to before the "
     "bracket",
     "tools": "names of the tools that are called, sorted",
     "url": "where the text came from, if its record said so",
@@ -80,7 +80,7 @@ class ReleasedCall:
     loss_without_call_full_context: float | None = None
     """Given the whole text before the call, if the other losses are in a context window; else None."""
     result_follows: str | None = None
-    """Whether the text goes on with the result: equal, nearly, no; None if it cannot stand there
+    """Whether the text continues with the result: equal, nearly, no; None if it cannot stand there
     (`result_follows` in SQL)."""
 
     @property
@@ -97,7 +97,7 @@ class CallSpan:
     """Where the call begins, with the one space that came with it."""
     end_char: int
     result_start_char: int
-    """Where what the tool wrote begins: from behind the arrow to before the closing bracket."""
+    """Where what the tool wrote begins: from after the arrow to before the closing bracket."""
     result_end_char: int
 
 

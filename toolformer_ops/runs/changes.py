@@ -38,7 +38,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "information": "the run asks for more information than its result carries",
         "no_release": "a run kept it and made no release",
         "result_has_other_sign": "the text continues with the number of the other sign",
-        "result_does_not_follow": "the text does not go on with the result, and a run asks for that",
+        "result_does_not_follow": "the text does not continue with the result, and a run asks for that",
         "better_call_at_position": "another call at the place saves more",
         "holds_evaluation_data": "its text shares words with evaluation data",
         "above_max_examples": "its tool has max_examples_per_tool texts without it",

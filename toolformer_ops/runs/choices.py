@@ -412,7 +412,7 @@ class ReleaseChoices(Choices):
         "some; leave_out: the release does without them.",
     )
     require_following: bool = Field(default=False, title="Only results that follow")
-    """The release does without calls whose result is a number or name that the text does not go on with
+    """The release does without calls whose result is a number or name that the text does not continue with
     (docs/releases.md)."""
 
 

@@ -6,9 +6,9 @@ model does not wait for Postgres (`feeding.py`). Each micro-batch's rows and its
 computed and what was being written, a stage that is told to end (SIGTERM) the first alone; run again, it
 starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
-A stage may work in rounds of some minutes, so that the stages behind it need not wait for all of its shard
+A stage may work in rounds of some minutes, so that the stages after it need not wait for all of its shard
 (`stages/annotating.py`). A text that is longer than a micro-batch, or at which a process died, begins a
-round: the stages behind have done all before it by then.
+round: the stages after have done all before it by then.
 
 Where losses are verified in float32 though the device may lack room for both weights (`verify_in_float32` on
 or all), a shard is one round, and the stages that ask for float32 have micro-batches as large as most shards:

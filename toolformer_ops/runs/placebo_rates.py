@@ -74,7 +74,7 @@ def kept_by_chance(rate: Any) -> str:
 
 
 def _percent(share: float) -> str:
-    """A share in per cent with one digit behind the point, if that is not 0."""
+    """A share in per cent with one digit after the point, if that is not 0."""
     return f"{100 * share:.1f}".removesuffix(".0")
 
 

@@ -207,7 +207,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "like_a_placebo": "another text's result does nearly as much",
         "better_call_at_position": "another call at its place saves more",
         "result_has_other_sign": "the text continues with the number of the other sign",
-        "result_does_not_follow": "the text does not go on with the result",
+        "result_does_not_follow": "the text does not continue with the result",
         "holds_evaluation_data": "its text holds evaluation data",
         "above_max_examples": "the tool has enough texts without it",
         "not_in_release": "not in the release",

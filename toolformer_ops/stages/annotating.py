@@ -10,7 +10,7 @@ only the last round waits for them.
 
 Placebos are drawn from the results of all shards. If an earlier run has drawn them, they are scored in the
 same rounds. Else the process that finishes the tool's last shard draws them, and scores those of its shard at
-its end; the task behind scores the others.
+its end; the task after scores the others.
 
 Runs in the GPU pool, so a tool that needs no GPU holds one while it executes. That costs less than a second
 task: to load even a model of 135 million parameters again takes longer than to execute a shard's calls of the

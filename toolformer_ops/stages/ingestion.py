@@ -4,7 +4,7 @@ Owns `corpora`, `corpus_versions`, `corpus_version_files`, `corpus_files`, `corp
 `corpus_spare_records` and `rejected_documents`. An ingestion reads the files whose bytes have changed
 (`storage/corpora/reading.py`), writes new texts in micro-batches, and collects the records in temporary
 tables. One transaction then compares them with the newest version and makes the next one (`compare` and
-`apply` of sql/queries/ingestion.sql): until its end everybody sees the version before. A killed ingestion
+`apply` of sql/queries/ingestion.sql): until its end readers see the version before. A killed ingestion
 leaves the texts that it wrote; the next one reads the changed files again. Two ingestions of one corpus wait
 for each other.
 

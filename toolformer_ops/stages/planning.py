@@ -106,7 +106,7 @@ def tools_to_do(settings: Settings, run_id: str) -> ToDo:
             if tool in checked and not has_work_left(connection, run):
                 continue
             tools.append(tool)
-            if run.choices.until_kept is not None:  # the processes behind filter what they need
+            if run.choices.until_kept is not None:  # later processes filter what they need
                 continue
             unfiltered, _, _ = unfinished_documents(connection, run)
             lately = database.fetch_one(

@@ -336,9 +336,9 @@ def judge(text: str) -> tuple[bool, str]:
 def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
     """Rule (i): each pair within a window is combined, and the results are looked up.
 
-    Of the numbers of one value behind a first number, the two nearest are combined with it. That
+    Of the numbers of one value after a first number, the two nearest are combined with it. That
     decides as all of them do: the results are equal, and the third place must be at most `WINDOW_TOKENS`
-    before the second number and behind the first, so that the nearest second allows every place that a
+    before the second number and after the first, so that the nearest second allows every place that a
     farther one allows, except its own; and the next one allows that.
     """
     # Zero takes part only in what holds for any number.
@@ -351,7 +351,7 @@ def _holds_result_of_two_others(numbers: list[NumberInText]) -> bool:
     results = functools.lru_cache(maxsize=PAIRS_REMEMBERED)(
         lambda a, b: tuple(_results(a, b, places.keys(), rounded_values))
     )
-    # By value, the two nearest numbers behind the first; values in the order of their nearest, the last
+    # By value, the two nearest numbers after the first; values in the order of their nearest, the last
     # first.
     ahead: dict[int, tuple[NumberInText, ...]] = {}
     for first in reversed(valued):

@@ -147,7 +147,7 @@ _NAMES = tuple(
 )
 _MONTH_FOLDERS = re.compile(r"(?:^|/)((?:19|20)[0-9]{2})/(0?[1-9]|1[0-2])(?=/)")
 _ARCHIVED = re.compile(r"/web/[0-9]{4,14}[a-z_]*/")
-"""How web.archive.org begins a path; behind it is the address of the page."""
+"""How web.archive.org begins a path; after it is the address of the page."""
 _ASKED_FOR = re.compile(
     r"(?:[a-z]+[_-])?(?:from|to|since|until|start|end|before|after|min|max)(?:[_-]?date)?=", re.IGNORECASE
 )

@@ -245,7 +245,7 @@ class _Words:
     def sentence_of(self, number: Operand) -> tuple[int, int]:
         """The first character and the end of a number's sentence.
 
-        It reaches at most 200 characters before the number and 100 behind it.
+        It reaches at most 200 characters before the number and 100 after it.
         """
         ends = self._of(_SENTENCE_END)
         place = bisect_right(ends, number.start_char - 1)
@@ -350,7 +350,7 @@ def _are_distinct(computation: Computation) -> bool:
 
 
 def _thing(text: str, number: Operand) -> str:
-    """What a number counts: its currency, or the word behind it without an ending."""
+    """What a number counts: its currency, or the word after it without an ending."""
     if number.value.kind == "money":
         return "money"
     word = _WORD_BEHIND.match(text, number.end_char)
@@ -377,7 +377,7 @@ def sums_several(text: str, numbers: list[Operand]) -> bool:
 
 
 def announces_a_result(text: str, numbers: list[Operand]) -> bool:
-    """Whether an equals sign behind a number announces a number with two operands shortly before it."""
+    """Whether an equals sign after a number announces a number with two operands shortly before it."""
     starts = [number.start_char for number in numbers]
     for match in _EQUALS.finditer(text):
         place = bisect_right(starts, match.end()) - 1

@@ -63,7 +63,7 @@ COMMON_WORDS = frozenset(_COMMON_WORDS.split())
 _TOKEN = re.compile(rf"[{UNSPACED_SCRIPTS}]|[^\s{UNSPACED_SCRIPTS}\u2014]+")
 _PUNCTUATION = "'\"()[]*_.,;:!?-\u2013\u2026\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u00bf\u00a1"
 _QUOTATION_MARKS = "'\"([*_-\u2013\u201c\u201e\u2018\u201a\u00ab\u00bf\u00a1"
-"""A capital behind one of these may be that of a sentence."""
+"""A capital after one of these may be that of a sentence."""
 _CLOSING = "'\")]*_\u201d\u2019\u00bb"
 _SENTENCE_END = (".", "!", "?", ":", ";", "\u2026")
 _UNDIVIDED = re.compile(r"[^:;.!?()\[\]\"“”„«»—–…]+")  # noqa: RUF001
@@ -80,7 +80,7 @@ class _Token:
 
     start: int
     end: int
-    """Offset behind it."""
+    """Offset after it."""
     text: str
     is_word: bool
     """Whether it says something of the language: it is no name, number, address or sign."""
@@ -152,7 +152,7 @@ def _phrase_in(text: str, tokens: list[_Token], first: int, last: int) -> tuple[
 
 
 def _continues(text: str, tokens: list[_Token], inner: int, outer: int) -> bool:
-    """Whether a phrase that ends with a token goes on with its neighbour: a word that is not English."""
+    """Whether a phrase that ends with a token continues with its neighbour: a word that is not English."""
     left, right = sorted((tokens[inner], tokens[outer]), key=lambda token: token.start)
     token = tokens[outer]
     is_undivided = _UNDIVIDED.fullmatch(text, left.start, right.end) is not None
@@ -282,7 +282,7 @@ class _EnglishText:
         return self._first_end <= first or self._is_english_rest(0, first)
 
     def stands_after(self, end: int) -> bool:
-        """Whether English text begins with a token or behind it."""
+        """Whether English text begins with a token or after it."""
         return self._last_start >= end or self._is_english_rest(end, len(self._tokens))
 
     @functools.cached_property

@@ -98,7 +98,7 @@ class MachineTranslation(Tool):
 
 
 class TranslationRunner:
-    """An open translator behind language identification."""
+    """An open translator after language identification."""
 
     def __init__(self, translator: NllbTranslator | PromptedTranslator) -> None:
         self._translator = translator

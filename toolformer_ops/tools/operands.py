@@ -127,7 +127,7 @@ class Value(NamedTuple):
     step: int
     """What one in its last written digit is worth, in millionths: 100,000 for 2.3, 10**11 for 2.3 million."""
     is_rounded: bool
-    """Whether it may be a rounded result: it has decimals, or a word such as `million` behind it."""
+    """Whether it may be a rounded result: it has decimals, or a word such as `million` after it."""
     counts_years: bool
 
     def equals(self, numerator: int, denominator: int, *, rounds: bool) -> bool:

@@ -11,7 +11,7 @@ a paragraph goes on over its line breaks, which are white space; elsewhere each 
    marks alone is blank.
 3. A block is wrapped if its lines end where the next word would not have fitted (`_is_wrapped`), or if they
    fill the width of the text's other wrapped blocks (`_fills`).
-4. In a wrapped block a paragraph ends behind a line that had room for the next word, before an item of a
+4. In a wrapped block a paragraph ends after a line that had room for the next word, before an item of a
    list, before an indented first line, and beside a row of a table (`_ends_paragraph`).
 
 Does not judge paragraphs: a tool's filter does.
@@ -59,9 +59,9 @@ class _Line:
     """A line that is not blank."""
 
     start: int
-    """Offset in the text of its first character behind quotation marks that is no white space."""
+    """Offset in the text of its first character after quotation marks that is no white space."""
     end: int
-    """Offset behind its last character that is no white space."""
+    """Offset after its last character that is no white space."""
     text: str
     """What is between the two."""
     depth: int
@@ -98,7 +98,7 @@ class _Line:
 
     @property
     def goes_on(self) -> bool:
-        """Whether its first letter or digit, behind quotation marks and brackets, is a small letter.
+        """Whether its first letter or digit, after quotation marks and brackets, is a small letter.
 
         A letter without capitals counts as small.
         """
@@ -222,7 +222,7 @@ def _joined(block: Sequence[_Line], width: int) -> Iterator[Span]:
 
 
 def _ends_paragraph(block: Sequence[_Line], number: int, width: int) -> bool:
-    """Whether a paragraph of a wrapped block ends with this line, which has a line behind it."""
+    """Whether a paragraph of a wrapped block ends with this line, which has a line after it."""
     line, after = block[number], block[number + 1]
     if line.is_table_row or after.is_table_row:
         return True

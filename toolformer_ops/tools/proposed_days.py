@@ -76,7 +76,7 @@ def _is_told(match: re.Match[str], day: datetime.date) -> bool:
     elif match["month_d"]:
         is_told = (_number_of(match["month_d"], _MONTHS), int(match["year_d"])) == (day.month - 1, day.year)
     elif match["month_f"]:
-        # `May` and `March` alone are months behind a word such as `in`.
+        # `May` and `March` alone are months after a word such as `in`.
         before = match.string[max(0, match.start() - 10) : match.start()]
         is_month = match["month_f"] not in ("May", "March", "Mar", "Jan") or _MONTH_BEFORE.search(before)
         is_told = bool(is_month) and _number_of(match["month_f"], _MONTHS) == day.month - 1

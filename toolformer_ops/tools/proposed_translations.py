@@ -1,7 +1,7 @@
 """The calls that MT proposes for a text: each foreign phrase, at the places after it of a translation.
 
-Such a place is a bracket, a quotation mark or a dash behind a space, or follows words such as `meaning`, at
-most `MOST_CHARACTERS` behind the phrase. Which phrases are foreign, `foreign_passages.py` says.
+Such a place is a bracket, a quotation mark or a dash after a space, or follows words such as `meaning`, at
+most `MOST_CHARACTERS` after the phrase. Which phrases are foreign, `foreign_passages.py` says.
 """
 
 import re

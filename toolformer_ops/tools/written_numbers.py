@@ -1,7 +1,7 @@
 """How texts write numbers, in digits and words: one definition for the Calculator's filter, guard, operands and sums.
 
 A number is a whole run of digits with the signs that group them and a decimal part. It may touch a letter of
-a script without capitals (`共有120本`, `845권`) or a unit behind it (`12kg`, `$5m`), but not be part of a name
+a script without capitals (`共有120本`, `845권`) or a unit after it (`12kg`, `$5m`), but not be part of a name
 (`MP3`, `3D`, `covid19`), an ordinal (`12th`), a code (`3fa9`) or a version (`1.2.3`).
 
 Two writings differ in the decimal sign: `1,250.50` and `1.250,50`. Groups may also be divided by apostrophes
@@ -158,7 +158,7 @@ _SCALES = {
     "million": 10**6, "millions": 10**6, "billion": 10**9, "billions": 10**9, "trillion": 10**12,
     "k": 10**3, "m": 10**6, "bn": 10**9,
 }  # fmt: skip
-"""What a number before the word is multiplied by; the last three only behind digits."""
+"""What a number before the word is multiplied by; the last three only after digits."""
 _MOST = 10**24
 """No number reaches this: so many digits are a code, and `hundred hundred hundred ...` is no number."""
 _LARGE = 1000

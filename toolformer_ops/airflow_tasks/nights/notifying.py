@@ -90,7 +90,7 @@ class SendNotifications(BaseOperator):
                     problems.append(f"{run.run_id}: {error}")
         self.log.info("%d runs had ended, %d messages could not be sent", len(due), len(problems))
         if problems:
-            raise AirflowException(f"expected everybody to be told, found: {'; '.join(problems)}.")
+            raise AirflowException(f"expected every message to be sent, found: {'; '.join(problems)}.")
 
 
 def start_sending(run_id: str) -> None:

@@ -66,6 +66,6 @@ def close_in_background(run_id: str, owner: Owner, *, is_failure: bool, is_timeo
             if dag_id.startswith(NIGHTLY):
                 start_sending(name)
         except ToolformerError as error:
-            logger.warning("run %s could not be closed, or nobody told yet: %s", name, error)
+            logger.warning("run %s could not be closed, or its message is not sent yet: %s", name, error)
 
     threading.Thread(target=close, daemon=True, name="close-run").start()

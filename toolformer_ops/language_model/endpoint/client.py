@@ -471,7 +471,7 @@ def _writing(choice: Mapping[str, Any], api: str) -> Writing:
 def _is_of(answered: str, model: str) -> bool:
     """Whether the name in an answer is that of the model, or of a dated or revised form of it.
 
-    Such forms are `gpt-x-2026-01-01` and `name@main`. A variant that is asked for behind a colon, and the
+    Such forms are `gpt-x-2026-01-01` and `name@main`. A variant that is asked for after a colon, and the
     maker before a stroke, may be left out.
     """
     without_variant = model.partition(":")[0]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 THOUGHT_END = "</think>"
-"""Behind it some models write their answer."""
+"""After it some models write their answer."""
 CHANGES_TEXT = "answer_changes_text"
 WITHOUT_END = "answer_without_end"
 ELSEWHERE = "proposed_where_not_sampled"
@@ -230,7 +230,7 @@ class _Completions:
     def _sample(self, written: str, is_finished: bool) -> SampledContinuation:
         """All between the brackets, with what was given of it."""
         text = f"{self.numbers.call_start}{written}".partition(CALL_START.strip())[2]
-        for end in self.numbers.ends:  # of a server that goes on behind an end, or returns it
+        for end in self.numbers.ends:  # of a server that goes on after an end, or returns it
             is_finished = is_finished or end in text
             text = text.partition(end)[0]
         return SampledContinuation(text, is_finished)

@@ -6,7 +6,7 @@
 1. The rows are put into an index by their keys, the cells that name them (`CellIndex`). A key has to have
    three letters and to fit into a call. Keys of several rows are left out.
 2. The keys of a text are found, the longest first: each run of words that begins like a key is looked up.
-3. Behind each key the cells of its row are looked for (`said_values.py`). A place belongs to the nearest key.
+3. After each key the cells of its row are looked for (`said_values.py`). A place belongs to the nearest key.
    If several cells of a row have its value, the text has to name the column of one of them.
 
 The index is a dictionary by the words of a key, which are looked up as runs of words: as exact as an
@@ -34,7 +34,7 @@ from toolformer_ops.tools.proposed_places import place_before
 PROPOSAL_VERSION = 1
 """Raised when the same rows would propose other calls for a text."""
 REACH_WORDS = 60
-"""How far behind its key a cell may be."""
+"""How far after its key a cell may be."""
 REACH_OF_SHORT_CELLS = 15
 """How far a cell of at most three characters may be: a longer text says such a cell by chance."""
 SHORT_CELL = 3
@@ -124,7 +124,7 @@ class Mention:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A cell that a text says behind its key."""
+    """A cell that a text says after its key."""
 
     mention: Mention
     column: CellColumn
@@ -232,7 +232,7 @@ class CellIndex:
 
 
 def _claims(mention: Mention, said: SaidValues) -> Iterator[_Claim]:
-    """The cells of a row that the text says behind its key."""
+    """The cells of a row that the text says after its key."""
     _, *cells = mention.row.split(_SEPARATOR)
     for column, cell in zip(mention.table.columns, cells, strict=True):
         if not cell:

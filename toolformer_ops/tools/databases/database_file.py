@@ -26,7 +26,7 @@ _PLACE = re.compile(r"\{([A-Z][A-Z0-9_]*)\}")
 _PARAMETERS = frozenset(
     {"sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs", "connect_timeout"}
 )
-"""What an address may say behind its `?`."""
+"""What an address may say after its `?`."""
 
 
 class DatabasePart(FilePart):
@@ -191,7 +191,7 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
     parameters["host"] = more.pop("host", parameters["host"])
     if unknown := set(more) - _PARAMETERS:
         raise ToolError(
-            f"tool {tool}: expected of {', '.join(sorted(_PARAMETERS))} behind the `?` of the address, found "
+            f"tool {tool}: expected of {', '.join(sorted(_PARAMETERS))} after the `?` of the address, found "
             f"{', '.join(sorted(unknown))}. Remove it."
         )
     filled = {

@@ -106,7 +106,7 @@ class Token:
 
 
 def first_word(query: str) -> str:
-    """The first word of a query behind comments, in small letters; empty if it begins with something else."""
+    """The first word of a query after comments, in small letters; empty if it begins with something else."""
     word = _FIRST_WORD.match(query)
     return word[1].lower() if word else ""
 
@@ -147,7 +147,7 @@ def _token_at(query: str, at: int) -> Token:
         return Token(number.group(), start=at, end=number.end())
     if word := _WORD.match(query, at):
         text, following = word.group().translate(_SMALL), query[word.end() : word.end() + 2]
-        # Texts with escapes go on behind a line break, where one without would end: none is read here.
+        # Texts with escapes go on after a line break, where one without would end: none is read here.
         if (text == "e" and following[:1] == "'") or (text == "u" and following in {"&'", '&"'}):
             raise RejectedInputError(INVALID)
         return Token(_cut(text), is_word=True, start=at, end=word.end())
@@ -212,7 +212,7 @@ def _may_be_called(tokens: Sequence[Token], number: int, names: Names, *, is_qua
     token = tokens[number]
     before = tokens[number - 1] if number else Token("")
     if before.is_word and before.text == "as":
-        return True  # behind AS no function is called: an alias, or a type with a length
+        return True  # after AS no function is called: an alias, or a type with a length
     if is_qualified:
         return False
     if token.text in names.functions:
@@ -286,7 +286,7 @@ def texts_of_the_clock(tokens: Sequence[Token]) -> list[tuple[int, int]]:
 
 
 def names_relation(tokens: Sequence[Token], schema: str, relation: str) -> bool:
-    """Whether a query has the name of a table as one: by itself, or behind its schema."""
+    """Whether a query has the name of a table as one: by itself, or after its schema."""
     padded = [Token(""), Token(""), *tokens]
     for number, token in enumerate(tokens):
         if not token.names or token.text.lower() != relation.lower():

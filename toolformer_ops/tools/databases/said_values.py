@@ -84,7 +84,7 @@ class SaidValues:
         self._words = words
 
     def first_place(self, value: str, after_word: int, reach: int) -> Place | None:
-        """The first place of a value of a database behind a word, at most `reach` words farther."""
+        """The first place of a value of a database after a word, at most `reach` words farther."""
         if day := _DAY_CELL.fullmatch(value):
             return self._next(self._dates.get(day[1], ()), after_word, reach)
         if is_number(value):

@@ -32,7 +32,7 @@ def split_sentences(text: str) -> list[str]:
     for match in _END.finditer(text):
         before = text[start : match.start()][-_LONGEST_ABBREVIATION:]
         if match.group(0)[0] == "." and before and not before[-1].isspace():
-            # A full stop behind an initial or an abbreviation belongs to it, and ends nothing.
+            # A full stop after an initial or an abbreviation belongs to it, and ends nothing.
             word = before.rsplit(maxsplit=1)[-1].lstrip(_OPENING)
             if (_INITIALS.fullmatch(word) and word[-1].isupper()) or _ABBREVIATIONS.fullmatch(word):
                 continue

@@ -36,7 +36,7 @@ MOST_BYTES = 100_000_000
 """Most bytes of a file of terms."""
 PLACES_A_TERM = 3
 REACH_CHARACTERS = 300
-"""How far behind its term an answer may begin."""
+"""How far after its term an answer may begin."""
 _STRETCH = re.compile(r"\S+")
 _FIRST_WORD_SIGN = re.compile(r"\w")
 _ENDS_SENTENCE = re.compile(r"[.!?][\"'”’)\]]*\Z")  # noqa: RUF001
