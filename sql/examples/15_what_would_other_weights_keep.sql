@@ -1,5 +1,5 @@
 -- What would other weights keep?
--- The five tokens behind a call have the weights 5/15 to 1/15 in the paper; here each has a fifth. From the
+-- The five tokens after a call have the weights 5/15 to 1/15 in the paper; here each has a fifth. From the
 -- log probabilities that are stored with each call, so that no model is asked. What was pruned by the paper's
 -- weights is not among them. Of runs with the keep rule paper.
 create function what_would_other_weights_keep(run text default '')

@@ -1,4 +1,4 @@
--- Does the text go on with the result?
+-- Does the text continue with the result?
 -- Calls with a result by tool and result_follows: equal, nearly (rounded), other_sign (no release takes
 -- these), no, and empty for a result that cannot stand in a text. For the Calendar equal is the weekday, or
 -- month and day; nearly the month or the year.
@@ -15,4 +15,4 @@ as $$
     order by tool, result_follows nulls last
 $$;
 comment on function does_the_text_go_on_with_the_result is
-    'Does the text go on with the result? About this run; an empty name is the newest run that ended well.';
+    'Does the text continue with the result? About this run; an empty name is the newest run that ended well.';

@@ -94,7 +94,7 @@ begin
 end
 $$;
 comment on function result_follows is
-    'Whether a text goes on with a result within its next five words. equal: with this number, or this word '
+    'Whether a text continues with a result within its next five words. equal: with this number, or this word '
     'or name. nearly: with the number rounded. other_sign: with the number of the other sign. no: it does '
     'not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month '
     'or year. Null for another result of more than five words that is no number, which cannot stand there. '
@@ -105,7 +105,7 @@ create or replace function requires_following(parameters jsonb)
     language sql immutable parallel safe
     return coalesce(cast(parameters ->> 'require_following' as boolean), false);
 comment on function requires_following is
-    'Whether the release of a run with these parameters does without calls whose text does not go on with '
+    'Whether the release of a run with these parameters does without calls whose text does not continue with '
     'the result.';
 
 create or replace function release_refusal(result text, requires_following boolean, text_id uuid,

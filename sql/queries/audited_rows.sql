@@ -497,7 +497,7 @@ select document_id, array[coalesce(calls.row_count, 0), coalesce(pruned.row_coun
     cast(null as integer[]) as expected,
        concat_ws(chr(10), calls.row_texts, pruned.row_texts) as row_texts,
        case when calls.misnamed > 0 then 'expected ids of calls and inputs that are the hashes of their content, found others'
-            when beyond.is_beyond then 'expected positions inside the text, found one behind its end' end as wrong,
+            when beyond.is_beyond then 'expected positions inside the text, found one after its end' end as wrong,
        case when beyond.is_beyond or calls.reads_record then cast(document_id as text) end as unless
 from (
     select call.document_id, cast(count(*) as integer) as row_count, max(call.position_char) as last_char,

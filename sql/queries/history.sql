@@ -97,7 +97,7 @@ where placebo.placebo_recipe_id = :recipe_id and placebo.document_id = any(cast(
 order by placebo.document_id, placebo.call_id, placebo.number
 
 -- name: corpus_joined
--- Documents that joined a corpus after one version and up to another, a page of them behind the last of the
+-- Documents that joined a corpus after one version and up to another, a page of them after the last of the
 -- page before.
 select corpus_id, cast(document_id as text) as document_id, cast(variant_id as text) as variant_id, ordinal,
     first_version

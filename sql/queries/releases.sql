@@ -38,7 +38,7 @@ where run_id = :earlier_run_id
 
 -- name: register
 -- Register a release; one that is registered already stays as it is, but for its manifest if its files were
--- made anew, and is no longer withdrawn. :rates is null if its card is one that somebody else wrote.
+-- made anew, and is no longer withdrawn. :rates is null if its card is not ours.
 insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools,
     definition, rates)
 values (:release_id, :run_id, :uri, :manifest_sha256, :documents, :calls, cast(:lacking_tools as text[]),

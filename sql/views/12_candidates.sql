@@ -84,7 +84,7 @@ comment on column candidates.reason is
 comment on column candidates.release_outcome is
     'What the run''s release did with a kept call. released: it is in it. input_only_after: it is never '
     'released. result_has_other_sign: the text continues with the number of the other sign. '
-    'result_does_not_follow: the text does not go on with its result, and the run asks for that '
+    'result_does_not_follow: the text does not continue with its result, and the run asks for that '
     '(require_following). better_call_at_position: another kept call of any tool at its place saves more '
     '(of equal ones: has the smaller id). holds_evaluation_data: its text shares words with evaluation '
     'data, and the release leaves it out. The release stored these (release_choices). no_release: the run '
