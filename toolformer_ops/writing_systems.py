@@ -89,9 +89,9 @@ _QUARTERS_OF_A_TOKEN = (
 )
 """From each code point to the next line's: what a character counts for, in quarters of a token.
 
-The comments name scripts with their tokens a character, measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly
-all English, on the first articles of the Universal Declaration of Human Rights, spaces left out. A vocabulary
-of more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
+The comments have tokens a character, measured with SmolLM2's vocabulary of 49,152 tokens, which is nearly all
+English, on the first articles of the Universal Declaration of Human Rights, without spaces. A vocabulary of
+more languages has fewer: a piece that is cut by this table then holds fewer tokens than its limit.
 """
 
 

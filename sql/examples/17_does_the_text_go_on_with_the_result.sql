@@ -15,4 +15,4 @@ as $$
     order by tool, result_follows nulls last
 $$;
 comment on function does_the_text_go_on_with_the_result is
-    'Does the text continue with the result? About this run; an empty name is the newest run that ended well.';
+    'Does the text continue with the result? An empty name is the newest run that ended well.';

@@ -94,8 +94,8 @@ begin
 end
 $$;
 comment on function result_follows is
-    'Whether a text continues with a result within its next five words. equal: with this number, or this word '
-    'or name. nearly: with the number rounded. other_sign: with the number of the other sign. no: it does '
+    'Whether a text continues with a result within its next five words. equal: with this number, or this '
+    'word or name. nearly: with the number rounded. other_sign: with the number of the other sign. no: it does '
     'not. A day of the Calendar is equal to its weekday, or its month with its day, and nearly to its month '
     'or year. Null for another result of more than five words that is no number, which cannot stand there. '
     'A percentage is its number and a hundredth of that.';

@@ -87,8 +87,8 @@ def choose_calls(
 ) -> dict[str, dict[str, int]]:
     """Choose among the kept calls of `tools`, with at most `max_examples` texts a tool.
 
-    Returns what is left out. A call whose text continues with the number of the other sign is refused, and with
-    `require_following` also one whose text does not continue with the result (`release_refusal` in SQL): a call
+    Returns what is left out. A call is refused if its text continues with the number of the other sign, and with
+    `require_following` if it does not continue with the result (`release_refusal` in SQL): a call
     that saves less may have their place. Only the first texts of each tool are read, in the order of their
     ids, until there are enough. The result is the number of calls by tool and reason, as in
     `run_releases.left_out`: calls in texts that are not read are above `max_examples`.

@@ -47,8 +47,8 @@ COLUMN_MEANINGS = {
     "(`loss_without_call_full_context` where calls were scored in a context window), the recipes, and "
     "`result_follows`: whether the text continues with the result within five words: `equal`, `nearly` "
     "(rounded), `no`, or null where the result cannot stand in a text",
-    "call_spans": "where each call of `text` is, in order, also those of the source release; characters of `text` from "
-    "0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, "
+    "call_spans": "where each call of `text` is, in order, also calls of the source release; characters of "
+    "`text` from 0, ends exclusive: `start_char` and `end_char` of the call with the one space that came with it, "
     "`result_start_char` and `result_end_char` of what the tool wrote, from after the arrow to before the "
     "bracket",
     "tools": "names of the tools that are called, sorted",
