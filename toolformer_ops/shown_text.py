@@ -20,6 +20,9 @@ _RAW_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029]")
 
 
 _ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\\/\"']))")
+MOST_DIGITS = 7
+SAME_NATS, SAME_SHARE = 0.02, 0.15
+"""Two rounded probabilities tell a gain to so many nats, or to such a share of it."""
 PIECE_CHARACTERS = 8
 """So many characters of a secret in a row are taken for a piece of it."""
 
@@ -69,11 +72,20 @@ def gain_in_figures(
     """What a call gains: `1.21 nats`, or the probability of the next tokens before and after, `0.21 -> 0.64`.
 
     The second is of the rule `probability`: the probability of the next tokens without the result, or with
-    a placebo, and with the result, `probability_with`.
+    a placebo, and with the result, `probability_with`. Both have two digits, or as many more as tell by
+    which factor the second is larger, and whether it reaches the threshold.
     """
     if probability_with is None:
         return in_unit_of_rule(gain, False, threshold)
-    return f"{probability_with / math.exp(gain):.2f} {arrow} {probability_with:.2f}"
+    before = probability_with / math.exp(gain)
+    for digits in range(2, MOST_DIGITS):
+        shown = round(before, digits), round(probability_with, digits)
+        if min(shown) > 0:
+            shown_gain = math.log(shown[1] / shown[0])
+            is_near = gain <= 0 or abs(shown_gain - gain) <= max(SAME_NATS, SAME_SHARE * gain)
+            if is_near and (shown_gain >= threshold) == (gain >= threshold):
+                break
+    return f"{before:.{digits}f} {arrow} {probability_with:.{digits}f}"
 
 
 def in_unit_of_rule(nats: float, by_probability: bool, threshold: float = -math.inf) -> str:
@@ -98,6 +110,11 @@ def at_most_gained(bound: float, by_probability: bool, threshold: float) -> str:
 def needed(threshold: float, by_probability: bool) -> str:
     """What a keep threshold in nats asks for: `0.5 are needed`, or `1.25 times is needed` of a probability."""
     return f"{math.exp(threshold):.2f} times is needed" if by_probability else f"{threshold:g} are needed"
+
+
+def count_of(number: int, what: str) -> str:
+    """Such as `1 text`, `1,200 new calls`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def threshold_in_words(threshold: float, keep_rule: str) -> str:

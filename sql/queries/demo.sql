@@ -1,8 +1,8 @@
 -- What the demo prints while it runs and at its end.
 
 -- name: calls_so_far
--- Distinct calls that were sampled so far for a run's documents.
-select coalesce(sum(sampled.calls), 0)::bigint as calls
+-- Distinct calls that were sampled so far for a run's documents, and how many of them are kept.
+select coalesce(sum(sampled.calls), 0)::bigint as calls, (select count(*) from kept_calls_of(:run_id)) as kept
 from run_tools rt
 cross join lateral (
     -- With a `with`, as in scored_calls, so that only the partition of the recipe is read.

@@ -117,7 +117,7 @@ def test_where_nothing_is_kept_the_nearest_calls_are_shown_under_lower_threshold
 
 def test_progress_is_read_by_tool_with_the_calls_so_far(connection, run):
     progress = read_progress(connection, run.run_id)
-    assert progress.counts == "4 calls"
+    assert progress.counts == "4 calls, 3 kept"
     assert [(tool.tool, tool.at_work) for tool in progress.tools] == [
         ("Calculator", None),
         ("Calendar", None),

@@ -11,6 +11,8 @@ from toolformer_ops.runs.summary import BestCall
 from toolformer_ops.shown_text import (
     at_most_gained,
     beside_threshold,
+    count_of,
+    gain_in_figures,
     gained,
     json_to_show,
     needed,
@@ -106,3 +108,21 @@ def test_a_page_shows_a_bound_in_the_unit_of_its_threshold(keep_rule, shown):
 )
 def test_a_gain_is_in_the_words_of_its_keep_rule(probability_with, words):
     assert gained(math.log(2), probability_with) == words
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        (0.0412, 0.2401, "0.04 -> 0.24"),
+        (0.0512, 0.0644, "0.051 -> 0.064"),
+        (0.0012, 0.0031, "0.0012 -> 0.0031"),
+        (0.4964, 0.6235, "0.496 -> 0.624"),
+    ],
+)
+def test_probabilities_have_the_digits_that_tell_their_ratio(before, after, shown):
+    assert gain_in_figures(math.log(after / before), after, threshold=math.log(1.25)) == shown
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "1 text"), (0, "0 texts"), (1200, "1,200 texts")])
+def test_one_thing_is_no_plural(number, words):
+    assert count_of(number, "text") == words

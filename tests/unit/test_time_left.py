@@ -60,16 +60,16 @@ def test_one_long_text_that_is_left_is_most_of_the_work():
     assert left(both, of_both, [at_work(50.0), at_work(50.0, "MT")]) == pytest.approx(1200.0)
 
 
-def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring_or_sampling():
+def test_what_was_never_timed_takes_as_long_as_with_other_tools_or_as_scoring():
     timed = [work("sample", 0.02, recent=100.0, age=100.0), work("score", None), work("placebo", None)]
     untimed = [work("sample", None, tool="MT"), work("score", None, tool="MT")]
     counted = [progress("sample", SHORT + LONG), progress("score", 0), progress("placebo", 0)]
     none = [progress("sample", 0, "MT"), progress("score", 0, "MT")]
     assert left(untimed, none) is None  # nobody has done anything
-    # Nobody has scored yet; then somebody has.
-    for scoring, seconds in ((None, 4 * 0.02), (0.01, 0.01 + 0.01 + 0.02 + 0.01)):
-        timed[1].seconds_a_unit = scoring
-        assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
+    assert left([*timed, *untimed], [*counted, *none]) is None  # nobody has scored yet
+    timed[1].seconds_a_unit = 0.01
+    seconds = 0.01 + 0.01 + 0.02 + 0.01
+    assert left([*timed, *untimed], [*counted, *none]) == pytest.approx((SHORT + LONG) * seconds)
 
 
 def test_a_share_is_of_documents_where_no_tokens_are_counted():
@@ -91,20 +91,3 @@ def test_the_time_left_is_not_known_while_texts_are_filtered():
         for stage in ("sample", "score")
     ]
     assert left(rows, [filtering, *nothing]) is None
-
-
-def test_progress_has_what_the_run_stored_since_it_was_counted():
-    counted = SimpleNamespace(tool="QA", stage="sample", done=100, total=120, tokens_done=5_000, tokens=6_000)
-    before, now = work("sample", 0.02), work("sample", 0.02)
-    now.documents, now.tokens = before.documents + 7, before.tokens + 350
-    [tool] = tools_of_run([counted], [now], [before])
-    assert tool.stages == (StageProgress("sample", 107, 120, 36, 5_350, 6_000),)
-
-
-def test_progress_never_exceeds_its_total():
-    """Filtering went on meanwhile, so that there are more texts to sample than were counted."""
-    counted = SimpleNamespace(tool="QA", stage="sample", done=118, total=120, tokens_done=None, tokens=None)
-    before, now = work("sample", 0.02), work("sample", 0.02)
-    now.documents += 7
-    [tool] = tools_of_run([counted], [now], [before])
-    assert (tool.stages[0].done, tool.stages[0].total) == (125, 125)

@@ -1,8 +1,8 @@
 """Run: what a run is doing, what it found, whether that is good, and what to do when it is red.
 
 A finished run's numbers are stored, and come in milliseconds. Those of a run that works are counted beside
-the page (`Reader.counted`): it shows the newest count with what the run itself has stored since then, and
-before the first one the sums of its own micro-batches.
+the page (`Reader.counted`): it shows the newest count, all of it read at one time, and before the first one
+the sums of the run's own micro-batches.
 
 What a failed task said is in Airflow's log of it, and who may read a log is Airflow's matter: so the
 visitor's own browser asks Airflow for it (`assets/page.js`), and this server never does.
@@ -16,28 +16,25 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 
-from toolformer_ops.run_page.calls import Asked, find_calls
-from toolformer_ops.run_page.current_work import (
-    what_it_does,
-    why_no_time_left,
-    with_own_counts,
-)
+from toolformer_ops.run_page.calls import SECONDS_TO_LOOK, Asked, find_calls
 from toolformer_ops.run_page.reading import Page, ReaderDep, answer
 from toolformer_ops.run_page.rights import AskedRunDep
 from toolformer_ops.run_page.shown_runs import SECONDS_WHILE_RUNNING, ShownRun, load_run, numbers_of
-from toolformer_ops.runs.progress import Progress, own_work, seconds_left, tools_of_run
+from toolformer_ops.runs.progress import RECENT_SECONDS, Progress, read_progress
 from toolformer_ops.runs.reasons import COUNTED, title
-from toolformer_ops.runs.summary import answer_in_words
+from toolformer_ops.runs.summary import CountedFailure, answer_in_words
 from toolformer_ops.storage.postgres import queries
 from toolformer_ops.storage.postgres.database import fetch_all
 from toolformer_ops.tools.registry import tools_on_device
 
 router = APIRouter()
 
-BEST_CALLS = 8
-BEST_SO_FAR = 5
-"""So many calls of a run that works, whose page is looked at every few seconds."""
+BEST_CALLS = 5
+FAILURES = 5
+"""So many reasons why calls have no result."""
 RUNNING = "running"
+ASKED_FOR = {"before_finetuning": "finetunes on it", "before_publishing": "publishes its model"}
+"""By the choice `approve`, what a person is asked for a yes to."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +54,68 @@ class FunnelRow:
         return max(self.counts.values()) if self.reason == "texts" else sum(self.counts.values())
 
 
-def count_numbers(connection: Connection, run: ShownRun) -> dict[str, list[Any]]:
-    """What is stored or counted over all documents of a run: rows of four queries."""
+def read_numbers(connection: Connection, run: ShownRun, *, counts_texts: bool = True) -> dict[str, Any]:
+    """What a run has done and made, read at one time.
+
+    counts_texts: whether all texts of the run are counted, or only what it did itself.
+    """
+    ours = {"run_id": run.run_id}
     statements = {
-        "progress": queries.page.progress,
         "funnel": queries.page.yield_by_stage,
         "thresholds": queries.page.thresholds,
         "given_up": queries.page.given_up,
     }
-    numbers: dict[str, list[Any]] = {}
+    counted: dict[str, Sequence[Any]] = {}
     for name, statement in statements.items():
-        numbers[name] = fetch_all(connection, statement, run_id=run.run_id) if run.tools else []
-    if run.state == RUNNING:
-        # Last, so that nothing that was counted above is added again: a page shows what came since then.
-        numbers["kept"] = fetch_all(connection, queries.until_kept.so_far, run_id=run.run_id)
-        numbers["own_work"] = own_work(connection, run.run_id)
-        numbers["own_counts"] = fetch_all(connection, queries.page.own_counts, run_id=run.run_id)
-    return numbers
+        counted[name] = fetch_all(connection, statement, **ours) if counts_texts and run.tools else []
+    if not counts_texts:
+        counted["funnel"] = fetch_all(connection, queries.page.own_counts, **ours)
+    funnel_rows = funnel(counted["funnel"])
+    failures: Sequence[Any] = []
+    if funnel_rows:
+        failures = fetch_all(connection, queries.summary.failures, **ours, at_most=FAILURES)
+    best_status, best = best_calls(connection, run)
+    progress = read_progress(connection, run.run_id, counts_texts=counts_texts)
+    stages = itertools.chain.from_iterable(tool.stages for tool in progress.tools)
+    outputs = fetch_all(connection, queries.page.outputs, **ours)
+    answers = fetch_all(connection, queries.summary.approvals, **ours)
+    checks = fetch_all(connection, queries.page.quality, **ours)
+    network = fetch_all(connection, queries.page.network, **ours)
+    work = fetch_all(connection, queries.page.work, **ours, recent_seconds=RECENT_SECONDS)
+    return {
+        **counted,
+        "progress": progress,
+        "phase": progress.now if progress.phase else between_tasks(run, progress, outputs, answers),
+        # A tool may have placebos if another has none.
+        "stages": list(dict.fromkeys(stage.stage for stage in stages)),
+        "best_status": best_status,
+        "best": best,
+        "funnel": funnel_rows,
+        "counts_by_tool": {
+            row.reason: row.counts for row in funnel_rows if not row.is_loss and row.stage != "placebo"
+        },
+        "failures": [CountedFailure(**row._asdict()) for row in failures],
+        "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
+        "output": outputs[0] if outputs else None,
+        "answers": [
+            answer_in_words(row.step, row.is_approved, row.answered_by, row.answered_at) for row in answers
+        ],
+        "failed_checks": [check for check in checks if not check.success],
+        "passed_checks": sum(check.success for check in checks),
+        "device_hours": device_hours(run, work),
+        "network": network[0] if network else None,
+    }
+
+
+def between_tasks(run: ShownRun, progress: Progress, outputs: Sequence[Any], answers: Sequence[Any]) -> str:
+    """What a run does while none of its processes is at work on texts."""
+    if outputs and not answers and (step := ASKED_FOR.get(run.parameters.get("approve", ""))):
+        return f"waiting for a person's yes before the run {step} (Required Actions in Airflow)"
+    if outputs or not run.tools:
+        return "the release is made: a model is trained, published or evaluated if the run asks for it"
+    stages = itertools.chain.from_iterable(tool.stages for tool in progress.tools)
+    is_begun = any(stage.own for stage in stages)
+    return "the next process starts, or rows are checked" if is_begun else "a first process starts"
 
 
 @router.get("/run")
@@ -82,90 +124,32 @@ async def show(request: Request, reader: ReaderDep, run_address: AskedRunDep) ->
 
     def make(connection: Connection) -> Page:
         run = load_run(connection, run_address)
-        ours = {"run_id": run.run_id}
-        # 1. Numbers over all documents; none while a large run is counted for the first time.
-        counted = numbers_of(reader, connection, run, "numbers", count_numbers)
-        numbers = counted.values if counted else {}
-        # 2. What the run did itself, and what it made.
-        is_running = run.state == RUNNING
-        work = own_work(connection, run.run_id)
-        rows = numbers.get("funnel")
-        if rows is None:
-            rows = fetch_all(connection, queries.page.own_counts, **ours)
-        elif is_running and "own_work" in numbers:
-            own_counts = fetch_all(connection, queries.page.own_counts, **ours)
-            rows = with_own_counts(rows, numbers["own_counts"], own_counts)
-        tools = tools_of_run(numbers.get("progress"), work, numbers.get("own_work"), numbers.get("kept", ()))
-        outputs = fetch_all(connection, queries.page.outputs, **ours)
-        answers = fetch_all(connection, queries.summary.approvals, **ours)
-        checks = fetch_all(connection, queries.page.quality, **ours)
-        counts = funnel(rows)
-        best_status, best = best_calls(connection, run, BEST_SO_FAR if is_running else BEST_CALLS)
-        network = next(iter(fetch_all(connection, queries.page.network, **ours)), None)
-        at_work = fetch_all(connection, queries.page.at_work, **ours) if is_running else []
-        stages = itertools.chain.from_iterable(tool.stages for tool in tools)
-        tokens_per_second = network.tokens_per_second if network else None
-        phase = what_it_does(
-            work,
-            at_work,
-            annotates=bool(run.tools),
-            has_release=bool(outputs),
-            waits_for_yes=None if answers else run.parameters.get("approve"),
-            tokens_per_second=tokens_per_second,
-        )
+        counted = numbers_of(reader, connection, run, "numbers", read_numbers)
+        numbers = counted.values if counted else read_numbers(connection, run, counts_texts=False)
         values = {
             "run": run,
             "view": "run",
-            "best_status": best_status,
-            "best": best,
-            "waits_for_placebos": is_running and best_status == "scored" and any(map(_gains_enough, best)),
-            "progress": Progress(
-                tools=tools,
-                phase=phase if is_running else "",
-                tokens_per_second=tokens_per_second,
-                seconds_left=seconds_left(tools, work, at_work) if is_running else None,
-            ),
-            # A tool may have placebos if another has none.
-            "stages": list(dict.fromkeys(stage.stage for stage in stages)),
             "counted": counted,
-            # What is kept was counted before the release was made.
-            "is_stale": bool(counted and outputs and counted.at < outputs[0].made_at.timestamp()),
-            "why_no_time_left": why_no_time_left(tools, is_counted=counted is not None),
-            "funnel": counts,
-            "lost_samples": fetch_all(connection, queries.page.lost_samples, **ours),
-            "found_by_tool": {
-                row.reason: row.counts for row in counts if not row.is_loss and row.stage != "placebo"
-            },
-            "thresholds": numbers.get("thresholds"),
-            "output": outputs[0] if outputs else None,
-            "answers": [
-                answer_in_words(row.step, row.is_approved, row.answered_by, row.answered_at)
-                for row in answers
-            ],
-            "failed_checks": [check for check in checks if not check.success],
-            "passed_checks": sum(check.success for check in checks),
-            "given_up": numbers.get("given_up", []),
-            "device_hours": device_hours(run, work),
-            "network": network,
+            "is_running": run.state == RUNNING,
             "refresh": None if run.has_stored_numbers else SECONDS_WHILE_RUNNING,
         }
-        return Page("overview.html.j2", values, run.seconds_to_keep)
+        return Page("overview.html.j2", values | numbers, run.seconds_to_keep)
 
     return await answer(request, make)
 
 
-def best_calls(
-    connection: Connection, run: ShownRun, at_most: int
-) -> tuple[str, Sequence[Mapping[str, Any]]]:
-    """Status and rows of the kept calls of a run that save most; of a run that keeps none, of the scored ones."""
-    if kept := find_calls(connection, run, Asked(status="kept"), at_most).rows:
-        return "kept", kept
-    return "scored", find_calls(connection, run, Asked(status="scored"), at_most).rows
-
-
-def _gains_enough(call: Mapping[str, Any]) -> bool:
-    """Whether a scored call gains what its tool asks for, before its placebo."""
-    return call["gain_bound"] is not None and call["gain_bound"] >= call["keep_threshold"]
+def best_calls(connection: Connection, run: ShownRun) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """Status and rows of the calls that gain most, the best of each tool first: kept ones, or else scored ones."""
+    for status in ("kept", "scored"):
+        ranked: list[tuple[int, float, Mapping[str, Any]]] = []
+        for tool in run.tools:
+            selection = Asked(status=status, tool=tool.tool)
+            rows = find_calls(connection, run, selection, BEST_CALLS, SECONDS_TO_LOOK / len(run.tools)).rows
+            ranked += [(rank, -(row["gain_bound"] or 0.0), row) for rank, row in enumerate(rows)]
+        if ranked:
+            ranked.sort(key=lambda item: item[:2])
+            return status, [row for _, _, row in ranked[:BEST_CALLS]]
+    return "scored", []
 
 
 def funnel(rows: Iterable[Any]) -> list[FunnelRow]:

@@ -62,7 +62,12 @@ def environment() -> Environment:
         "json": as_json,
         "by_chance": kept_by_chance,
     }  # fmt: skip
-    templates.globals |= {"link": link, "airflow_run": airflow_run, "assets": ASSETS_VERSION}
+    templates.globals |= {
+        "link": link,
+        "airflow_run": airflow_run,
+        "airflow_dag": airflow_dag,
+        "assets": ASSETS_VERSION,
+    }
     return templates
 
 
@@ -128,11 +133,14 @@ def link(view: str, *parts: Mapping[str, Any], **query: Any) -> str:
     return f"{view}?{urlencode(values)}" if values else view
 
 
+def airflow_dag(dag_id: str) -> str:
+    """The address of a DAG in Airflow's own pages, from any page of ours."""
+    return f"../dags/{quote(dag_id, safe='')}"
+
+
 def airflow_run(address: Mapping[str, str], *more: str) -> str:
     """The address of a DAG run in Airflow's own pages, from any page of ours.
 
     `more` is what follows, such as tasks/release.
     """
-    return "/".join(
-        ["..", "dags", quote(address["dag_id"], safe=""), "runs", quote(address["run_id"], safe=""), *more]
-    )
+    return "/".join([airflow_dag(address["dag_id"]), "runs", quote(address["run_id"], safe=""), *more])

@@ -47,9 +47,8 @@ SECONDS_TO_WAIT = 0.15
 """A page waits so long for a count: that of a small run is ready by then."""
 OLD_COUNT, MOST_SECONDS_TO_WAIT = 30.0, 5.0
 """After so many seconds a count is old, and a page waits longer for the next one, but no longer than this."""
-SECONDS_OF_A_COUNT, OLDEST_COUNT = 4.0, 600.0
-"""A count is made anew after so many seconds if it is asked for, and after so many it is not shown any
-more."""
+OLDEST_COUNT = 600.0
+"""After so many seconds a count is not shown any more."""
 MOST_COUNTS = 64
 KEPT_LONGER_THAN_IT_TOOK = 10.0
 OPTIONS = {
@@ -188,9 +187,9 @@ class Reader:
         """What `count` read lately.
 
         It is None while it counts for the first time, and if that takes longer than `SECONDS_TO_COUNT`.
-        `count` is made again beside the page, at most every `SECONDS_OF_A_COUNT`, or ten times as long as it
-        takes. Waits for `seconds_to_wait`, or if the newest count is old for twice as long as that took, so call it in
-        a thread.
+        `count` is made again beside the page if it is asked for, after ten times as long as it takes. Waits
+        for `seconds_to_wait`, or if the newest count is old for twice as long as that took, so call it in a
+        thread.
         """
 
         def make(state: _Count, done: threading.Event) -> None:
@@ -207,9 +206,7 @@ class Reader:
                 finally:
                     now = time.monotonic()
                     with self._counts_lock:
-                        state.next_at = now + max(
-                            SECONDS_OF_A_COUNT, (now - started) * KEPT_LONGER_THAN_IT_TOOK
-                        )
+                        state.next_at = now + (now - started) * KEPT_LONGER_THAN_IT_TOOK
                         state.under_way = None
                     done.set()
 

@@ -51,6 +51,9 @@ Loaded = TypeVar("Loaded")
 
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
+PARTS_OF_A_SHARD = 8
+"""Where a model on a CPU reads the documents of a shard, each micro-batch is at most such a part of them: a
+person who waits for a small run sees it move. A GPU is given what fills it."""
 ROUND_SECONDS = 300.0
 """A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000
 documents."""
@@ -269,6 +272,8 @@ class _Limits:
     """The most documents of a micro-batch."""
     tokens: int
     """The most tokens of a micro-batch of several documents."""
+    parts: int
+    """A shard has about so many micro-batches at least."""
     round_seconds: float
     """A round takes so long at least."""
 
@@ -281,9 +286,11 @@ class _Limits:
         takes_turns = settings.dtype != "float32" and work.run.choices.verify_in_float32 in ("on", "all")
         sizes = BATCH_SIZES[device_kind(settings.device)]
         gathered = sizes.gathered if takes_turns and work.asks_float32 else 1
+        is_shown = work.counts_tokens and not takes_turns and device_kind(settings.device) == "cpu"
         return cls(
             documents=gathered * (most_documents or settings.micro_batch_documents),
             tokens=gathered * (settings.micro_batch_tokens or sizes.micro_batch_tokens),
+            parts=PARTS_OF_A_SHARD if is_shown else 1,
             round_seconds=math.inf if takes_turns else ROUND_SECONDS,
         )
 
@@ -373,7 +380,8 @@ class _ShardAtWork(Generic[Loaded]):
             pending = list(self.work.undone(connection) if documents is None else documents)
             tokens = kept_tokens(connection, self.work.run, pending) if self.work.counts_tokens else {}
             left_tries = self.tries.left(connection) if pending else []
-        batches = plan_batches(pending, left_tries, self.limits.documents, tokens, self.limits.tokens)
+        size = min(self.limits.documents, max(1, math.ceil(len(pending) / self.limits.parts)))
+        batches = plan_batches(pending, left_tries, size, tokens, self.limits.tokens)
         suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
         self.documents += len(pending)
         self.suspect += suspect

@@ -1,7 +1,7 @@
 """How far work is: one record of a run and of a file, which a terminal and the run page show.
 
 It is read from a run's ledger and micro-batches here; of a file `on_a_file` counts it. `shown_progress.py` shows
-it on a terminal.
+it on a terminal, `run_page/overview.py` on the page.
 """
 
 from collections import Counter
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 KEPT = "kept"
 """Replaces the stages of a tool that works until enough calls are kept (`until_kept`)."""
+DOING = {
+    "filter": "filtering",
+    "sample": "sampling",
+    "execute": "executing",
+    "score": "scoring",
+    "placebo": "scoring placebos",
+}
+"""By stage, what a process does."""
 RECENT_SECONDS = 900.0
 """The pace of a run is what it did in this time."""
 
@@ -114,42 +122,53 @@ class Progress:
         return "; ".join([self.now, *tools])
 
 
-def read_progress(connection: Connection, run_id: str) -> Progress:
-    """The progress of a run as the ledger has it; without tools before the run is registered."""
-    counted = fetch_all(connection, queries.page.progress, run_id=run_id)
-    work = own_work(connection, run_id)
+def read_progress(connection: Connection, run_id: str, *, counts_texts: bool = True) -> Progress:
+    """The progress of a run, without tools before it is registered.
+
+    counts_texts: whether all texts of the run are counted, which takes seconds with a million; otherwise the
+    stages have what the run did itself, without a total.
+    """
+    work = fetch_all(connection, queries.page.work, run_id=run_id, recent_seconds=RECENT_SECONDS)
     at_work = fetch_all(connection, queries.page.at_work, run_id=run_id)
     network = fetch_all(connection, queries.page.network, run_id=run_id)
-    calls = fetch_one(connection, queries.demo.calls_so_far, run_id=run_id).calls
-    tools = tools_of_run(counted, work, kept=fetch_all(connection, queries.until_kept.so_far, run_id=run_id))
+    counted, kept, counts = [], [], ""
+    if not work:
+        return Progress()
+    if counts_texts:
+        counted = fetch_all(connection, queries.page.progress, run_id=run_id)
+        kept = fetch_all(connection, queries.until_kept.so_far, run_id=run_id)
+        calls = fetch_one(connection, queries.demo.calls_so_far, run_id=run_id)
+        counts = f"{calls.calls:,} calls, {calls.kept:,} kept"
+    tools = tools_of_run(counted, work, kept)
     return Progress(
         tools=tools,
-        counts=f"{calls:,} calls" if tools else "",
+        phase=phase_of(at_work),
+        counts=counts,
         tokens_per_second=network[0].tokens_per_second if network else None,
         seconds_left=seconds_left(tools, work, at_work),
     )
 
 
-def own_work(connection: Connection, run_id: str) -> list[Any]:
-    """What the run did itself, by tool and stage: rows of `page.work`."""
-    return fetch_all(connection, queries.page.work, run_id=run_id, recent_seconds=RECENT_SECONDS)
+def phase_of(at_work: Sequence[Any]) -> str:
+    """What the run's processes do, such as `sampling for QA, scoring for Calendar and MT`; empty if none is at work on texts."""
+    tools_by_stage: dict[str, list[str]] = {}
+    for row in at_work:
+        tools = tools_by_stage.setdefault(row.stage, [])
+        if row.tool not in tools:
+            tools.append(row.tool)
+    return ", ".join(f"{DOING[stage]} for {' and '.join(tools)}" for stage, tools in tools_by_stage.items())
 
 
 def tools_of_run(
-    counted: Sequence[Any] | None,
-    work: Sequence[Any],
-    work_then: Sequence[Any] | None = None,
-    kept: Sequence[Any] = (),
+    counted: Sequence[Any], work: Sequence[Any], kept: Sequence[Any] = ()
 ) -> tuple[ToolProgress, ...]:
-    """How far each tool of a run is.
+    """How far each tool of a run is: rows of `page.progress`, or of the run's own micro-batches (`page.work`).
 
-    It goes by the run's own micro-batches (`work`) if the ledger was not `counted`, and adds what they did
-    since it was (`work_then`). A stage that was never timed takes as long a token as it takes other tools of
-    the run, or else as scoring, or as sampling. A run that works until enough calls are kept (`kept`, rows of
-    `until_kept.so_far`) is as far as these are: how many texts that takes is not known.
+    A stage that was never timed takes as long a token as with other tools of the run, or else as scoring. A
+    run that works until enough calls are kept (`kept`, rows of `until_kept.so_far`) is as far as these are:
+    how many texts that takes is not known.
     """
-    counts = {(row.tool, row.stage): row for row in counted or ()}
-    then = {(row.tool, row.stage): row for row in work_then or ()}
+    counts = {(row.tool, row.stage): row for row in counted}
     kept_calls = {row.tool: row for row in kept}
     tools = []
     for tool in dict.fromkeys(row.tool for row in work):
@@ -159,17 +178,12 @@ def tools_of_run(
             at = counts.get((row.tool, row.stage))
             stage = StageProgress(row.stage, row.documents, None, own=row.documents)
             if at is not None:
-                done, tokens_done = at.done, at.tokens_done
-                if (before := then.get((row.tool, row.stage))) is not None:
-                    done += row.documents - before.documents
-                    if tokens_done is not None:
-                        tokens_done += row.tokens - before.tokens
                 stage = StageProgress(
                     stage=row.stage,
-                    done=done,
-                    total=max(at.total, done),
-                    own=min(row.documents, done),
-                    tokens_done=tokens_done,
+                    done=at.done,
+                    total=at.total,
+                    own=min(row.documents, at.done),
+                    tokens_done=at.tokens_done,
                     tokens=at.tokens,
                 )
             stages.append(stage)
@@ -194,7 +208,7 @@ def seconds_a_unit(row: Any, work: Sequence[Any]) -> float | None:
     if row.stage == "filter":
         return None
     timed = [other for other in work if other.seconds_a_unit is not None]
-    for stage in (row.stage, "score", "sample"):
+    for stage in (row.stage, "score"):
         if seconds := [other.seconds_a_unit for other in timed if other.stage == stage]:
             return float(sum(seconds) / len(seconds))
     return None

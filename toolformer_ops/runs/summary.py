@@ -17,7 +17,7 @@ from toolformer_ops.runs.changes import ReleaseChanges, find_changes
 from toolformer_ops.runs.placebo_rates import kept_by_chance
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.runs.run_tools import below_ordinal
-from toolformer_ops.shown_text import gained, visible
+from toolformer_ops.shown_text import count_of, gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
@@ -27,11 +27,6 @@ SHOWN_BEFORE, SHOWN_AFTER = 60, 30
 """Characters of the text that are shown around a call."""
 SUCCESS = "success"
 _HARMLESS = str.maketrans({"`": "'", "<": "("})
-
-
-def _counted(number: int, what: str) -> str:
-    """Such as `1 new text`, `1,200 new calls`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def failure_headline(problem: str) -> str:
@@ -180,7 +175,7 @@ class CountedFailure:
     def __str__(self) -> str:
         """Such as `50 calls of Shop, no such column: prise, such as SELECT prise FROM products`."""
         said = f"{self.message or title(self.reason)}, such as {self.query:.200}"
-        return f"{_counted(self.calls, 'call')} of {self.tool}, {visible(' '.join(said.split()))}"
+        return f"{count_of(self.calls, 'call')} of {self.tool}, {visible(' '.join(said.split()))}"
 
 
 @dataclass(frozen=True)
@@ -317,7 +312,7 @@ class RunSummary:
         if self.nothing_released:
             return self.nothing_released.lines(self.documents)[0].partition(":")[0]
         calls = sum(tool.calls_added for tool in self.tools)
-        news = [_counted(self.documents_added, "new text"), _counted(calls, "new call")]
+        news = [count_of(self.documents_added, "new text"), count_of(calls, "new call")]
         if self.model_id:
             news.append(f"model {self.model_id[:8]}")
         return ", ".join(news)

@@ -44,7 +44,7 @@ def test_each_text_is_a_record_with_its_calls_in_place(tmp_path, tiny_model_dir)
         "    There were 2 cats and 3 dogs, a total of [Calculator(2 + 3) -> 5] 5 animals.",
         "  - Calculator probability of the next tokens 0.17 -> 0.11: not kept, 1.25 times is needed",
         "    There were 2 cats and 3 dogs, a total of 5 [Calculator(2 + 3) -> 5] animals.",
-        "1 texts, 2 calls with a result, 1 kept before placebos. A run may release fewer: by placebos, one call a place, no "
+        "1 text, 2 calls with a result, 1 kept before placebos. A run may release fewer: by placebos, one call a place, no "
         "input that comes only after the call, no number of the other sign.",
     ]
 

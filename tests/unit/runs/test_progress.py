@@ -3,11 +3,12 @@
 import io
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 from rich.console import Console
 from rich.text import Text
 
-from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress
+from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress, phase_of
 from toolformer_ops.runs.shown_progress import panel, shown
 
 FILTERED = StageProgress("filter", 64, 64)
@@ -22,6 +23,20 @@ PROGRESS = Progress(
     seconds_left=180.0,
     newest=Text("[Calculator(2 + 3) -> 5]"),
 )
+
+
+def process(tool: str, stage: str) -> SimpleNamespace:
+    return SimpleNamespace(tool=tool, stage=stage)
+
+
+def test_what_processes_do_is_said_by_stage():
+    at_work = [
+        process("QA", "sample"),
+        process("MT", "score"),
+        process("QA", "sample"),
+        process("MT", "sample"),
+    ]
+    assert phase_of(at_work) == "sampling for QA and MT, scoring for MT"
 
 
 def test_a_tool_is_at_its_first_stage_that_is_not_done():

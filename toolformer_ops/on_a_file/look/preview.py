@@ -21,7 +21,7 @@ from toolformer_ops.on_a_file.look.checking import CorpusLook
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.reasons import title
-from toolformer_ops.shown_text import visible
+from toolformer_ops.shown_text import count_of, visible
 from toolformer_ops.tools.registry import get_tool
 
 MOST_CALLS = 3
@@ -113,7 +113,7 @@ class Preview:
             else ""
         )
         return (
-            f"{len(self._shown):,} texts, {calls:,} calls with a result, "
+            f"{count_of(len(self._shown), 'text')}, {count_of(calls, 'call')} with a result, "
             f"{kept:,} kept before placebos.{left} "
             "A run may release fewer: by placebos, one call a place, no input that comes only after the call, "
             "no number of the other sign."

@@ -13,6 +13,11 @@ document.addEventListener("click", function (event) {
   outer.remove();
 });
 
+function nameOf(detail) { return detail.querySelector("summary").textContent; }
+
+// The state of the run that a page is about, by which its parts are in another order.
+function stateOf(page) { return page.querySelector("header .state")?.textContent; }
+
 // Fetch an address and put the parts of it that are marked `data-live="NAME"` in place of those of this page.
 let newest = 0;
 async function refresh(address) {
@@ -23,10 +28,13 @@ async function refresh(address) {
     const made = new DOMParser().parseFromString(await answer.text(), "text/html");
     const waits = "untilThere" in document.body.dataset;  // this page says that there is no such page yet
     if (number !== newest || (!answer.ok && !(waits && answer.status === 404))) return false;
-    if (waits && answer.ok) { location.reload(); return true; }
+    if ((waits && answer.ok) || stateOf(made) !== stateOf(document)) { location.reload(); return true; }
     for (const part of document.querySelectorAll("[data-live]")) {
       const fresh = made.querySelector('[data-live="' + part.dataset.live + '"]');
-      if (fresh) part.replaceWith(fresh);
+      if (!fresh) continue;
+      const open = new Set(Array.from(part.querySelectorAll("details[open]"), nameOf));
+      for (const detail of fresh.querySelectorAll("details")) detail.open ||= open.has(nameOf(detail));
+      part.replaceWith(fresh);
     }
     if (!made.querySelector("[data-failed-tasks]")) {
       for (const place of document.querySelectorAll("[data-failed-tasks]")) place.remove();
