@@ -68,13 +68,9 @@ def run(
     method: Annotated[
         Literal["full", "lora"], typer.Option(help="Train all weights, or adapters, for a large model.")
     ] = "full",
-    proposals: Annotated[
-        bool,
-        typer.Option(
-            help="Also count what the trained models propose as calls, up to the bracket and to the arrow."
-        ),
-    ] = False,
-    gsm8k: Annotated[Path | None, typer.Option(help="File of GSM8K's problems, for the study gsm8k.")] = None,
+    gsm8k: Annotated[
+        Path | None, typer.Option(help="File of GSM8K's problems, for the studies gsm8k and problems.")
+    ] = None,
     posts: Annotated[Path | None, typer.Option(help="File of dated posts, for the study posts.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many seeds side by side.")] = 1,
     share: Annotated[
@@ -114,9 +110,8 @@ def run(
         learning_rate=learning_rate,
         arms=tuple(arms.split(",")),
         method=method,
-        proposals=proposals,
     )
-    files = {"gsm8k": gsm8k, "posts": posts}
+    files = {"gsm8k": gsm8k, "posts": posts, "problems": gsm8k}
     plans = []
     for study in names.lower().split(","):
         plan = _plan_of_study(study, files, numbers)
@@ -288,7 +283,7 @@ def _plan_of_study(study: str, files: Mapping[str, Path | None], numbers: StudyP
     file = files.get(study)
     if study in files and file is None:
         raise UsageError(
-            f"{study}: expected --{study} FILE, found none. `python -m studies run --help` says which."
+            f"{study}: expected the option of its file, found none. `python -m studies run --help` says which."
         )
     annotation = ANNOTATIONS.get(study, Annotation(StudyPlan.texts))
     return replace(

@@ -4,17 +4,15 @@ Each differs from the one above it, or from the one that it names, in one thing;
 calls it allows, where they stand and which texts have one.
 
     paper               of a text's calls that the paper's rule keeps the one that saves most
-    paper_nearest       of these the one nearest to the number or name that it foretells
-    foretold_and_paper  as `paper_nearest`, of calls that foretell: the result holds the text's next number or name
-    foretold            as `foretold_and_paper`, without the keep rule, so that no model computes losses
+    probability         of those that the rule `probability` keeps the one that gains most
+    foretold            a call nearest to the number or name that it foretells: the result holds the text's next one
     right_call          a call whose result holds the answer of its sentence, at a place by chance
     any_call            any call that has a result, by chance
+    moved               the calls of `probability`, each at another place of its text, by chance
+    other_result        the calls of `probability`, each with the result of another text's call
     surprising_fact     a call before a number or name that the model does not expect, whatever the call gives
-    information         as `paper`, of calls whose information is at least `INFORMATION_NATS`
-    elsewhere           the calls of `paper`, each at another place of its text, by chance
-    paper_masked, paper_nearest_masked, foretold_masked, information_masked    the same calls as the arm of that
-    name, their results out of the loss
     without_calls       the texts of `paper` without their calls
+    plain               the texts of `probability` without their calls
     tau_0, ten, one_loss, ...    the rules of `RULES`, which differ from the paper's in one thing
 
 `surprising_fact` takes a call whose next number, date or name the model does not expect, by a loss of at least
@@ -36,15 +34,20 @@ from studies.calls import Record
 from studies.following import CURRENCY, DASH, SIGN
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.errors import NoResultError
-from toolformer_ops.language_model.losses import TOKEN_WEIGHTS, is_kept, token_weights
+from toolformer_ops.language_model.losses import (
+    PROBABILITY_THRESHOLD,
+    TOKEN_WEIGHTS,
+    is_kept,
+    probability,
+    token_weights,
+)
 from toolformer_ops.tools.base import Tool
 
 logger = logging.getLogger(__name__)
 
-INFORMATION_NATS = 0.2
 SURPRISING_NATS = 1.0
 """The loss without a call, by the paper's weights, from which on a token is not expected."""
-FEWEST_TEXTS = 16
+FEWEST_TEXTS = 30
 LEAST_SHARE = 1 / 3
 """An arm with fewer texts in a seed, or with less than this share of the first arm's, is left out there: all arms
 have as many texts as the smallest."""
@@ -67,29 +70,26 @@ class Rule:
     """L- is the loss without a call alone, not the smaller of the two."""
     against_placebo: bool = False
     """L- is also at most the loss with the result of another text's call."""
-    in_place: bool = False
-    """Losses are those with the call at its position in the text, by the paper's weights."""
+
+    reads_probability: bool = False
+    """Losses are minus the logarithm of the probability of the next tokens, as the rule `probability` has it."""
 
     def reduction(self, call: ScoredCall, prefix: str = "with_result") -> float | None:
         """L- minus L+ in nats, with the call's own result or `with_placebo`; None if there is no such loss."""
         log_p = call["log_p"]
-        if self.in_place:
-            if call["in_place"] is None or prefix != "with_result":
-                return None
-            losses = {**call["in_place"], "without_call": call["loss_without_call"]}
-        elif log_p[prefix] is None:
+        if log_p[prefix] is None:
             return None
-        else:
-            losses = {
-                name: -sum(weight * value for weight, value in zip(self.weights, values, strict=False))
-                for name, values in log_p.items()
-                if values is not None
-            }
+        losses = {name: self._loss(values) for name, values in log_p.items() if values}
         terms = ["without_call"] if self.one_loss else ["without_call", "without_result"]
         if self.against_placebo and prefix == "with_result" and "with_placebo" in losses:
             terms.append("with_placebo")
         # Rounded, so that no last bit of a sum decides about stored losses whose difference is the threshold.
         return round(float(min(losses[term] for term in terms) - losses[prefix]), 9)
+
+    def _loss(self, log_p: Sequence[float]) -> float:
+        if self.reads_probability:
+            return -math.log(probability(log_p))
+        return -sum(weight * value for weight, value in zip(self.weights, log_p, strict=False))
 
     def keeps(self, call: ScoredCall, tool: Tool, prefix: str = "with_result") -> bool:
         """Whether its loss reduction reaches the threshold."""
@@ -113,7 +113,7 @@ RULES: Mapping[str, Rule] = {
     "tau_2": Rule(tau=2.0),
     "one_loss": Rule(one_loss=True),
     "against_placebo": Rule(against_placebo=True),
-    "in_place": Rule(in_place=True),
+    "probability": Rule(reads_probability=True, against_placebo=True, tau=PROBABILITY_THRESHOLD),
 }
 """The paper's rule, and rules that differ from it in one thing."""
 
@@ -126,8 +126,6 @@ class Arm:
 
     chooses: Chooses
     """The call of a text; None if it has none."""
-    masked: bool = False
-    """Results are out of the loss."""
     without_calls: bool = False
 
 
@@ -170,42 +168,32 @@ def is_right(call: ScoredCall, answer: str, tool: Tool) -> bool:
     return bool(answer) and re.search(as_it_is_written, call["result"]) is not None
 
 
-def _saves_most(rule: Rule, least_information: float | None = None) -> Chooses:
+def _saves_most(rule: Rule) -> Chooses:
     """Of the calls that a rule keeps, the one that saves most; equal ones by their text."""
 
     def chooses(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
-        kept = [
-            call
-            for call in releasable(record)
-            if rule.keeps(call, tool)
-            and (least_information is None or (call["information"] or 0.0) >= least_information)
-        ]
+        kept = [call for call in releasable(record) if rule.keeps(call, tool)]
         return min(kept, key=lambda call: (-(rule.reduction(call) or 0.0), call["call"]), default=None)
 
     return chooses
 
 
-def _nearest(rule: Rule | None, *, foretelling: bool) -> Chooses:
-    """Of the calls that a rule keeps (None: of all) one of those nearest to what they foretell.
+def _other_result(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    """The call of `probability`; none where no other result is stored."""
+    call = ARMS["probability"].chooses(record, tool, draw)
+    return None if call is None or "other_result" not in call else {**call, "result": call["other_result"]}
 
-    Calls that foretell nothing come behind all others, or with `foretelling` not at all.
-    """
 
-    def chooses(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
-        distances: list[tuple[float, ScoredCall]] = []
-        for call in releasable(record):
-            if rule is not None and not rule.keeps(call, tool):
-                continue
-            place = foretold_place(call, record["text"])
-            if place is not None:
-                distances.append((place - call["position_char"], call))
-            elif not foretelling:
-                distances.append((math.inf, call))
-        nearest = min((distance for distance, _ in distances), default=None)
-        candidates = [call for distance, call in distances if distance == nearest]
-        return draw.choice(candidates) if candidates else None
-
-    return chooses
+def _foretold(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    """One of the calls that are nearest to what they foretell, by chance."""
+    distances: list[tuple[float, ScoredCall]] = []
+    for call in releasable(record):
+        place = foretold_place(call, record["text"])
+        if place is not None:
+            distances.append((place - call["position_char"], call))
+    nearest = min((distance for distance, _ in distances), default=None)
+    candidates = [call for distance, call in distances if distance == nearest]
+    return draw.choice(candidates) if candidates else None
 
 
 def _moved(call: ScoredCall, text: str, tool: Tool, draw: random.Random) -> ScoredCall | None:
@@ -221,9 +209,8 @@ def _moved(call: ScoredCall, text: str, tool: Tool, draw: random.Random) -> Scor
     return {**call, "position_char": draw.choice(places)} if places else None
 
 
-def _elsewhere(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
-    """The paper's call at another place."""
-    call = ARMS["paper"].chooses(record, tool, draw)
+def _moved_call(record: Record, tool: Tool, draw: random.Random) -> ScoredCall | None:
+    call = ARMS["probability"].chooses(record, tool, draw)
     return None if call is None else _moved(call, record["text"], tool, draw)
 
 
@@ -251,20 +238,16 @@ def _surprising_fact(record: Record, tool: Tool, draw: random.Random) -> ScoredC
 
 ARMS: Mapping[str, Arm] = {
     "paper": Arm(_saves_most(RULES["paper"])),
-    "foretold": Arm(_nearest(None, foretelling=True)),
-    "paper_nearest": Arm(_nearest(RULES["paper"], foretelling=False)),
+    "probability": Arm(_saves_most(RULES["probability"])),
+    "foretold": Arm(_foretold),
     "any_call": Arm(_any_call),
     "right_call": Arm(_right_call),
+    "moved": Arm(_moved_call),
+    "other_result": Arm(_other_result),
     "without_calls": Arm(_saves_most(RULES["paper"]), without_calls=True),
-    "foretold_and_paper": Arm(_nearest(RULES["paper"], foretelling=True)),
+    "plain": Arm(_saves_most(RULES["probability"]), without_calls=True),
     "surprising_fact": Arm(_surprising_fact),
-    "information": Arm(_saves_most(RULES["paper"], INFORMATION_NATS)),
-    "paper_masked": Arm(_saves_most(RULES["paper"]), masked=True),
-    "elsewhere": Arm(_elsewhere),
-    "paper_nearest_masked": Arm(_nearest(RULES["paper"], foretelling=False), masked=True),
-    "foretold_masked": Arm(_nearest(None, foretelling=True), masked=True),
-    "information_masked": Arm(_saves_most(RULES["paper"], INFORMATION_NATS), masked=True),
-    **{name: Arm(_saves_most(rule)) for name, rule in RULES.items() if name != "paper"},
+    **{name: Arm(_saves_most(rule)) for name, rule in RULES.items() if name not in ("paper", "probability")},
 }
 """In the order in which a study trains them, so that one that is cut off has the first ones in all its seeds."""
 

@@ -1,8 +1,8 @@
 """What a seed of a study computes once and all its arms share: every call of every text, with its losses token by token.
 
     annotate   the factory's method on the texts: all calls that have a result, with their losses (`annotated.jsonl`)
-    inform     how much less a call's own result loses than other calls' results in its place, if the paper's rule
-               keeps the call; of every call, the log probabilities of the ten tokens behind it (`calls.jsonl`)
+    inform     of every call the log probabilities of the ten tokens behind it (`calls.jsonl`)
+
 
 Both continue where they were killed. Nothing is pruned, so that every rule can choose among all calls.
 """
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from studies.devices import load_to_score
-from toolformer_ops.call_syntax import call_with_result, call_without_result
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.losses import SCORED_TOKENS
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PLACEBOS = 3
 TEXTS_TOGETHER = {"cpu": 16, "cuda": 128}
 """By kind of device; a kill loses no more."""
 ANNOTATED = "annotated.jsonl"
@@ -71,55 +69,31 @@ def annotate(
 def inform(
     settings: Settings, choices: RunChoices, annotated: Sequence[Record], folder: Path
 ) -> list[Record]:
-    """Return the records with what is known of each call besides its losses.
+    """Return the records with `log_p` of each call.
 
-    information   nats, of a call that the paper's rule keeps; None of another, or if no other call has another result
-    log_p         by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to ten tokens behind the
-                  call, in order; the placebo is the result of a call of another text (None if there is none)
-    in_place      L(e(c, "")) and L(e(c, r)) with the call in its place in the text and not before all of it; None if
-                  the vocabulary has a token across the border
+    log_p   by prefix of `PREFIXES` and `with_placebo`: natural logarithms of the up to ten tokens behind the
+            call, in order; the placebo is the result of a call of another text (None if there is none)
     """
-    from toolformer_ops.annotation.placebo import PlaceboDraw, information, score_placebos
+    from toolformer_ops.annotation.placebo import PlaceboDraw
     from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
     from toolformer_ops.runs.placebo_pools import Pool
 
     every = [judged_call_of(call) for record in annotated for call in record["calls"]]
     pool = Pool.of_calls(
         ((call.call_id, call.document_id, str(call.scored.result)) for call in every if call.has_losses),
-        PlaceboChoices(placebos=PLACEBOS, placebo_sample=0),
+        PlaceboChoices(placebos=1, placebo_sample=0),
     )
     draw = PlaceboDraw(pool)
     load = functools.cache(lambda: load_to_score(settings, choices.model))
 
     def informed(group: Sequence[Record]) -> list[Record]:
-        # 1. Information, as the factory computes it.
-        kept = [(record["text"], [call for call in record["calls"] if call["kept"]]) for record in group]
-        judged = [(text, [judged_call_of(call) for call in calls]) for text, calls in kept]
-        found = score_placebos(load, choices, judged, draw)
-        known = {
-            call["call_id"]: information(placebos)
-            for (_, calls), of_text in zip(kept, found, strict=True)
-            for call, placebos in zip(calls, of_text, strict=True)
-        }
-        # 2. Token by token, with a placebo beside each result, and in place.
         of_group = [(record["text"], [judged_call_of(call) for call in record["calls"]]) for record in group]
         log_p = _log_probabilities(load, of_group, draw)
-        in_place = _losses_in_place(load, of_group)
-        return [
-            {
-                **record,
-                "calls": [
-                    call
-                    | {
-                        "information": known.get(call["call_id"]),
-                        "log_p": next(log_p),
-                        "in_place": next(in_place),
-                    }
-                    for call in record["calls"]
-                ],
-            }
-            for record in group
-        ]
+        records = []
+        for record in group:
+            calls = [call | {"log_p": next(log_p)} for call in record["calls"]]
+            records.append({**record, "calls": calls})
+        return records
 
     return _continued(folder / CALLS, annotated, informed, "informed", _texts_together(settings))
 
@@ -195,32 +169,6 @@ def ten_tokens(
 def _joined(parts: "Sequence[TokenLogProbabilities | None]", prefix: str) -> list[float]:
     """The log probabilities under one prefix of tokens that follow each other; a part that the text lacks is None."""
     return [value for part in parts if part is not None for value in getattr(part, prefix)]
-
-
-def _losses_in_place(
-    load: "Callable[[], LanguageModel]", texts: "Sequence[tuple[str, Sequence[JudgedCall]]]"
-) -> Iterator[dict[str, float] | None]:
-    """Of each call of the texts, in order: `in_place` of `inform`."""
-    asked: list[tuple[str, list[int]]] = []
-    for text, calls in texts:
-        starts = load().tokenize(text).starts if calls else ()
-        for call in calls:
-            place = starts[call.token]
-            for written in (
-                call_without_result(call.call),
-                call_with_result(call.call, str(call.scored.result)),
-            ):
-                woven = f"{text[:place]} {written}{text[place:]}"
-                behind = load().tokenize(woven).starts
-                token = place + 1 + len(written)
-                asked.append((woven, [behind.index(token)] if token in behind else []))
-    losses = load().gain_bounds_without_call(asked) if asked else []
-    pairs = zip(losses[::2], losses[1::2], strict=True)
-    for without_result, with_result in pairs:
-        if without_result and with_result:
-            yield {"without_result": without_result[0], "with_result": with_result[0]}
-        else:
-            yield None
 
 
 def _texts_together(settings: Settings) -> int:

@@ -2,7 +2,8 @@
 
     written   the first number, name or date behind a prompt is right, or it is not
     read      the loss of each sentence, and its loss behind a call that the model makes while it reads
-    plain     the perplexity of summaries of Wikipedia, in which no arm is trained (Toolformer, section 4.3)
+    plain     the perplexity of summaries of Wikipedia, in which no arm is trained (Toolformer, section 4.3), and in how many
+              the model makes a call while it reads them
 
 A call while reading stands where the model is the likeliest to begin one, if " [" is among its ten likeliest tokens
 there (k of section 4.2); the model writes it, the tool answers, and the words behind are read with it. Neither the
@@ -10,7 +11,6 @@ call nor the result counts as text, so that the loss with a call is one of the s
 as in section 4.3: the probability of " [" goes to the other tokens.
 """
 
-import itertools
 import json
 import math
 import time
@@ -22,18 +22,15 @@ from typing import TYPE_CHECKING, Any
 from studies.arms import ARMS
 from studies.devices import load_to_write
 from studies.plan import StudyPlan
-from studies.sentences import Sentence
+from studies.sentences import NO_ANSWER, Sentence
 from studies.wikipedia import plain_texts
-from toolformer_ops.call_syntax import ARROW, CALL_START
+from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
-from toolformer_ops.records import SampledContinuation
 from toolformer_ops.storage.machine.shared_files import replace_file
-from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel
-    from toolformer_ops.language_model import LanguageModel
     from toolformer_ops.language_model.perplexity import TextLoss
 
 BEFORE = "before"
@@ -107,7 +104,7 @@ def measure(
     written = write(writing, plan.fresh, calls=calls)
     seconds = time.process_time() - started
     read = read_sentences(writing, plan.fresh, calls=calls)
-    plain = writing.language_model.text_losses(plain_texts())
+    plain = read_sentences(writing, [plain_sentence(text) for text in plain_texts()], calls=calls)
     lines = [
         json.dumps({"arm": arm, "sentence": number, **answer_line(*one)}) + "\n"
         for number, one in enumerate(zip(plan.fresh, written, read, strict=True))
@@ -115,12 +112,12 @@ def measure(
     replace_file(folder / f"answers-{arm}.jsonl", "".join(lines))
     summary = {
         "arm": arm,
-        "perplexity": math.exp(sum(loss.nats for loss in plain) / sum(loss.tokens for loss in plain)),
+        "perplexity": math.exp(sum(text.nats for text in plain) / sum(text.tokens for text in plain)),
+        "plain_texts": len(plain),
+        "plain_texts_with_call": sum(text.nats_with_call is not None for text in plain),
         "writing_cpu_seconds": round(seconds, 2),
         **training,
     }
-    if plan.proposals and calls:
-        summary["proposed"] = proposed_calls(writing.language_model, plan, plan.fresh)
     replace_file(done, json.dumps(summary) + "\n")
 
 
@@ -180,6 +177,11 @@ def read_sentences(
     return read
 
 
+def plain_sentence(text: str) -> Sentence:
+    """A text that needs no tool."""
+    return Sentence(text, NO_ANSWER, "plain text", text, held_out=False)
+
+
 def answer_line(sentence: Sentence, written: WrittenText, read: ReadSentence) -> dict[str, Any]:
     """What is kept of one sentence."""
     called = [call.input for call in written.calls if call.result is not None]
@@ -195,44 +197,3 @@ def answer_line(sentence: Sentence, written: WrittenText, read: ReadSentence) ->
         "written": written.text,
         **numbers,
     }
-
-
-def proposed_calls(model: "LanguageModel", plan: StudyPlan, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """What a model samples for sentences, as the factory would with it: up to the bracket, and up to the arrow.
-
-    By the end: samples, those in which the model writes a result itself, those that are calls, and CPU
-    seconds.
-    """
-    from toolformer_ops.annotation.candidates import annotation_prompt, given_call_start, read_call
-    from toolformer_ops.annotation.text_sampling import TextToSample, sample_texts
-
-    tool = get_tool(plan.tool)
-    texts = [TextToSample(item.text, f"{plan.seed}|{item.document.document_id}") for item in sentences]
-    found: dict[str, Any] = {}
-    model.find_positions(
-        annotation_prompt(tool), [texts[0].text], at_most=1, threshold=0.0
-    )  # reads the prompt once
-    for until in ("bracket", "arrow"):
-        model.forget_texts()
-        choices = (
-            plan.choices(model.identity)
-            .model_copy(update={"sample_until": until})
-            .for_tool(tool.spec, tool.prompt)
-        )
-        start = given_call_start(tool, choices.call_prefix)
-        started = time.process_time()
-        sampled = sample_texts(model, annotation_prompt(tool), start, choices, texts)
-        seconds = time.process_time() - started
-        samples: list[SampledContinuation] = []
-        calls = 0
-        for sentence, text in zip(sentences, sampled, strict=True):
-            for sample in itertools.chain.from_iterable(text.samples):
-                samples.append(sample)
-                calls += not isinstance(read_call(tool, sample, sentence.text), str)
-        found[until] = {
-            "samples": len(samples),
-            "own_results": sum(bool(sample.text.partition(ARROW)[2].strip()) for sample in samples),
-            "calls": calls,
-            "cpu_seconds": round(seconds, 2),
-        }
-    return found

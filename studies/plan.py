@@ -1,7 +1,8 @@
 """The numbers of a study, and where its texts come from.
 
 A study has a name: `calculator`, `calendar` and `wikisearch` are made sentences for the tool of that name;
-`gsm8k` are word problems for the Calculator, `posts` dated posts for the Calendar, each from a file.
+`gsm8k` are word problems for the Calculator, `posts` dated posts for the Calendar, each from a file; `problems` are
+word problems with labelled calls, which are scored already.
 """
 
 import functools
@@ -11,13 +12,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from studies.arms import ARMS, RULES
+from studies.arms import ARMS
+from studies.labelled_problems import LabelledProblems
 from studies.real_texts import Posts, WordProblems
 from studies.sentences import DATES, FACTS, SUMS, Sentence
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
 
-MAIN_ARMS = tuple(name for name in ARMS if name not in RULES or name == "paper")[:10]
+MAIN_ARMS = ("paper", "foretold", "any_call", "right_call", "without_calls", "surprising_fact")
 PLAN = "plan.json"
 SUMMARY = "seed.json"
 """File of a seed with the texts and steps of its arms."""
@@ -41,12 +43,19 @@ TOOLS: Mapping[str, str] = {
     "wikisearch": "WikiSearch",
     "gsm8k": "Calculator",
     "posts": "Calendar",
+    "problems": "Calculator",
 }
 """By study, its tool."""
 MADE: Mapping[str, SentenceSource] = {"calculator": SUMS, "calendar": DATES, "wikisearch": FACTS}
 """By study, where sentences that are made by rules come from."""
-OF_A_FILE: Mapping[str, type[WordProblems] | type[Posts]] = {"gsm8k": WordProblems, "posts": Posts}
+OF_A_FILE: Mapping[str, type[WordProblems] | type[Posts] | type[LabelledProblems]] = {
+    "gsm8k": WordProblems,
+    "posts": Posts,
+    "problems": LabelledProblems,
+}
 """By study, what reads its file."""
+LABELLED_PROBLEMS = "problems"
+"""The study whose calls are labelled and scored already; all its seeds have the same texts."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,10 @@ ANNOTATIONS: Mapping[str, Annotation] = {
     # A small model proposes few right calls for real texts: more texts and more places.
     "gsm8k": Annotation(1024, max_positions=4, samples_per_position=4),
     # Of 1,318 paragraphs of digital.gov's training half; a call of the Calendar has no input to sample.
+    "problems": Annotation(160),
     "posts": Annotation(800, max_positions=5, samples_per_position=1),
 }
-TRAINING_NUMBERS = ("steps", "batch", "learning_rate", "method", "arms", "test", "proposals")
+TRAINING_NUMBERS = ("steps", "batch", "learning_rate", "method", "arms", "test")
 """Fields of a plan that decide nothing before the first training."""
 
 
@@ -94,8 +104,6 @@ class StudyPlan:
     arms: tuple[str, ...] = MAIN_ARMS
     method: Literal["full", "lora"] = "full"
     """What is trained: all weights, or adapters."""
-    proposals: bool = False
-    """Whether the trained models also propose calls (`measuring.proposed_calls`)."""
     model: str = ""
     """Name of the model that annotates and is trained."""
 

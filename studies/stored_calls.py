@@ -2,8 +2,7 @@
 
 `NAME-calls.jsonl.bz2` has each call that could be released, with its place and its log probabilities in hundredths of a
 nat. The sentences follow from the seed, a result from its call, losses from the log probabilities. So an arm's rule
-chooses by losses that are off by at most 0.005 nats. What the file does not have: information, losses in place, and
-how likely a call was at its place.
+chooses by losses that are off by at most 0.005 nats. The file does not have how likely a call was at its place.
 """
 
 import json
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ARMS_WITHOUT_STORED_CALLS = ("information", "information_masked", "in_place")
+ARMS_WITHOUT_STORED_CALLS = ("other_result",)
 """Arms that choose by what the file does not have."""
 ANNOTATION_NUMBERS = ("study", "model", "texts", "max_positions", "samples_per_position")
 """Fields of a plan that decide which texts are annotated, and how."""
@@ -83,7 +82,7 @@ def stored_records(settings: Settings, plan: StudyPlan, calls: Iterable[Line]) -
     results = _results(settings, tool, [(line, documents[line["text"]]) for line in lines])
     for line, result in zip(lines, results, strict=True):
         record, answer = records[line["text"]], plan.training[line["text"]].answer
-        call = _stored_call(record["document_id"], line, result)
+        call = stored_call(record["document_id"], line, result)
         if line != {
             "seed": plan.seed,
             "text": line["text"],
@@ -129,7 +128,7 @@ def _results(settings: Settings, tool: Tool, calls: Sequence[tuple[Line, Documen
     return results
 
 
-def _stored_call(document_id: str, line: Line, result: str) -> dict[str, Any]:
+def stored_call(document_id: str, line: Line, result: str) -> dict[str, Any]:
     """A call as `calls.inform` has it, of what is stored."""
     terms = {name: weighted_loss(line["log_p"][name]) for name in PREFIXES}
     reduction = min(terms["without_call"], terms["without_result"]) - terms["with_result"]
@@ -142,9 +141,7 @@ def _stored_call(document_id: str, line: Line, result: str) -> dict[str, Any]:
         "input_only_after": False,
         **{f"loss_{name}": loss for name, loss in terms.items()},
         "loss_reduction": reduction,
-        "information": None,
         "log_p": line["log_p"],
-        "in_place": None,
     }
 
 

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from studies.arms import ChosenTexts, chosen_texts, texts_in_common
-from studies.calls import Record, annotate, inform, informed_records
+from studies.calls import CALLS, Record, annotate, inform, informed_records
 from studies.devices import free_device
+from studies.labelled_problems import write_labelled_records
 from studies.measuring import BEFORE, measure, measured_as
-from studies.plan import SUMMARY, StudyPlan
+from studies.plan import LABELLED_PROBLEMS, SUMMARY, StudyPlan
 from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train, training_seconds
 from studies.wikipedia import write_searched_records
 from toolformer_ops.config import ENV_PREFIX, Settings
@@ -116,6 +117,8 @@ def annotated_records(
     seconds = (
         json.loads(summary.read_text(encoding="utf-8"))["annotation_seconds"] if summary.exists() else None
     )
+    if plan.study == LABELLED_PROBLEMS and not (folder / CALLS).exists():
+        write_labelled_records(plan, folder / CALLS)
     records = informed_records(folder, plan.texts)
     if records is None:
         started = time.monotonic()

@@ -1,6 +1,6 @@
 """The training of an arm: the finetuning of the factory on the arm's texts, for as many tokens as every other arm reads.
 
-Arms with the same texts and calls, masks and steps are one model, which is trained once. Its weights are removed
+Arms with the same texts, calls and steps are one model, which is trained once. Its weights are removed
 when it has been measured, since a study has a hundred models; its logs stay.
 """
 
@@ -74,12 +74,7 @@ def train(
 ) -> Path:
     """Return the folder of the training of an arm's model, as `train_texts`."""
     choices = plan.choices(model).part(FinetuningChoices)
-    choices = choices.model_copy(
-        update={
-            "finetune_steps": steps,
-            "finetune_results": "mask" if ARMS[arm].masked else "train",
-        }
-    )
+    choices = choices.model_copy(update={"finetune_steps": steps})
     released = [released_text(plan.tool, record, call) for record, call in texts]
     release = folder / f"release-{arm}"
     return train_texts(settings, model, choices, released, ARMS[arm].without_calls, release)

@@ -20,9 +20,7 @@ from toolformer_ops.tools.registry import get_tool
 
 pytestmark = pytest.mark.slow
 CALLS = ANSWERS / "calculator-calls.jsonl.bz2"
-PLAN = StudyPlan(
-    arms=("paper", "foretold", "any_call", "paper_nearest", "right_call"), model="SmolLM2-135M-Instruct"
-)
+PLAN = StudyPlan(arms=("paper", "foretold", "any_call", "right_call"), model="SmolLM2-135M-Instruct")
 """With the numbers by which the repository's seeds were annotated."""
 
 read_once = functools.cache(read_answers)
@@ -52,10 +50,10 @@ def test_stored_calls_are_gathered_as_the_lines_that_they_came_from(tmp_path):
     assert read_answers(gathered) == lines_of_seed(CALLS, 0)
 
 
-@pytest.mark.parametrize(("seed", "annotated"), [(0, (158, 501, 158)), (7, (138, 501, 138))])
+@pytest.mark.parametrize(("seed", "annotated"), [(0, (158, 501)), (7, (138, 501))])
 def test_hundredths_of_a_nat_change_the_texts_of_an_arm_by_at_most_one(seed, annotated):
     """`annotated` are the texts that the arms had where their calls were annotated; other arms had calls of the other sign then."""
-    plan = replace(PLAN, arms=("paper", "any_call", "paper_nearest"), seed=seed)
+    plan = replace(PLAN, arms=("paper", "any_call"), seed=seed)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
     records = [
         {**record, "answer": answers[record["document_id"]]}
@@ -79,7 +77,7 @@ def test_a_seed_with_stored_calls_asks_no_model_for_them(tmp_path):
         ({"model": "another"}, "model 'SmolLM2-135M-Instruct' and not 'another'"),
         ({"study": "calendar"}, "study 'calculator' and not 'calendar'"),
         ({"seed": 10}, "expected calls of seed 10, found none"),
-        ({"arms": ("paper", "information")}, "found information"),
+        ({"arms": ("paper", "other_result")}, "found other_result"),
     ],
 )
 def test_calls_that_do_not_fit_the_plan_are_refused(changed, reason, tmp_path):
