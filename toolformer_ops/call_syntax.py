@@ -65,8 +65,8 @@ class WrittenCall:
     """Offset, in the text without calls, before which the call is.
 
     A call before a word, and one before the space in front of that word, make the same text, `of [call] 54`:
-    this is the place before the space, where a token begins that carries its space. Only at the start of a
-    text do the two differ.
+    this is the offset before the space, at which a token that includes the space begins. The two differ only
+    at the start of a text.
     """
 
 

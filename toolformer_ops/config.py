@@ -227,7 +227,7 @@ class Settings(BaseSettings):
         default=24.0,
         gt=0,
         le=720,
-        description="How long a run waits for a person's yes; then no answer counts as a no.",
+        description="How long a run waits for a person's yes; no answer by then counts as no.",
     )
     audit_schedule: str = Field(
         default="0 6 * * 0", description="Cron expression of the weekly audit; `off`: by hand only."

@@ -43,8 +43,8 @@ where stage = 'execute' and tool = :tool and definition ->> 'tool_version' = :to
 
 -- name: rows
 -- Delete what stages wrote for documents under these recipes, with the marks that the work is finished: the
--- next run does it again. Of results (deletes_results) those of the inputs that no other document asks which
--- is done. The executions of the tool's version, and the recipes of their calls, are constants, so that no
+-- next run does it again. With deletes_results also the results of inputs that no other finished document
+-- uses. The executions of the tool's version, and the recipes of their calls, are constants, so that no
 -- other partition is read.
 with inputs as (
     select distinct call.input_key

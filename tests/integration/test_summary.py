@@ -285,7 +285,7 @@ def test_a_run_without_a_kept_call_says_what_the_tools_said(settings):
         sampled=50, scored=0, is_nothing_kept=True, nearest=(), thresholds=(), failures=(failure,)
     )
     assert nothing.lines(30)[1] == (
-        "Without result: 50 calls of Shop, no such column: prise, such as SELECT prise FROM products"
+        "Without result: 50 calls of Shop, no such column: prise, as in SELECT prise FROM products"
     )
 
 

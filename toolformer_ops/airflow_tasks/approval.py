@@ -6,7 +6,7 @@ from who may edit the DAG and, if the setting `approvers` names people, is one o
 has two tasks more that the scheduler skips.
 
 A no is an answer and no failure: what follows is skipped and the run ends green. No answer within
-`approval_hours` counts as a no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What
+`approval_hours` counts as no; the time limit of a night is longer by them (`nights/nightly_dag.py`). What
 exists stays: `finetune_release` trains on the release of such a run. Owns `approvals`.
 """
 
@@ -107,7 +107,7 @@ class AskForApproval(ApprovalOperator):
         self.response_timeout = time_to_answer(context, settings.approval_hours)
         address = f"{settings.airflow_url.rstrip('/')}/dags/{instance.dag_id}/runs/{quote(instance.run_id, safe='')}"
         until = datetime.datetime.now(datetime.UTC) + self.response_timeout
-        self.body = f"{summary}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as a no."
+        self.body = f"{summary}\n\n[The run, with all calls]({address}). No answer until {until:%Y-%m-%d %H:%M} UTC counts as no."
         set_note(
             context,
             f"{self.subject} Waits for an answer until {until:%Y-%m-%d %H:%M} UTC: "

@@ -53,20 +53,20 @@ def audit(
 ) -> AuditOutcome:
     """Audit everything, or what belongs to one corpus, run, release or model.
 
-    An interrupted audit of the same is continued.
+    Continues an interrupted audit of the same scope.
 
     Args:
         settings: of the deployment.
         scope: what to audit.
-        scope_id: of which corpus (or its address), run, release or model.
-        sample: about how many calls to compute again by the engine.
+        scope_id: the corpus (or its address), run, release or model.
+        sample: about how many calls the engine computes again.
         seed: chooses which ones, together with their content.
         plans: say what `repairs` would do.
         repairs: mend what can be mended.
         accepts: store what the rows of the run `scope_id` give instead of its stored numbers.
         say: takes one line for each check, finding and repair, as they come.
-        orphans_after: how long something may look like an orphan, since it may be at work.
-        page_documents: of one statement; decides no finding.
+        orphans_after: minimum age of an orphan; younger ones may still be in use.
+        page_documents: documents of one statement; decides no finding.
 
     Raises:
         UsageError: there is no such corpus, run, release or model.

@@ -121,7 +121,7 @@ def runs(
 ) -> None:
     """List the runs, the newest first: state, schedule, corpus version, documents, kept calls, release and own work.
 
-    Then come those that ended before they started, with the tasks that failed.
+    Runs that failed before they started are listed last, with their failed tasks.
 
     Example: toolformer-ops runs --limit 7
     """

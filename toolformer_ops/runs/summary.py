@@ -40,27 +40,26 @@ class ToolSummary:
 
     tool: str
     is_chosen: bool
-    """False: only the run before has it."""
+    """False if only the previous run has it."""
     annotated: int
-    """Documents that the run itself worked on: of the stage with the most."""
+    """The run's own documents, as counted by its busiest stage."""
     done_by_stage: dict[str, int]
-    """Documents that the run itself finished, by stage."""
+    """Documents that this run finished, by stage."""
     annotated_by_failed: int
-    """Documents that runs of its schedule worked on that ended without success since the run before."""
+    """Documents annotated by failed runs of the same schedule since the previous run."""
     reused: int
-    """The run's other documents: their work was done under the same recipes by the run before, or by
-    others."""
+    """The run's other documents: earlier runs did their work under the same recipes."""
     calls_added: int
-    """Calls of the release that the release before does not hold."""
+    """Calls in this release but not in the previous one."""
     calls_removed: int
-    """Calls of the release before that the release does not hold."""
+    """Calls in the previous release but not in this one."""
     added_by_reason: dict[str, int]
-    """One of `changes.REASONS` each."""
+    """Each key is one of `changes.REASONS`."""
     removed_by_reason: dict[str, int]
     kept: int
     """Kept calls of all the run's documents."""
     kept_by_chance: str
-    """How many of these it would keep with any result, as `placebo_rates.kept_by_chance` writes it."""
+    """How many of these the run would keep with any result, as `placebo_rates.kept_by_chance` writes it."""
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,11 @@ class TakenDocuments:
 
     documents: int
     corpus_documents: int
-    """All of the corpus, at the run's version."""
+    """All documents of the corpus at the run's version."""
     document_limit: int | None
-    """What the run asked for at most; None: all."""
+    """The most documents that the run takes; None if it takes all."""
     until_kept: int | None
-    """At how many kept calls of a tool its work ends; None: after all documents."""
+    """The kept calls at which a tool's work ends; None if it ends after all documents."""
 
     @property
     def is_cut(self) -> bool:
@@ -118,7 +117,7 @@ class TakenDocuments:
         return self.documents < self.corpus_documents
 
     def __str__(self) -> str:
-        """Such as `20 of 1,400 texts (document limit 20)`."""
+        """Say how many texts, and by which limit: `20 of 1,400 texts (document limit 20)`."""
         limit = f"document limit {self.document_limit:,}" if self.document_limit else "no document limit"
         if self.until_kept:
             limit = f"fewer if {self.until_kept:,} calls of a tool are kept before; {limit}"
@@ -133,11 +132,11 @@ def documents_taken(connection: Connection, run_id: str) -> TakenDocuments:
 
 @dataclass(frozen=True)
 class LowerThresholds:
-    """Which thresholds below its own would keep calls of a tool."""
+    """The thresholds below a tool's own that would keep some of its calls."""
 
     tool: str
     keep_threshold: float
-    """The tool's own in this run."""
+    """The tool's threshold in this run."""
     prune_below: float
     """Calls that save less were not computed to the end, and are not counted."""
     keeps: Mapping[int, float]
@@ -145,7 +144,7 @@ class LowerThresholds:
 
     @classmethod
     def of(cls, row: Row[Any]) -> "LowerThresholds":
-        """Those of a row of `summary.lower_thresholds`."""
+        """The thresholds in a row of `summary.lower_thresholds`."""
         # Rounded down, so that a threshold that is typed as it is printed keeps what it says.
         keeps = {}
         for calls, saves in ((1, row.keeps_1), (10, row.keeps_10), (100, row.keeps_100)):
@@ -154,7 +153,7 @@ class LowerThresholds:
         return cls(tool=row.tool, keep_threshold=row.keep_threshold, prune_below=row.prune_below, keeps=keeps)
 
     def __str__(self) -> str:
-        """Such as `Calculator: 0.31 keeps 1, 0.2 keeps 10 (now 0.5)`."""
+        """Write them in one line: `Calculator: 0.31 keeps 1, 0.2 keeps 10 (now 0.5)`."""
         keeps = ", ".join(f"{threshold:g} keeps {calls}" for calls, threshold in self.keeps.items())
         pruned = f"; what is pruned below {self.prune_below:g} is not counted" if self.prune_below else ""
         return f"{self.tool}: {keeps} (now {self.keep_threshold:g}{pruned})"
@@ -167,14 +166,14 @@ class CountedFailure:
     tool: str
     reason: str
     message: str
-    """What the tool said of them; empty where the reason says all."""
+    """What the tool said of them; empty if the reason says all."""
     calls: int
     query: str
     """The first of their inputs."""
 
     def __str__(self) -> str:
-        """Such as `50 calls of Shop, no such column: prise, such as SELECT prise FROM products`."""
-        said = f"{self.message or title(self.reason)}, such as {self.query:.200}"
+        """Write them in one line: `50 calls of Shop, no such column: prise, as in SELECT prise FROM shop`."""
+        said = f"{self.message or title(self.reason)}, as in {self.query:.200}"
         return f"{count_of(self.calls, 'call')} of {self.tool}, {visible(' '.join(said.split()))}"
 
 
@@ -186,16 +185,16 @@ class NothingReleased:
     """Candidate calls."""
     scored: int
     is_nothing_kept: bool
-    """False: calls are kept, and each is left out of the release, for its text, its sign or require_following."""
+    """False if calls are kept, but the release leaves out each of them."""
     nearest: tuple[BestCall, ...]
-    """Scored calls that come nearest to their tool's threshold, one a text."""
+    """The scored calls nearest to their tool's threshold, one a text."""
     thresholds: tuple[LowerThresholds, ...]
-    """Thresholds of the tools that a lower one would keep calls of."""
+    """For each tool with calls just below its threshold, lower ones that would keep some."""
     failures: tuple[CountedFailure, ...]
-    """What most calls without a result have for a reason."""
+    """The most frequent reasons of calls without a result."""
 
     def lines(self, documents: int) -> list[str]:
-        """What a note says of it; `documents` are the run's."""
+        """The lines of a note about it; `documents` is the run's number of documents."""
         why = "No call was kept" if self.is_nothing_kept else "Each kept call is left out of the release"
         lines = [
             f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, "
@@ -212,7 +211,7 @@ class NothingReleased:
 
 @dataclass(frozen=True)
 class EvaluatedSuite:
-    """A score of the model that a run trained, calling tools, beside that of the model that it was made from."""
+    """The score of a trained model that calls tools, beside its base model's."""
 
     name: str
     """Suite and subset."""
@@ -220,7 +219,7 @@ class EvaluatedSuite:
     inputs: int
     score: float
     base_score: float | None
-    """None if that was not evaluated."""
+    """None if the base model was not evaluated."""
 
     def __str__(self) -> str:
         def written(score: float) -> str:
@@ -245,15 +244,15 @@ class RunSummary:
     corpus_version: int
     previous_corpus_version: int | None
     documents: int
-    """Documents of the run. The four that follow are documents, too, compared with the run before."""
+    """Documents of the run. The next four fields count documents, too, compared with the previous run."""
     taken: TakenDocuments
     """How many the run was to take."""
     documents_added: int
     documents_removed: int
     documents_corrected: int
-    """In both runs; the record has another url, date or title."""
+    """Documents of both runs whose record has another url, date or title."""
     documents_changed: int
-    """Records with an id that have another text; counted in added and removed, too."""
+    """Records whose id now has another text; counted in added and removed, too."""
     tools: tuple[ToolSummary, ...]
     device_seconds: float
     """Seconds of this run's own sampling and scoring, and of the execution of tools that need a device."""
@@ -268,15 +267,15 @@ class RunSummary:
     nothing_released: NothingReleased | None
     """None if the run has a release, failed or works."""
     best_calls: tuple[BestCall, ...]
-    """Those new calls that save most."""
+    """The new calls that save most."""
     model_id: str | None
     """The model that the run trained; None if it trained none."""
     scores: tuple[EvaluatedSuite, ...]
     lacking_tools: tuple[str, ...]
     approvals: tuple[str, ...]
-    """What a person was asked before the run went on, and the answer."""
+    """What a person was asked before the run continued, and the answer."""
     warnings: tuple[str, ...]
-    """Checks that did not succeed, and what else a reader must know."""
+    """Failed checks, and what else a reader must know."""
 
     @property
     def examples_changed(self) -> int:

@@ -41,7 +41,7 @@ class VersionedBundle(BaseDagBundle):
 
     @abstractmethod
     def package_hash(self) -> str:
-        """The hash of what the text of a DAG file follows from beside its source: another package may have another."""
+        """The hash of what else decides the text of a DAG file; it differs between packages."""
 
     @property
     def path(self) -> Path:
@@ -49,13 +49,13 @@ class VersionedBundle(BaseDagBundle):
         return self.versions_dir / self.version if self.version else self.base_dir / "dags"
 
     def get_current_version(self) -> BundleVersion:
-        """The hash of all files; of those that were looked at last."""
+        """The hash of the files, as of the last refresh."""
         return BundleVersion(self.version or self._newest or content_hash(self._contents()))
 
     def initialize(self) -> None:
-        """Make the DAG files; those of a version, which many tasks ask for at once, by the first of them.
+        """Make the DAG files. Many tasks ask for a version at once; the first of them makes its files.
 
-        Those of a version that another package made are made anew: they may import modules that moved since.
+        Files that another package made are made anew: they may import modules that moved since.
 
         Raises:
             ConfigurationError: the version was never stored.

@@ -24,10 +24,10 @@ def read_tasks(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def reward(task: Mapping[str, Any], calls: Sequence[tuple[str, Mapping[str, Any]]]) -> float:
-    """From 0 to 1: what the first call saves, as a share of what the kept one saves.
+    """Reward in [0, 1]: nats saved by the first call, divided by those saved by the kept call.
 
-    `calls` are those that a model has made, each a tool's name with its arguments. The kept call has 1; a
-    rejected call has its share, at least 0; a call that was not tried, and no call, have 0.
+    `calls` are the model's calls, each a tool's name with its arguments. The kept call has 1; a rejected call
+    has its share, at least 0; an unknown call, and no call, have 0.
     """
     if not calls:
         return 0.0

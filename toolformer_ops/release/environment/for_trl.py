@@ -23,7 +23,7 @@ class CallEnvironment:
         self._task, self._calls = task, []
 
     def get_reward(self) -> float:
-        """From 0 to 1: what the first call saves, as a share of what the kept one saves."""
+        """Reward in [0, 1]: nats saved by the first call, divided by those saved by the kept call."""
         return float(reward(self._task, self._calls))
 
 

@@ -55,7 +55,7 @@ class CallTask(vf.Task[CallTaskData, vf.State, CallTaskConfig]):  # type: ignore
 
     @vf.reward(weight=1.0)  # type: ignore[untyped-decorator, unused-ignore]
     async def saved_share(self, trace: Any) -> float:
-        """From 0 to 1: what the first call saves, as a share of what the kept one saves."""
+        """Reward in [0, 1]: nats saved by the first call, divided by those saved by the kept call."""
         calls = []
         for message in trace.assistant_messages:
             for call in message.tool_calls or ():

@@ -105,7 +105,7 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
         return io.BufferedReader(unpacking, BUFFER_BYTES)
     if as_named and first and Path(name).suffix.lower() in PACKED:
         raise CorpusError(
-            f"{name}: expected packed data as the name says, found other. Rename the file, or pack it."
+            f"{name}: expected compressed data, as the suffix says, found plain bytes. Rename it, or compress it."
         )
     return source
 
