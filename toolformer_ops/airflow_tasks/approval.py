@@ -183,11 +183,11 @@ def what_was_found(connection: Connection, run_id: str) -> str:
             "|---|---:|---:|---:|---|",
             *table,
             "",
-            "Those that save most:",
+            "The calls that save most:",
             "",
             *best,
             "",
-            *(["Those that save least, and are kept all the same:", "", *worst, ""] if worst else []),
+            *(["The kept calls that save least:", "", *worst, ""] if worst else []),
             "The run:",
             "",
             # The calls above are of all.

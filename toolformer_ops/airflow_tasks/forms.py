@@ -84,7 +84,7 @@ def annotation_form(
 
     Args:
         settings: the preset and the model that the form starts with.
-        tools: those that may be chosen.
+        tools: the tools that may be chosen.
         filled_in: the choices of a schedule; its form starts with these, and has also the others that its
         file sets.
     """

@@ -94,6 +94,4 @@ class StageRetries(RetryPolicy):
         if count > allowed:
             return RetryDecision.fail(f"{count} failures of this kind ({kind}): no further try")
         delay = min(first * 2 ** (count - 1), longest)
-        return RetryDecision.retry(
-            delay, f"failure {count} of this kind ({kind}), of which {allowed} are tried again"
-        )
+        return RetryDecision.retry(delay, f"failure {count} of this kind ({kind}); {allowed} are tried again")

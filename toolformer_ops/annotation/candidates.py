@@ -278,7 +278,7 @@ def candidates_at(
 
     Returns the calls in the order of their first appearance, the samples that are no call, and how many there
     are of each kind. In a chain `parent_of` says which earlier call's result an input holds; a call that uses
-    none is no candidate. `proposed_inputs` are those of the calls that the tool proposes here.
+    none is no candidate. `proposed_inputs` are the inputs of the calls that the tool proposes here.
     """
     counts: Counter[str] = Counter(samples=len(samples))
     calls: Counter[Call] = Counter()

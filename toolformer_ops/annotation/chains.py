@@ -41,7 +41,7 @@ class EarlierCalls:
 
     @classmethod
     def of(cls, text: str, tools: Sequence[str]) -> "EarlierCalls":
-        """Those of the calls of `tools`."""
+        """The earlier calls of these tools."""
         plain_text, calls = read_out(text, tools)
         return cls(text, plain_text, calls)
 

@@ -154,7 +154,7 @@ def _is_within(place: int, spans: Sequence[Span]) -> bool:
 
 
 def _breaks(text: str, part: Span, paragraph_ends: Sequence[int]) -> Iterator[list[int]]:
-    """Places in a part of a text at which to cut it, those of the best kind first.
+    """Places at which a part of a text can be cut, the best kind first.
 
     `paragraph_ends` ascend.
     """

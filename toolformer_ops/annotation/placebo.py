@@ -59,7 +59,7 @@ class JudgedCall:
     """Index, in the text's token ids, of the token that follows the call."""
     call: Call
     scored: ScoredCall
-    """With all losses, or `pruned_below` with those that prove it."""
+    """With all losses, or `pruned_below` with the losses that prove it."""
 
     @property
     def reduction_bound(self) -> float:
@@ -193,7 +193,7 @@ def score_placebos(
     wanted: list[Key] = []
     for index, drawn_call in enumerate(drawn):
         wanted += [(index, number) for number in drawn_call.wanted(draw.placebos)]
-    # 2. Their losses, and of sampled placebos that reach `prune_below` those that they are compared with.
+    # 2. Their losses, and the losses that sampled placebos above `prune_below` are compared with.
     losses: dict[Key, PlaceboLoss] = {}
     for number_format, keys in _by_format(load_model(), choices, drawn, wanted) if wanted else ():
         scorer = _Scorer(
@@ -379,7 +379,7 @@ class _Scorer:
 
         The rows of the second placebos that they are compared with are among them, if `losses` lack them.
         """
-        # 1. Those that reach `prune_below` before a placebo; the others gain too little for any threshold.
+        # 1. Calls that reach `prune_below` before a placebo; the others gain too little for any threshold.
         reaching = []
         for key in keys:
             first = losses.get(key)

@@ -38,7 +38,7 @@ class PlacedProposals:
     inputs: dict[CallPosition, list[str]] = field(default_factory=dict)
     """The inputs of the calls at each position, in the order of the text."""
     counts: Counter[str] = field(default_factory=Counter)
-    """`proposals`, and those that were refused, by reason; of a whole document with its first paragraph."""
+    """Counts of `proposals` and of refused ones by reason; a document's are with its first paragraph."""
     seconds: float = 0.0
 
 

@@ -281,7 +281,7 @@ def _check_objects(
 
 
 def orphaned_objects(auditing: Auditing, _: str, __: str) -> Page:
-    """Objects in the folders of publications that no publication names: of killed ones, and of those that were made anew."""
+    """Objects in the folders of publications that no manifest names, left by killed or repeated ones."""
     subjects, store = auditing.subjects, auditing.store
     page = Page()
     rows = (*subjects.releases, *subjects.models, *subjects.artifacts)

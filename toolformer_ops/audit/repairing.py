@@ -223,7 +223,7 @@ def _release_again(auditing: Auditing, repair: dict[str, Any]) -> None:
                     release_id=row.release_id,
                     manifest_sha256=manifest.sha256,
                 )
-            # Those that are lost; the files were not compared.
+            # Lost objects; the files were not compared.
             release_stage.insert_calls(connection, row.release_id, folder)
 
 

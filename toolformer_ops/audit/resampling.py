@@ -150,7 +150,7 @@ def _require_recipes_of_this_code(auditing: Auditing, run: RunTool, tool: Tool) 
     """Check that this code would write the rows of the run's recipes: that of another version writes other rows.
 
     Raises:
-        UsageError: it would write those of other recipes.
+        UsageError: it would write rows of other recipes.
     """
     recipes = tool_recipes(
         spec=tool.spec,

@@ -225,7 +225,7 @@ def count_again(connection: Connection, run_id: str, *, from_earlier: bool = Fal
 def replace_numbers(
     connection: Connection, run_id: str, table: str, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Store these numbers of a run in a table, instead of those that are stored there."""
+    """Replace a run's stored numbers in a table by these."""
     with database.translating(f"numbers in {table}"):
         connection.execute(delete(sql_table(table)).where(column("run_id") == run_id))
         if rows:

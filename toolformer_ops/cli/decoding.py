@@ -113,7 +113,7 @@ def serve(
 
 
 def _prompts(arguments: list[str] | None, file: Path | None) -> list[str]:
-    """The texts to continue: the arguments, or the lines of a file, or those of stdin."""
+    """The texts to continue: the arguments, or the lines of a file or of stdin."""
     if arguments and file:
         raise UsageError("expected prompts either as arguments or with --file, found both.")
     if arguments:

@@ -54,7 +54,7 @@ def write_command(
 
 @app.command("merge")
 def merge_command() -> None:
-    """Merge the small files that nights have written, of which a question opens each.
+    """Merge the small files that nights have written, since a question opens each of them.
 
     Example: toolformer-ops history merge
     """

@@ -327,7 +327,7 @@ def _show(forgotten: "Forgotten", what: str) -> None:
             f"not among them: {other.texts:,} other texts of the same record: toolformer-ops forget {words}"
         )
     if len(forgotten.other_texts) > MOST_RECORDS_SHOWN:
-        typer.echo(f"and those of {len(forgotten.other_texts) - MOST_RECORDS_SHOWN:,} more records")
+        typer.echo(f"and the texts of {len(forgotten.other_texts) - MOST_RECORDS_SHOWN:,} more records")
     for folder in forgotten.trainings:
         typer.echo(f"with the folder {folder} of a training that did not end")
     for folder in forgotten.left_folders:

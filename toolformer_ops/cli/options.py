@@ -61,7 +61,7 @@ RunParametersJson = Annotated[
     str,
     typer.Option(
         "--parameters",
-        help="Run parameters as JSON, over those of the preset small_model; see `toolformer-ops parameters`.",
+        help="Run parameters as JSON; they override the preset small_model (`toolformer-ops parameters`).",
     ),
 ]
 ProposerOption = Annotated[

@@ -144,7 +144,7 @@ def filter_documents(run: Run, tool: Tool, shard: Shard = "0/1") -> None:
 def tools_to_do(run: Run) -> None:
     """Print which tools of the run have work and in how many shards to filter, as JSON; the tasks of other tools need not start.
 
-    Such as {"tools": ["Calculator"], "filter_shards": ["0/1"]}.
+    Example of the line: {"tools": ["Calculator"], "filter_shards": ["0/1"]}.
 
     Example: toolformer-ops stage tools-to-do --run night-1
     """

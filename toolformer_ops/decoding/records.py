@@ -93,6 +93,6 @@ class WrittenText:
     token_ids: tuple[int, ...]
     """The continuation as the model has it, results included; without the end-of-text token."""
     tokens: int
-    """Tokens that the model chose, those of calls that came to nothing included; those of results are not."""
+    """Tokens that the model chose, including calls that came to nothing, without results."""
     end: End
     """Why it ends."""

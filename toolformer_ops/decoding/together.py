@@ -126,7 +126,7 @@ class _Text:
     valid_tokens: int
     """How many tokens of its row are valid, the prompt's included."""
     had: int = 0
-    """How many the row had before, some of which may have been taken back."""
+    """How many the row had before; some may have been taken back."""
     told: int = 0
 
 

@@ -304,7 +304,7 @@ class Writer:
         return opened, last
 
     def _may_become_call(self, token: int) -> bool:
-        """Whether a token brings a bracket of which the next tokens may make a call."""
+        """Whether a token brings a bracket that the next tokens may make a call."""
         tokenization = self.written.tokenization
         if token not in tokenization.bracket_ids:
             return False

@@ -46,7 +46,7 @@ class Record:
     """One record of a file."""
 
     where: str
-    """Such as `line 3`, for messages."""
+    """The place in the file, for messages: `line 3`."""
     values: Mapping[str, Any]
 
     def text(self, field: str) -> str:

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 QUESTIONS_AT_ONCE = 512
 """Questions handed to the model together; after each such batch a line of progress is written."""
 FAILED_CALLS = 3
-"""From so many failed calls of a tool on, none of which succeeded, the tool counts as down."""
+"""A tool with at least so many calls, all of them failed, counts as down."""
 NOT_AVAILABLE = "tool_not_available"
 SHARE_CORRECT = "share_correct"
 TEXTS_AT_ONCE = 16

@@ -95,7 +95,7 @@ def load_suites(
         before = chosen.get(suite, ())
         chosen[suite] = None if before is None else (*before, data_sets_by_name[subset])
 
-    # 2. Their files: of the named data sets, or of those of the suite that are there.
+    # 2. Their files: the named data sets, or all of the suite that are there.
     folder.require()
     loaded: dict[str, list[LoadedDataSet]] = {}
     for suite, named in chosen.items():

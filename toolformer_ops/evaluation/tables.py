@@ -89,7 +89,7 @@ class SuiteTable:
 
 
 def is_perplexity(metric: str) -> bool:
-    """Whether a score under this metric is a perplexity, of which less is better."""
+    """Whether a score under this metric is a perplexity: less is better."""
     return metric.startswith("perplexity")
 
 

@@ -108,7 +108,7 @@ def require_training_memory(settings: Settings, base: BaseModel, choices: Finetu
     """Refuse a training whose state alone does not fit on the one GPU that holds it.
 
     Raises:
-        ModelError: the message has the bytes that are needed, those that are there, and what would fit.
+        ModelError: the message has the bytes needed, the bytes free, and what would fit.
     """
     device = torch.device(base.network.device)
     if device.type != "cuda":

@@ -29,7 +29,7 @@ PASSES = "passes"
 
 
 class ReleaseTrainer(Trainer):
-    """A Trainer each batch of which is a step: this process's share of the sequences.
+    """A Trainer with one batch a step: this process's share of the sequences.
 
     It divides the step into passes. `development` may be empty: then the last step counts. `snapshots`: where
     checkpoints are sent, if they are. The network's `forward` sums its losses (`sum_losses_in_forward`).

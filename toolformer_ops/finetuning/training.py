@@ -64,7 +64,7 @@ class TrainedModel:
 
     directory: Path
     training_loss: float
-    """Mean over the last log lines, nats a token of those that `FinetuningRecipe.loss_counts` names."""
+    """Mean over the last log lines, nats a token; `FinetuningRecipe.loss_counts` names the tokens."""
     seconds: float
     """Seconds of training, restarts left out."""
     precision: str

@@ -29,7 +29,7 @@ class Heads:
     """(tokens, key heads, width)."""
 
     def of(self, tokens: slice) -> "Heads":
-        """Those of some tokens."""
+        """The queries, keys and values of some tokens."""
         return Heads(self.queries[tokens], self.keys[tokens], self.values[tokens])
 
 

@@ -221,7 +221,7 @@ def _continuation_of_place(parents: np.ndarray) -> np.ndarray:
 
 
 def _text_columns(groups: Sequence[Group]) -> Columns:
-    """The texts' columns of several groups as those of one."""
+    """The texts' columns of several groups, joined."""
     sizes = [len(group.lengths) for group in groups]
     columns = []
     for layer in range(max(len(group.text) for group in groups)):
@@ -232,7 +232,7 @@ def _text_columns(groups: Sequence[Group]) -> Columns:
 
 
 def _own_columns(groups: Sequence[Group]) -> list[Tensor]:
-    """The rows' own columns of several groups as those of one."""
+    """The rows' own columns of several groups, joined."""
     sizes = [group.rows for group in groups]
     columns = []
     for layer in range(max(len(group.own) for group in groups)):

@@ -90,7 +90,7 @@ class _OwnedStarts:
     """The word starts of a text that one of its windows owns, each of them a possible position."""
 
     text: int
-    """The number of the text among those that are read together."""
+    """The number of the text among the texts that are read together."""
     window: Window
     tokens: list[int]
 
@@ -146,7 +146,7 @@ class ContextBuilder:
             for key, number in zip(keys, part, strict=True):
                 if key not in contexts:
                     missing[key] = windows[number]
-            # 1. Those that are not kept, after the prompt in one pass.
+            # 1. Contexts that are not kept, after the prompt in one pass.
             if missing:
                 copies = [self._copies(prompt, between, text, window) for text, window in missing.values()]
                 contexts.update(zip(missing, self._read(prompt, copies), strict=True))
@@ -271,7 +271,7 @@ class ReadCallStart:
     position_char: int
     """Where a call would be written: at the space in front of the word."""
     probability: float
-    """Of the first token of " [" there."""
+    """The probability of the first token of " [" there."""
     rank: int
     """How many tokens are at least as likely, itself included."""
 

@@ -42,7 +42,7 @@ def read_prompt(model: CausalModel, ids: Sequence[int]) -> CachedPrompt:
 
 
 class PromptCache:
-    """The prompts that one network has read: those of the tools, or heads that several texts share."""
+    """The prompts that one network has read: the tools' prompts, or heads that several texts share."""
 
     def __init__(self, model: CausalModel) -> None:
         self._model = model

@@ -169,7 +169,7 @@ class PackedSequences:
         return torch.cat(attended).index_select(0, self._added)
 
     def _in_buckets(self, heads: Heads, window: int | None, scale: float, softcap: float | None) -> Tensor:
-        """Causal attention of each sequence, (tokens, heads, width), those of similar lengths together."""
+        """Causal attention of each sequence, (tokens, heads, width); similar lengths together."""
         device = heads.queries.device
         if device not in self._buckets:
             self._buckets[device] = buckets_of(self._lengths, device)

@@ -108,7 +108,7 @@ def verified_losses(
     ]
     for each in scored:
         each.judge(rungs[0], thresholds, always_from)
-    # 2. Those that are undecided, rung by rung.
+    # 2. The undecided calls, rung by rung.
     for rung in rungs[1:]:
         if rung is rungs[-1]:
             for each in scored:
@@ -149,7 +149,7 @@ class _ScoredText:
                 self.undecided.append(index)
 
     def take(self, rung: Rung, better: Sequence[CallLosses], thresholds: Sequence[float]) -> None:
-        """Take a rung's losses of the undecided calls, of which those stay that it does not decide."""
+        """Take a rung's losses of the undecided calls; calls that it does not decide stay undecided."""
         left = []
         for index, losses in zip(self.undecided, better, strict=True):
             within_rounding = self.losses[index].within_rounding
@@ -230,7 +230,7 @@ def score_texts(
     fitting = _fitting(planned)
 
     def open_calls() -> list[_PlannedCall]:
-        """Those that no bound excludes so far."""
+        """The calls that no bound excludes so far."""
         return [
             call for call in fitting if not surely_below(call.losses(model).gain_bound, prune_below, margin)
         ]
@@ -360,7 +360,7 @@ class _Passes:
         self._by_text: dict[str, _TextPasses] = {}
 
     def of(self, text: TokenizedText) -> _TextPasses:
-        """Those of a text."""
+        """The passes of one text."""
         if text.text not in self._by_text:
             self._by_text[text.text] = _TextPasses(self._model, self._tokenization, text, self._keep_rule)
         return self._by_text[text.text]

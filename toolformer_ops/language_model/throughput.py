@@ -106,7 +106,7 @@ class NetworkWork:
     tokens: int = 0
     """Read by a network, each as often as it was read."""
     operations: float | None = 0.0
-    """None from the first network on of which they are not known."""
+    """None once a network with unknown operations has run."""
 
     def add_tokens(self, tokens: int, operations_a_token: float | None) -> None:
         """Add a pass over so many tokens."""

@@ -35,7 +35,7 @@ from toolformer_ops.writing_systems import unspaced_word_starts
 DOCUMENT_SEPARATORS = ("<|endoftext|>", "<|end_of_text|>")
 """Tokens that separate documents in pre-training, by the names that model families use."""
 RECENT_TEXTS = 4
-"""Encodings that are kept: those of the documents that are worked on together."""
+"""Encodings that are kept, for the documents that are worked on together."""
 MIN_WINDOW = 2 * STORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"

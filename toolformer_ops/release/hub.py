@@ -82,7 +82,7 @@ class Described:
     licence: str = ""
     """As the hub names licences, such as `cc-by-sa-4.0`."""
     languages: tuple[str, ...] = ()
-    """ISO codes. None: those of the release's texts are identified."""
+    """ISO codes; None if they are to be identified in the release's texts."""
     sources: tuple[str, ...] = ()
     """Words instead of the corpus' address."""
 

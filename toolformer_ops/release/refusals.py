@@ -54,7 +54,7 @@ class ChosenRefusals:
     tried: dict[str, int]
     """Texts of the run, by what the losses say of their calls."""
     compared: HeldEvaluationData
-    """With the texts among `wanted` and those of the release that hold evaluation data."""
+    """With the texts, wanted and released, that hold evaluation data."""
     left_out: int
     """Texts among `wanted` that are left out for the evaluation data in them."""
     first_chars: dict[uuid.UUID, int]

@@ -61,7 +61,7 @@ class ComparedRun:
     corpus_uri: str
     corpus_version: int
     ordinal_limit: int | None
-    """Its documents are those with an ordinal below it; None: all."""
+    """The run takes documents with an ordinal below it; None if it takes all."""
     release_id: str | None
     """None if it made no release."""
     texts: int

@@ -156,7 +156,7 @@ class Choices(BaseModel):
     """What a run could once choose: recipes still hold the one value that is left, and so their ids."""
 
     def part(self, kind: type[Part]) -> Part:
-        """Those of these choices that are of one set."""
+        """The choices of one set."""
         return kind(**{name: getattr(self, name) for name in kind.model_fields})
 
     def deciding(self) -> dict[str, Any]:

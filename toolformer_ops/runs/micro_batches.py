@@ -85,7 +85,7 @@ class StartUp:
     def has_loaded(self, seconds: float) -> None:
         """Add the seconds that the model took to load: the start-up is over.
 
-        Those of a second model do not count.
+        The numbers of a second model do not count.
         """
         if not self._is_over:
             self._is_over = True
@@ -314,7 +314,7 @@ class _ReadBatch(Generic[Loaded]):
 
     planned: PlannedBatch
     documents: Sequence[Document]
-    """Those that are not done yet."""
+    """The documents that are not done yet."""
     loaded: Loaded
 
 

@@ -54,6 +54,6 @@ def store_numbers(connection: Connection, run_id: str) -> None:
         base = counted["base_run_id"]
         logger.info(
             "numbers of run %s, %s: %s", run_id, row.tool,
-            "counted over all documents" if base is None else f"those of run {base} and what changed",
+            "counted over all documents" if base is None else f"the numbers of run {base} and what changed",
         )  # fmt: skip
     database.execute(connection, queries.numbers.store, run_id=run_id, previous_run_id=previous_run_id)

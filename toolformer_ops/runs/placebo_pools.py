@@ -58,7 +58,7 @@ class Pool:
     """K."""
     sample_share: float
     results: Sequence[PooledResult]
-    """By their numbers; without those of forgotten texts."""
+    """By their numbers; without forgotten texts."""
 
     @classmethod
     def of_calls(cls, calls: Iterable[tuple[uuid.UUID, uuid.UUID, str]], choices: PlaceboChoices) -> "Pool":

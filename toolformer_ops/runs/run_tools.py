@@ -43,13 +43,13 @@ class RunTool:
     corpus_version: int
     """The version of the corpus that the run annotates."""
     ordinal_limit: int
-    """Its documents are those of the version with an ordinal below it."""
+    """It takes the documents of the version with an ordinal below it."""
     choices: RunChoices
     model_identity: str
     tool_version: str
     keep_threshold: float
     reads_record: bool
-    """Whether it reads the url and date of a record: its rows are then those of the variant."""
+    """Whether it reads the url and date of a record: its rows then belong to the variant."""
     filter_recipe_id: str
     sampling_recipe_id: str
     execution_recipe_id: str
@@ -73,7 +73,7 @@ class RunTool:
 
     @property
     def ids(self) -> dict[str, object]:
-        """What queries bind of it, by column; each passes over those that it does not name."""
+        """Parameters for queries, by column; a query ignores the ones that it does not name."""
         names = ("run_id", "tool", "tool_version", "corpus_id", *RECIPE_OF_STAGE.values())
         return {name: getattr(self, name) for name in names}
 

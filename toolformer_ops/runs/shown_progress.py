@@ -22,7 +22,7 @@ from toolformer_ops.runs.progress import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
 SECONDS_IN_A_NOTEBOOK = 1.0
-"""Between two lines of which the second takes the place of the first."""
+"""Between two lines if the second replaces the first."""
 
 
 def panel(progress: Progress, seconds: float) -> Group:

@@ -13,7 +13,7 @@ class TypedOptions:
     """What was typed; an option that is empty leaves the default.
 
     An item of `tools`, or of `thresholds` (TOOL=NUMBER, in nats), may hold several with commas or spaces
-    between them. `parameters` are other choices as a JSON object, over those of the preset `small_model`.
+    between them. `parameters`, a JSON object, overrides the preset `small_model`.
     """
 
     tools: Sequence[str] | None = None

@@ -26,7 +26,7 @@ from toolformer_ops.storage.postgres.in_use import keep_results
 from toolformer_ops.tools.base import ToolOutput, ToolRunner, run_tool
 
 MOST_DOCUMENTS = 128
-"""The most documents of a micro-batch: eight times those of the other stages, up to this many."""
+"""The most documents of a micro-batch, which otherwise has eight times the documents of other stages."""
 
 
 @dataclass(frozen=True)

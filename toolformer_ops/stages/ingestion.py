@@ -60,7 +60,7 @@ class IngestReport:
     records: int
     duplicates: int
     near_duplicates: int
-    """Those of the duplicates that only nearly repeat another text."""
+    """Duplicates that only nearly repeat another text."""
     rejected: int
     rejected_by_reason: Mapping[str, int]
     ignored_fields: Mapping[str, int]

@@ -51,7 +51,7 @@ RUN_STATES = ("success", "failed")
 RUNNING = "running"
 """The state of a run that is started and not finished."""
 ENDED = "ended by a person, or by its time limit."
-"""The problem of a run of which nothing else is known."""
+"""The problem of a run if nothing else is known."""
 
 
 @dataclass(frozen=True)

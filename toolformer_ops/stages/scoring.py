@@ -87,7 +87,7 @@ class ScoreWork(StageWork[Loaded]):
         return MicroBatch(outcomes, rows)
 
     def compute(self, loaded: Loaded) -> MicroBatch:
-        """The losses of every call that has a usable result, those of all documents together."""
+        """The losses of every call with a usable result; all documents are computed together."""
         started = time.perf_counter()
         # 1. The calls in their documents.
         texts = [self._executed(document, calls) for document, calls in loaded]
@@ -125,7 +125,7 @@ class ScoreWork(StageWork[Loaded]):
 
 
 def _counts(scored_calls: Sequence[ScoredCall]) -> Counter[str]:
-    """A document's calls by reason, and those that rounding may have decided."""
+    """A document's calls by reason, and the calls that rounding may have decided."""
     counts = Counter(calls=len(scored_calls))
     for scored in scored_calls:
         counts[scored.reason or "scored"] += 1

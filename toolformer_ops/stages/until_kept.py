@@ -117,7 +117,7 @@ def _prefix(settings: Settings, model: RunModel, run: RunTool) -> uuid.UUID | No
         if not undone:
             logger.info("%s: %s: done", run.tool, share)
             return last
-        # 3. All stages of these texts, in micro-batches of which each process gets some.
+        # 3. All stages of these texts, in micro-batches that are divided among the processes.
         documents = min(settings.micro_batch_documents, texts // MICRO_BATCHES)
         shared = settings.model_copy(update={"micro_batch_documents": documents})
         up_to = undone[0].document_id

@@ -36,7 +36,7 @@ TEXT_SLOT = "{text}"
 MAX_INPUT_CHARACTERS = 4000
 MOST_MESSAGE_CHARACTERS = 300
 BEYOND_THE_LIMIT = "proposal_beyond_the_limit"
-"""The reason for those that are cut off."""
+"""The reason of proposals that are cut off."""
 TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
 ARGUMENT = "input"

@@ -49,7 +49,7 @@ class QuestionAnswering(Tool):
     )
 
     def filter_by(self, rule: FilterRule, document: Document) -> list[FilterDecision]:
-        """Every text, or by the rule `sharp` those that say what something is."""
+        """Every text, or by the rule `sharp` texts that say what something is."""
         return self.filter(document) if rule == "paper" else judge_definitions(document)
 
     def version(self, settings: Settings, model_identity: str) -> str:

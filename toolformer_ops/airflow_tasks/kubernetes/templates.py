@@ -251,7 +251,7 @@ def _filled(said: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, A
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses a key that occurs twice, of which YAML takes the last without a word."""
+    """Refuses a key that occurs twice; YAML silently takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value]
@@ -322,7 +322,7 @@ def _not_taken(said: Any, taken: Any, keys: Keys = ()) -> Iterator[tuple[Keys, s
         parent = ".".join(("pod", *(key for key in keys[:-1] if isinstance(key, str))))
         yield (
             keys,
-            f"is no field that Kubernetes knows here. `kubectl explain {parent}` lists those that there are.",
+            f"is no field that Kubernetes knows here. `kubectl explain {parent}` lists the fields.",
         )
     elif said != taken and not (isinstance(said, (int, float)) and QUANTITIES.intersection(keys[-2:-1])):
         yield keys, f"expected {type(taken).__name__}, found {said!r:.60}."

@@ -205,7 +205,7 @@ async def _close(manager: AbstractAsyncContextManager[Any], after_seconds: float
 
 
 _HOOKS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], SharedHook]] = WeakKeyDictionary()
-"""By event loop, of which the triggerer has one, and by how the cluster is reached."""
+"""By event loop (the triggerer has one), and by how the cluster is reached."""
 _CLOSING: set[asyncio.Task[None]] = set()
 
 

@@ -61,7 +61,7 @@ class Message:
 
 
 class SendNotifications(BaseOperator):
-    """Tells people of every run of a schedule that has ended, and of which they were not told yet."""
+    """Sends a message about every ended run of a schedule whose message is outstanding."""
 
     def execute(self, context: Context) -> None:
         """Tell them; the notes of the runs say who could not be told.

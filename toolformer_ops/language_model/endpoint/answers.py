@@ -33,7 +33,7 @@ class AnswerStore(Protocol):
     """Where replies are kept."""
 
     def stored(self, keys: Sequence[uuid.UUID]) -> Mapping[uuid.UUID, Reply]:
-        """Those that there are of these requests."""
+        """The stored answers of these requests."""
         ...
 
     def keep(self, replies: Sequence[KeptReply]) -> None:

@@ -34,7 +34,7 @@ class Gpu:
 
     number: int
     name: str
-    """Such as "NVIDIA A100-SXM4-80GB", or "NVIDIA A100-SXM4-80GB MIG 3g.40gb" for a slice."""
+    """The name that the driver gives: "NVIDIA A100-SXM4-80GB", with "MIG 3g.40gb" for a slice."""
     total_bytes: int
     free_bytes: int
     own_bytes: int

@@ -142,7 +142,7 @@ def model_identity(
 
 
 def model_config(model: str, settings: Settings) -> dict[str, Any]:
-    """The content of a model's config.json, of which nothing else is fetched.
+    """The content of a model's config.json; nothing else is fetched.
 
     Raises:
         ModelError: there is no such model, or its config.json is no JSON object.

@@ -28,7 +28,7 @@ class CallEnvironment:
 
 
 def environment_class(tools: Sequence[Mapping[str, Any]]) -> type[CallEnvironment]:
-    """The environment with a method for each of the tools, which are those of every task."""
+    """The environment with a method for each tool; every task has the same tools."""
     methods = {tool["function"]["name"]: _method(tool) for tool in tools}
     return type("CallEnvironment", (CallEnvironment,), methods)
 

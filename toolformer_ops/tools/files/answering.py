@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST_PROPOSED_CALLS = 200
-"""Most calls that are taken of those that a tool proposes for a text: as many as k 20 and m 10 sample."""
+"""Most proposed calls that are taken for a text: as many as k 20 and m 10 sample."""
 
 
 class WrongError(Exception):

@@ -48,7 +48,7 @@ class FilterPart(FilePart):
 
 
 class NumbersPart(FilePart):
-    """`[numbers]`: those of the method; a run may choose others."""
+    """`[numbers]` of the method; a run may choose others."""
 
     sampling_threshold: float = Field(default=ToolSpec.sampling_threshold, ge=0, le=1, strict=False)
     max_positions: int = Field(default=ToolSpec.max_positions, ge=1, le=1000)
@@ -194,7 +194,7 @@ def recorded_table(recorded: RecordedTable) -> str:
 def toml_value(value: Any) -> str:
     """A text, a number, a truth value, a list, or a table as TOML.
 
-    The escapes of its texts are those of JSON.
+    Its texts are escaped as in JSON.
     """
     if isinstance(value, dict):
         return f"{{{', '.join(f'{toml_value(key)} = {toml_value(item)}' for key, item in value.items())}}}"

@@ -43,7 +43,7 @@ class Opening:
     answering: tuple[str, str]
     """Module and name of a class derived from `Answering`; only the process imports it."""
     arguments: Mapping[str, Any]
-    """Those of its `open`."""
+    """The arguments of its `open`."""
     seconds: float
     """Longest time of an answer."""
     timed_out: str
