@@ -60,8 +60,8 @@ def test_each_reason_of_a_query_has_words():
 
 
 def test_each_release_outcome_of_the_database_has_words():
-    comment = (REPOSITORY / "sql" / "views" / "12_candidates.sql").read_text(encoding="utf-8")
-    outcomes = re.search(r"comment on column candidates\.release_outcome is '(.*?)';", comment)
+    text = (REPOSITORY / "sql" / "views" / "12_candidates.sql").read_text(encoding="utf-8")
+    outcomes = re.search(r"candidates\.release_outcome is\s+'(.*?)';", re.sub(r"'\n\s+'", "", text))
     assert outcomes is not None
     names = re.findall(r"\b([a-z]+(?:_[a-z]+)+):", outcomes[1])
     assert [name for name in names if name not in TITLES] == []
