@@ -83,17 +83,17 @@ class Calls(pd.DataFrame):  # type: ignore[misc]
 
 MOST_SHOWN = 50
 """Rows of a table that a notebook shows."""
-_OF_VIEW = {"before": "text_before", "after": "text_after", "call": "call_text"}
+_OF_VIEW = {"before": "text_before", "after": "text_after", "call": "call_text", "not_kept": "outcome"}
 """By column of `annotate`, that of the views of a run."""
-_OF_KEPT_CALL = {"kept": True, "not_kept": None, "input_only_after": False, "keep_threshold": 0.0}
-"""What a row of `kept_calls` does not say, or need not."""
+_USUAL = {"input_only_after": False, "keep_threshold": 0.0}
+"""What a row need not say."""
 
 
 def _shown_row(values: Mapping[Any, Any]) -> dict[str, Any] | None:
     """A row as `calls_page` shows it; None if columns are lacking."""
     # pandas has nan where a number is missing
     present = {str(name): None if value != value else value for name, value in values.items()}  # noqa: PLR0124
-    row = {**_OF_KEPT_CALL, **present}
+    row = {**_USUAL, **present}
     for name, in_view in _OF_VIEW.items():
         if name not in row and in_view in row:
             row[name] = row[in_view]
@@ -219,25 +219,20 @@ class StoredRun:
             )
         self.state = str(rows[0]["state"])
 
-    def kept_calls(self, at_most: int = MOST_CALLS) -> Calls:
-        """The kept calls that save most, with the columns of the view `kept_calls`."""
-        return Calls(self._rows("kept_calls", at_most=at_most))
+    def calls(self, *, kept: bool = False, at_most: int = MOST_CALLS) -> Calls:
+        """The candidate calls with the columns of the view `candidates`: what became of each, and why.
 
-    def candidates(self, at_most: int = MOST_CALLS) -> Calls:
-        """All candidate calls, what became of each, and why, with the columns of the view `candidates`."""
-        return Calls(self._rows("candidates", at_most=at_most))
+        Those that gain most come first. With `kept` the kept calls alone.
+        """
+        return Calls(self._rows("calls", only_kept=kept, at_most=at_most))
+
+    def at_threshold(self, nats: float | None = None) -> pd.DataFrame:
+        """How many calls and texts of each tool a threshold would keep; without one, several thresholds."""
+        return pd.DataFrame(self._rows("at_threshold", at_least=nats))
 
     def texts(self, at_most: int = MOST_CALLS) -> pd.DataFrame:
         """The run's texts in the order of the corpus, with url and date."""
         return pd.DataFrame(self._rows("texts", at_most=at_most))
-
-    def thresholds(self) -> pd.DataFrame:
-        """How many calls of each tool other thresholds would keep, as `what_would_another_threshold_keep` says."""
-        return pd.DataFrame(self._rows("thresholds"))
-
-    def yield_by_stage(self) -> pd.DataFrame:
-        """What each stage counted, and under which reasons texts and calls left it."""
-        return pd.DataFrame(self._rows("yield_by_stage"))
 
     def sql(self, query: str, **values: Any) -> pd.DataFrame:
         """The answer to a query, which reads and has a minute; functions about runs are about this run.

@@ -149,19 +149,6 @@ def test_a_call_is_explained_token_by_token(tiny_model_dir):
     assert "Calculator(2 + 3) -&gt; 5 probability of the next tokens" in explanation._repr_html_()
 
 
-def test_a_run_is_read_by_its_views(settings):
-    stored = AnnotatedRun(settings, {"Calculator": 0.5})
-    stored.add_call("Calculator", stored.add_text(SUM), " 5", "2 + 3", "5", saves=1.25)
-    stored.add_call("Calculator", stored.add_text("2 and 3 make 5."), " 5", "2 + 3", "5", saves=0.25)
-    stored.complete("Calculator")
-    run = open_run("run-1")
-    kept = run.kept_calls()
-    assert (str(run), kept["call_text"].tolist()) == ("run run-1, running", ["Calculator(2 + 3)"])
-    assert "[Calculator(2 + 3) -&gt; 5]</mark> 5 animals." in str(kept._repr_html_())
-    counted = run.yield_by_stage()
-    assert counted[counted["reason"] == "kept"]["count"].tolist() == [1]
-
-
 @pytest.fixture
 def stored_run(settings):
     """A run of two texts, of whose two calls one is kept."""
@@ -172,17 +159,33 @@ def stored_run(settings):
     return open_run("run-1")
 
 
-def test_a_run_has_its_candidates_with_what_became_of_each(stored_run):
-    assert stored_run.candidates()["outcome"].tolist() == ["kept", "below_threshold"]
+def test_an_opened_run_says_its_state(stored_run):
+    assert str(stored_run) == "run run-1, running"
+
+
+def test_a_run_has_its_calls_with_what_became_of_each(stored_run):
+    assert stored_run.calls()["outcome"].tolist() == ["kept", "below_threshold"]
+
+
+def test_the_kept_calls_of_a_run_are_marked_in_their_texts(stored_run):
+    kept = stored_run.calls(kept=True)
+    assert kept["call_text"].tolist() == ["Calculator(2 + 3)"]
+    assert "[Calculator(2 + 3) -&gt; 5]</mark> 5 animals." in str(kept._repr_html_())
+
+
+def test_a_call_that_is_not_kept_is_not_marked(stored_run):
+    assert str(stored_run.calls()._repr_html_()).count("<mark") == 1
 
 
 def test_a_run_has_its_texts(stored_run):
     assert stored_run.texts()["text"].tolist() == [SUM, "2 and 3 make 5."]
 
 
-def test_a_run_says_what_other_thresholds_keep(stored_run):
-    kept = stored_run.thresholds().set_index("threshold")["calls"]
-    assert (kept[0.25], kept[0.5], kept[1.5]) == (2, 1, 0)
+@pytest.mark.parametrize(("nats", "calls"), [(0.25, 2), (0.5, 1), (1.5, 0)])
+def test_a_run_says_what_a_threshold_keeps(stored_run, nats, calls):
+    assert stored_run.at_threshold(nats)["calls"].tolist() == [calls]
+    several = stored_run.at_threshold().set_index("threshold")["calls"]
+    assert several[nats] == calls
 
 
 def test_a_query_is_about_the_run_that_was_opened(stored_run):
