@@ -441,7 +441,7 @@ def test_calls_that_rounding_may_decide_are_counted_as_no_loss(
     assert found.get("verified_in_float32") == ((3, False) if number_format == "float32" else None)
 
 
-@pytest.mark.parametrize(("choice", "batches"), [("auto", 13), ("on", 1), ("all", 1)])
+@pytest.mark.parametrize(("choice", "batches"), [("auto", 7), ("on", 1), ("all", 1)])
 def test_where_weights_may_take_turns_a_shard_is_scored_in_one_micro_batch(
     settings: Settings,
     use_model: UseModel,
@@ -576,14 +576,21 @@ def test_the_log_says_how_many_tokens_are_done(
         assert f"sample: {number} of 2 documents, {tokens} of {both} tokens" in said
 
 
-def test_a_small_shard_that_a_model_reads_is_cut_into_about_eight_micro_batches(
-    settings: Settings, corpus: Path, use_model: UseModel
+@pytest.mark.parametrize(("least_share_of_a_pass", "documents"), [(0.0, [*[2] * 6, 1]), (0.25, [10, 3])])
+def test_a_small_shard_that_a_model_reads_is_cut_into_parts_that_fill_some_of_a_pass(
+    settings: Settings,
+    corpus: Path,
+    use_model: UseModel,
+    monkeypatch: pytest.MonkeyPatch,
+    least_share_of_a_pass: float,
+    documents: list[int],
 ) -> None:
+    monkeypatch.setattr("toolformer_ops.runs.micro_batches.LEAST_SHARE_OF_A_PASS", least_share_of_a_pass)
     start(settings, corpus, use_model)
     filter_stage(settings, "r", "Calculator", "0/1")
     annotate_stage(settings, "r", "Calculator", "0/1")
     scored = run_sql(settings, "select documents from micro_batches where stage = 'score' order by batch_id")
-    assert [row.documents for row in scored] == [*[2] * 6, 1]
+    assert [row.documents for row in scored] == documents
 
 
 def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
@@ -592,15 +599,15 @@ def test_all_other_texts_are_scored_before_a_long_one_is_sampled(
     longer = corpus.with_name("longer.jsonl")
     longer.write_text(json.dumps({"text": LONG}) + "\n" + corpus.read_text())
     model = start(settings, longer, use_model)
-    small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 2})
+    small = settings.model_copy(update={"micro_batch_tokens": len(LONG) // 8, "micro_batch_documents": 4})
     filter_stage(settings, "r", "Calculator", model=RunModel(settings, StartUp(loads_model=False)))
     annotate_stage(small, "r", "Calculator", "0/1", RunModel(small, StartUp()))
     in_rounds = snapshot(settings)
     columns = "stage, documents, coalesce(start_up_seconds, 0) > 0"
     filtered, *batches = run_sql(settings, f"select {columns} from micro_batches order by batch_id")
-    assert [started for *_, started in (filtered, *batches)] == [True, True, *[False] * 17]
+    assert [started for *_, started in (filtered, *batches)] == [True, True, *[False] * 11]
     # Thirteen short texts; then the long one, alone. Execution takes more texts together.
-    rounds = [("sample", 2)] * 6 + [("sample", 1), ("execute", 13)] + [("score", 2)] * 6 + [("score", 1)]
+    rounds = [("sample", 4)] * 3 + [("sample", 1), ("execute", 13)] + [("score", 4)] * 3 + [("score", 1)]
     assert [row[:2] for row in batches] == [*rounds, ("sample", 1), ("execute", 1), ("score", 1)]
     assert model.loads == 1
     # The rows are those of single stages, whatever the rounds.

@@ -52,8 +52,11 @@ Loaded = TypeVar("Loaded")
 POLL_SECONDS = 2.0
 """Between two looks at documents that another run computes."""
 PARTS_OF_A_SHARD = 8
-"""Where a model on a CPU reads the documents of a shard, each micro-batch is at most such a part of them: a
-person who waits for a small run sees it move. A GPU is given what fills it."""
+LEAST_SHARE_OF_A_PASS = 0.25
+"""Where a model on a CPU reads the documents of a shard, a micro-batch is at most such a part of them, so that a
+person who waits for a small run sees it move; but not less than fills such a share of a pass. Measured with
+texts of 35 tokens: micro-batches of 2 take 40 % more time than one of 14, those of 4 take 10 %, of 7 nothing. A
+GPU is given what fills it."""
 ROUND_SECONDS = 300.0
 """A round takes so long at least: to ask what is undone takes each stage 1.4 CPU s a round with 1,000,000
 documents."""
@@ -272,8 +275,9 @@ class _Limits:
     """The most documents of a micro-batch."""
     tokens: int
     """The most tokens of a micro-batch of several documents."""
-    parts: int
-    """A shard has about so many micro-batches at least."""
+    least_tokens: float | None
+    """Documents of so many tokens at least are a micro-batch of a small shard; None: however small the shard, a
+    micro-batch is as large as can be."""
     round_seconds: float
     """A round takes so long at least."""
 
@@ -290,7 +294,7 @@ class _Limits:
         return cls(
             documents=gathered * (most_documents or settings.micro_batch_documents),
             tokens=gathered * (settings.micro_batch_tokens or sizes.micro_batch_tokens),
-            parts=PARTS_OF_A_SHARD if is_shown else 1,
+            least_tokens=LEAST_SHARE_OF_A_PASS * sizes.pass_tokens if is_shown else None,
             round_seconds=math.inf if takes_turns else ROUND_SECONDS,
         )
 
@@ -380,7 +384,11 @@ class _ShardAtWork(Generic[Loaded]):
             pending = list(self.work.undone(connection) if documents is None else documents)
             tokens = kept_tokens(connection, self.work.run, pending) if self.work.counts_tokens else {}
             left_tries = self.tries.left(connection) if pending else []
-        size = min(self.limits.documents, max(1, math.ceil(len(pending) / self.limits.parts)))
+        size = self.limits.documents
+        if self.limits.least_tokens is not None and tokens:
+            part = len(pending) / PARTS_OF_A_SHARD
+            fills_pass = self.limits.least_tokens * len(pending) / max(1, sum(tokens.values()))
+            size = min(size, math.ceil(max(part, fills_pass)))
         batches = plan_batches(pending, left_tries, size, tokens, self.limits.tokens)
         suspect = sum(len(batch.document_ids) for batch in batches if batch.deaths)
         self.documents += len(pending)
