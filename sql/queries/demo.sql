@@ -33,17 +33,16 @@ group by rt.tool
 order by rt.tool
 
 -- name: best_calls
--- The kept calls that save most, one a text.
+-- The kept calls that gain most, one a text, the best of each tool first.
 with best_of_text as (
-    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain,
-        probability_with, document_uuid
+    select distinct on (document_uuid) tool, text_before, call_text, result, text_after, gain, probability_with, document_uuid
     from kept_calls_of(:run_id)
     where releasable
     order by document_uuid, gain desc, call_text
 )
 select tool, text_before, call_text, result, text_after, gain, probability_with
 from best_of_text
-order by gain desc, document_uuid
+order by row_number() over (partition by tool order by gain desc, document_uuid), gain desc, document_uuid
 limit :at_most
 
 -- name: outputs

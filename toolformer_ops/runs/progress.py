@@ -92,8 +92,8 @@ class Progress:
     """How far a run or a file is."""
 
     tools: tuple[ToolProgress, ...] = ()
-    phase: str = "starting"
-    """What is done now."""
+    phase: str = ""
+    """What is done now; of a run empty while none of its processes is at work on texts."""
     counts: str = ""
     """What came of it so far: `310 calls, 12 gain enough`."""
     tokens_per_second: float | None = None

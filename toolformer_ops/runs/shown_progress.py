@@ -1,7 +1,8 @@
 """Show how far a run or a file is while a block works.
 
 On a terminal a panel that changes in its place: a line a tool, what is done now, and the newest or the best
-call that gains enough. In a notebook a line that changes in its place; elsewhere a line every few seconds.
+call that gains enough. In a notebook a line that changes in its place. Elsewhere a line when something has
+changed, each after twice the time of the one before: the log of a long run stays short.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from toolformer_ops.runs.progress import Progress
 
-SECONDS_BETWEEN_LINES = 5.0
+SECONDS_TO_FIRST_LINE, MOST_SECONDS_BETWEEN_LINES = 20.0, 600.0
 SECONDS_IN_A_NOTEBOOK = 1.0
 """Between two lines if the second replaces the first."""
 
@@ -41,10 +42,8 @@ def panel(progress: Progress, seconds: float) -> Group:
 
 
 @contextlib.contextmanager
-def shown(
-    look: Callable[[], Progress], console: Console, seconds_between: float | None = None
-) -> Iterator[None]:
-    """Show what `look` returns while the block runs; lines are `seconds_between` apart, if one has changed."""
+def shown(look: Callable[[], Progress], console: Console) -> Iterator[None]:
+    """Show what `look` returns while the block runs."""
     began = time.monotonic()
     if console.is_terminal:
         live = Live(
@@ -57,7 +56,7 @@ def shown(
         with live, _logs_above():
             yield
         return
-    write, seconds = _line_writer(console)
+    write = _line_writer(console)
     ended = threading.Event()
 
     def write_line(line: str) -> None:
@@ -65,11 +64,14 @@ def shown(
 
     def write_lines() -> None:
         last = ""
-        while not ended.wait(seconds_between or seconds):
+        pause = SECONDS_IN_A_NOTEBOOK if console.is_jupyter else SECONDS_TO_FIRST_LINE
+        while not ended.wait(pause):
             line = look().line
             if line != last:
                 last = line
                 write_line(line)
+            if not console.is_jupyter:
+                pause = min(time.monotonic() - began, MOST_SECONDS_BETWEEN_LINES)
 
     writer = threading.Thread(target=write_lines, daemon=True, name="progress")
     writer.start()
@@ -82,15 +84,14 @@ def shown(
         write_line(look().line)
 
 
-def _line_writer(console: Console) -> tuple[Callable[[str], None], float]:
-    """What shows a line, and the seconds between two lines; in a notebook a line replaces the one before."""
+def _line_writer(console: Console) -> Callable[[str], None]:
+    """What shows a line; in a notebook it replaces the one before."""
     if not console.is_jupyter:
-        write = functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
-        return write, SECONDS_BETWEEN_LINES
+        return functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
     from IPython.display import display
 
     shown_line = display({"text/plain": "0:00"}, raw=True, display_id=True)
-    return lambda line: shown_line.update({"text/plain": line}, raw=True), SECONDS_IN_A_NOTEBOOK
+    return lambda line: shown_line.update({"text/plain": line}, raw=True)
 
 
 def _clock(seconds: float) -> str:

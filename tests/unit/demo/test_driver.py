@@ -54,8 +54,15 @@ def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look():
     airflow = scripted_airflow(["queued", "running", "failed"])
     assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=slept.append, clock=clock) == "failed"
     assert [progress.counts for progress in shown] == ["1 call", "2 calls", "3 calls"]
-    assert {progress.phase for progress in shown} == {"running: QA.annotate [0]"}
+    assert {progress.phase for progress in shown} == {"QA.annotate [0]"}
     assert slept == [3.0, 20.0]
+
+
+def test_airflow_is_not_asked_for_tasks_while_processes_are_at_work_on_texts():
+    shown: list[Progress] = []
+    airflow = scripted_airflow(["success"])
+    watch(airflow, "d", "r", lambda: Progress(phase="sampling for QA"), shown.append)
+    assert (shown[0].phase, airflow.tasks.called) == ("sampling for QA", False)
 
 
 def test_a_training_shows_its_newest_step():
@@ -66,8 +73,8 @@ def test_a_training_shows_its_newest_step():
     airflow.log_tail.side_effect = [AirflowError("there is no log yet"), log, log]
     watch(airflow, "d", "r", None, shown.append, sleep=lambda _: None)
     assert [progress.phase for progress in shown[:2]] == [
-        "running: finetune (before the first step)",
-        "running: finetune (step 1 of 12: loss 3.6, 6 min left)",
+        "finetune (before the first step)",
+        "finetune (step 1 of 12: loss 3.6, 6 min left)",
     ]
 
 

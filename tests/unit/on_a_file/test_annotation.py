@@ -136,7 +136,7 @@ def test_a_result_that_is_passed_over_says_why_a_text_gave_nothing(tmp_path, loa
 
 
 def test_a_pipe_gets_lines_about_the_progress(tmp_path, loaded, monkeypatch):
-    monkeypatch.setattr("toolformer_ops.runs.shown_progress.SECONDS_BETWEEN_LINES", 0.01)
+    monkeypatch.setattr("toolformer_ops.runs.shown_progress.SECONDS_TO_FIRST_LINE", 0.01)
     work = annotation(corpus_of(tmp_path, {"text": SUM}))
     with (tmp_path / "lines").open("w") as file, shown(work.counts.progress, Console(file=file)):
         time.sleep(0.2)

@@ -1,13 +1,16 @@
 """Progress: at which stage a tool is, and what a line or a panel shows of it."""
 
 import io
+import itertools
 import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
 from rich.console import Console
 from rich.text import Text
 
+from toolformer_ops.runs import shown_progress
 from toolformer_ops.runs.progress import Progress, StageProgress, ToolProgress, phase_of
 from toolformer_ops.runs.shown_progress import panel, shown
 
@@ -63,20 +66,31 @@ def test_a_line_names_the_tools_at_work():
     )
 
 
-def lines_of(progresses: list[Progress]) -> list[str]:
+@pytest.fixture
+def lines_of(monkeypatch):
     """What is printed without a terminal of a progress that is looked at until there is none left."""
+    monkeypatch.setattr(shown_progress, "SECONDS_TO_FIRST_LINE", 0.001)
+    return _lines_of
+
+
+def _lines_of(progresses: list[Progress]) -> list[str]:
     out, looks = io.StringIO(), iter(progresses)
     newest = progresses[-1]
-    with shown(lambda: next(looks, newest), Console(file=out, width=200), 0.01):
+    with shown(lambda: next(looks, newest), Console(file=out, width=200)):
         time.sleep(0.2)
     return out.getvalue().splitlines()
 
 
-def test_no_line_comes_of_work_that_does_nothing_new():
+def test_no_line_comes_of_work_that_does_nothing_new(lines_of):
     assert lines_of([PROGRESS]) == [f"0:00 {PROGRESS.line}"]
 
 
-def test_a_line_comes_of_what_has_changed():
+def test_each_line_comes_after_twice_the_time_of_the_one_before(lines_of):
+    counting = (replace(PROGRESS, counts=f"{number} calls") for number in itertools.count())
+    assert 4 <= len(lines_of(list(itertools.islice(counting, 100)))) <= 9  # 1, 2, 4 ... 128 ms
+
+
+def test_a_line_comes_of_what_has_changed(lines_of):
     done = replace(PROGRESS, counts="311 calls")
     assert lines_of([PROGRESS] * 4 + [done])[-1] == f"0:00 {done.line}"
 

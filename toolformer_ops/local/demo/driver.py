@@ -5,6 +5,7 @@ run continues when this process ends, by Ctrl-C or otherwise, and `attach` watch
 """
 
 import concurrent.futures
+import contextlib
 import datetime
 import hashlib
 import logging
@@ -62,8 +63,6 @@ SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
 """Looking takes at most this share of the time: the progress of a million documents is not counted every
 three seconds."""
-SECONDS_BETWEEN_LINES = 75.0
-"""Where no terminal shows the progress, its lines are so far apart."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
@@ -191,8 +190,7 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
             state / "environment", {"default_model": str(model), "default_preset": ON_ONE_MACHINE}
         )
     wikipedia(state)
-    if not console.is_terminal:  # where each line stays
-        logging.getLogger("toolformer_ops").setLevel(logging.WARNING)
+    logging.getLogger("toolformer_ops").setLevel(logging.WARNING)
     converting = with_model and not model.is_dir()
     say(
         console,
@@ -200,7 +198,8 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
         if converting
         else "Starting Postgres, S3 and Airflow ...",
     )
-    with another_process() as worker:
+    waiting = console.status("") if console.is_terminal else contextlib.nullcontext()
+    with waiting, another_process() as worker:
         converted = worker.submit(prepare_demo_model, state) if with_model else None
         settings = up(settings)
         if converted is not None:
@@ -322,7 +321,7 @@ def _watch(
             return replace(read_progress(connection, run_id), best=best)
 
     try:
-        with shown(lambda: newest, console, SECONDS_BETWEEN_LINES):
+        with shown(lambda: newest, console):
             state = watch(client, dag_id, run_id, look if dag_id == ANNOTATE else None, show)
         if state == "success":
             if dag_id != ANNOTATE:
@@ -387,8 +386,10 @@ def watch(
         began = clock()
         state = airflow.run_state(dag_id, run_id)
         progress = look() if look is not None else Progress()
-        running = ", ".join(map(at_work, airflow.tasks(dag_id, run_id, "running")))
-        show(replace(progress, phase=f"running: {running}" if running else progress.phase))
+        if not progress.phase:
+            tasks = map(at_work, airflow.tasks(dag_id, run_id, "running"))
+            progress = replace(progress, phase=", ".join(tasks) or "the next task starts")
+        show(progress)
         if state in ENDED_STATES:
             return state
         looking = clock() - began

@@ -22,11 +22,11 @@ from toolformer_ops.local.demo.fresh_mountains import (
 )
 from toolformer_ops.local.demo.mountains import MOUNTAINS
 from toolformer_ops.runs.summary import LowerThresholds
-from toolformer_ops.shown_text import gained, visible
+from toolformer_ops.shown_text import gain_in_figures, gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.queries import Statement
 
-BEST_CALLS = 3
+BEST_CALLS = 5
 SENTENCE_ENDS = (". ", "! ", "? ", "\n")
 WHOLE_CHARACTERS = 120
 """`kept_calls` cuts the text before and after a call at 120 characters; a shorter one is whole."""
@@ -53,21 +53,20 @@ def print_report(
             f"Annotated {annotated} of {documents} pairs of a document and a tool; the rest was done before.",
         )
 
-    # 2. how many calls each tool keeps
-    print_kept(console, rows(queries.summary.rates), rows(queries.summary.scored_by_tool))
-
-    # 3. the best calls, each in its sentence with what it gains
+    # 2. how many calls each tool keeps, and the best ones, each in its sentence with what it gains
     best = rows(queries.demo.best_calls, at_most=BEST_CALLS)
     shown = best or rows(queries.summary.nearest_calls, at_most=BEST_CALLS)
-    if not best and shown:
-        say(
-            console,
-            "Those that come nearest to the threshold of their tool, one a text, and what each saves:",
-        )
-    elif not best:
-        say(console, "None was scored to the end: each saves less than what is pruned, or has no result.")
+    if not shown:
+        heading = "None was scored to the end: each saves less than what is pruned, or has no result."
+    else:
+        which = "The best of each tool" if best else "Those that come nearest to their tool's threshold"
+        heading = f"{which}, and what each saves:"
+        if shown[0].probability_with is not None:
+            heading = f"{which}, with the probability of the next tokens without -> with the result:"
+    kept = kept_in_words(rows(queries.summary.rates), rows(queries.summary.scored_by_tool))
+    say(console, f"{kept} {heading}")
     for row in shown:
-        line = call_in_sentence(row)
+        line = Text.assemble(f"{gain_in_figures(row.gain, row.probability_with)}  ", call_in_sentence(row))
         if console.is_terminal:
             console.print(Padding(line, (0, 0, 0, 2)))
         else:  # one line a call, however long
@@ -75,7 +74,7 @@ def print_report(
     if not best:
         print_lower_thresholds(console, rows(queries.summary.lower_thresholds))
 
-    # 4. where the release, the model and the user interface are
+    # 3. where the release, the model and the user interface are
     print_outputs(console, rows(queries.demo.outputs))
     variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
@@ -87,15 +86,18 @@ def best_call(connection: Connection, run_id: str) -> Text | None:
     if not database.fetch_all(connection, queries.runs.by_id, run_id=run_id):
         return None
     rows = database.fetch_all(connection, queries.demo.best_calls, run_id=run_id, at_most=1)
-    return call_in_sentence(rows[0]) if rows else None
+    if not rows:
+        return None
+    [row] = rows
+    return Text.assemble(f"{gained(row.gain, row.probability_with)}: ", call_in_sentence(row))
 
 
-def print_kept(console: Console, rates: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> None:
-    """Print how many of the calls of each tool are kept at its threshold, of all that were proposed."""
+def kept_in_words(rates: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> str:
+    """How many of the calls of each tool are kept at its threshold, of all that were proposed."""
     kept = {rate.tool: rate.calls for rate in rates}
     calls = sum(row.calls for row in scored)
     tools = [f"{row.tool} {kept.get(row.tool, 0)} of {row.calls}" for row in scored]
-    say(console, f"Kept {sum(kept.values())} of {calls} proposed calls: {', '.join(tools)}.")
+    return f"Kept {sum(kept.values())} of {calls} proposed calls: {', '.join(tools)}."
 
 
 def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
@@ -137,14 +139,11 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
 
 
 def call_in_sentence(row: Row[Any]) -> Text:
-    """`saves 2.02 nats: ...so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold.
-
-    It is cut at the sentence's ends.
-    """
+    """`so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold, cut at the sentence's ends."""
     tool, _, rest = row.call_text.partition("(")
     call = call_with_result(Call(tool, rest.removesuffix(")")), row.result)
     before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
-    line = Text(f"{gained(row.gain, row.probability_with)}: {before.rstrip()} ".replace("\n", " "))
+    line = Text(f"{before.rstrip()} ".replace("\n", " "))
     line.append(call, style="bold green")
     line.append(f" {after.strip()}".replace("\n", " "))
     return line
