@@ -111,8 +111,8 @@ class Settings(BaseSettings):
     )
     compile: Literal["auto", "off"] = Field(
         default="auto",
-        description="auto: on a GPU, in bfloat16 and float16, norms, rotary positions and activations of a language model are, in "
-        "a training as well, compiled by torch, for which a C compiler must be there; off: nothing is.",
+        description="auto: on a GPU, in bfloat16 and float16, torch compiles norms, rotary positions and activations, in a "
+        "training, too; this needs a C compiler. off: it compiles nothing.",
     )
     threads: int = Field(
         default=1,

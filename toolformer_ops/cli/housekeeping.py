@@ -54,7 +54,7 @@ def forget_command(
 
     Without an option: continue what was interrupted, and list all releases and models with forgotten texts.
 
-    A text that was changed has an older one: --corpus with --record forgets all texts that a record ever had.
+    A changed record has older texts: --corpus with --record forgets all texts that it ever had.
 
     Example: toolformer-ops forget --document 4f0c91b2-d4a7-e633-0123-456789abcdef --dry-run
     """
@@ -148,7 +148,7 @@ def retention_command(
     """Let go of old releases and models, and of rows that no release, unfinished run or next night uses.
 
     Runs, their stored numbers, recipes' definitions, documents and newer releases stay; calls and losses of
-    these recipes are gone, but for those that the history holds. Small files of the history are merged.
+    dropped recipes stay in the history alone. Small files of the history are merged.
 
     Example: toolformer-ops retention --older-than 30
     Example: toolformer-ops retention --older-than 30 --releases 10 --in-history --yes
@@ -238,7 +238,7 @@ def audit_command(
 
 @app.command("retry-failed")
 def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annotation run.")]) -> None:
-    """Let the documents that a run gave up be tried again: by its failed or cleared tasks, or by the next run.
+    """Allow another try of the documents that a run gave up, by its cleared tasks or by the next run.
 
     A text that killed its process again and again, or that did not fit into memory, is given up; the view
     run_failed_documents names them. Give the stage more memory first.
@@ -278,11 +278,11 @@ def doctor(
         ),
     ] = False,
 ) -> None:
-    """Say what a stage needs and what of it is missing, a line each: ok, missing with the remedy, or unknown.
+    """Check what a stage needs, a line each: ok, missing with the remedy, or unknown.
 
-    With an Airflow in the settings also which runs it does not continue.
+    With an Airflow in the settings it also names the runs that Airflow no longer continues.
 
-    Ends with 1 if something is missing. `unknown` is what cannot be seen with the rights that there are.
+    Ends with 1 if something is missing. `unknown` is what the present rights do not show.
 
     Example: toolformer-ops doctor --kubernetes
     """

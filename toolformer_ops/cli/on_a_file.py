@@ -118,7 +118,7 @@ def explain(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Print a call's losses, token by token: of a call that you write, by its tool and the model, or of one that a run stored.
+    """Print a call's losses token by token: of a call that you write, or of one that a run stored.
 
     Example: toolformer-ops explain "400 of 1400 is [Calculator(400 / 1400)] 0.29 of all."
 
@@ -197,7 +197,7 @@ def check(
 ) -> None:
     """Look at corpus, fields, tools, model and memory, and say what to mend; starts no run.
 
-    Of a schedule file it says the next five starts, too, and looks at the corpus of the file's runs.
+    For a schedule file it also prints the next five starts, and looks at the corpus of its runs.
 
     Example: toolformer-ops check posts.jsonl --tools Calculator,Calendar
 
@@ -357,10 +357,10 @@ def annotate(
 ) -> None:
     """Do the whole method in this process, with one or several tools, and print the kept calls with their losses.
 
-    How far it is goes to stderr, at the end with the reasons why texts gave nothing. Placebos are drawn from
+    Progress goes to stderr, at the end with the reasons why texts gave nothing. Placebos are drawn from
     the calls of the first texts, some 2,000, so that no call is printed before; with
     --parameters '{"placebos": 0, "placebo_sample": 0}' calls follow after every 16 texts, without their
-    information. With --out FILE what is done is in the folder FILE.partial meanwhile.
+    information. With --out FILE, finished work is in the folder FILE.partial until the end.
 
     Example: toolformer-ops annotate docs.jsonl --tools Calculator,Calendar --limit 10
 
@@ -501,7 +501,7 @@ def judge(
         bool, typer.Option("--json", help="Print JSON on a terminal, too; a pipe gets JSON anyway.")
     ] = False,
 ) -> None:
-    """Judge calls that another program or model proposed: what does each one's result save of the loss?
+    """Judge calls that another program or model proposed: how much does each result reduce the loss?
 
     A record has a text with its calls in brackets, `It is [Calculator(1 + 1) -> 2] 2.`, or a text, the place of the
     call (`at`, in characters), `tool` and `input`, and perhaps a `result`. Without a result the tool is asked, if

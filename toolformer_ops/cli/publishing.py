@@ -67,7 +67,7 @@ def push(
     """Put a release or model into a repository of the Hugging Face Hub, and print its page and revision; private by default.
 
     All files become visible at once. A push that broke off continues when it is started again. The token is
-    that of HF_TOKEN or of `hf auth login`; another hub is named by HF_ENDPOINT.
+    in HF_TOKEN or from `hf auth login`; HF_ENDPOINT names another hub.
 
     Example: toolformer-ops push 0123456789abcdef my-team/sums-with-calls --license cc-by-sa-4.0
     """
@@ -90,7 +90,7 @@ def download(
 ) -> None:
     """Copy a release or model from S3 into a folder, with every file's hash checked; started again, it continues.
 
-    The card, README.md, says licence, languages, sources and date, as that of `push` does.
+    The card, README.md, says licence, languages, sources and date, as in `push`.
 
     Example: toolformer-ops download 0123456789abcdef my-release --license cc-by-sa-4.0
     """

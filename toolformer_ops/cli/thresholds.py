@@ -24,7 +24,7 @@ def thresholds(
 ) -> None:
     """Print for each tool of a run the lowest threshold that holds a false-discovery rate, with the calls that it keeps.
 
-    The rate holds on average over all tools that ask, those without a threshold counted as 0. Where few
+    The rate holds on average over all tools that ask, tools without a threshold counted as 0. If few
     calls are good, a threshold is rare, and most calls above it may be kept by chance (docs/placebo.md, "What
     a threshold promises").
 

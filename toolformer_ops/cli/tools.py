@@ -219,7 +219,7 @@ def _show_new_tool(new: "NewTool") -> None:
 
 @app.command("refresh-tool")
 def refresh_tool(file: Annotated[Path, typer.Argument(help="A tool file.")]) -> None:
-    """Ask the server, database or function of a tool file what it is today, and record it: another version, whose calls run anew.
+    """Record what the server, database or function of a tool file is today: a new version, whose calls run anew.
 
     Example: toolformer-ops refresh-tool .toolformer/tools/convert_time.toml
     """

@@ -171,13 +171,13 @@ class SubjectChoices(Choices):
     corpus: str = Field(min_length=1, max_length=2000, title="Corpus")
     """JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder."""
     fields: tuple[str, ...] = Field(default=(), title="Fields")
-    """Such as text=raw_content, one a line; or ccnet; near_duplicates=0.8 leaves out near repeats."""
+    """Other names of fields, one a line: text=raw_content; or ccnet; near_duplicates=0.8 drops repeats."""
     preset: Preset = Field(default="paper", title="Preset")
     """What empty fields hold: the paper's numbers, a small model's, or those to look or preview."""
     document_limit: int | None = Field(
         default=None, ge=1, le=100_000_000, title="Document limit", json_schema_extra={"usual": "all"}
     )
-    """Only so many documents, the first of the corpus."""
+    """Annotates only the first documents of the corpus."""
     until_kept: int | None = Field(
         default=None, ge=1, le=100_000_000, title="Until kept", json_schema_extra={"usual": "all texts"}
     )
@@ -257,7 +257,7 @@ class FilterChoices(Choices):
     once_chosen = MappingProxyType({"long_texts": "pieces"})
 
     max_text_tokens: int = Field(default=1024, ge=0, le=1_000_000, title="Longest text")
-    """Most tokens, about, that the model reads at once to propose calls, of a longer text piece by piece; 0:
+    """About how many tokens the model reads at once to propose calls; a longer text goes piece by piece; 0:
     no limit."""
     filter_rule: FilterRule = Field(default="paper", title="Filter rule")
     """sharp: fewer texts for Calculator, WikiSearch, QA (docs/method.md)."""
