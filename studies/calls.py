@@ -44,23 +44,19 @@ def annotate(
     settings: Settings, tool: Tool, choices: RunChoices, documents: Sequence[Document], folder: Path
 ) -> list[Record]:
     """Return one record a text, with all its `calls` that have a result; what the folder holds already is not annotated again."""
-    from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-    from toolformer_ops.on_a_file.annotate.annotator import Models, ToolAnnotator
+    from toolformer_ops.on_a_file.annotate.annotator import Models
+    from toolformer_ops.on_a_file.annotate.call_table import printed
+    from toolformer_ops.on_a_file.annotate.text_annotator import TextAnnotator, ToolAnnotator
 
     load = functools.cache(lambda: load_to_score(settings, choices.model))
     annotator = ToolAnnotator(settings=settings, tool=tool, choices=choices, models=Models(load))
+    texts = TextAnnotator(settings, choices, [annotator])
 
     def annotated(group: Sequence[Document]) -> list[Record]:
-        calls: dict[str, list[dict[str, Any]]] = {str(document.document_id): [] for document in group}
-        paragraphs = [
-            part for item in group for part in kept_paragraphs(item, filter_document(tool, item, choices))
-        ]
-        for paragraph in annotator.annotate(paragraphs):
-            for line in paragraph.lines:
-                calls[line["document_id"]].append(line)
+        items = [texts.to_annotate(str(document.document_id), document) for document in group]
         return [
-            {"document_id": str(item.document_id), "text": item.text, "calls": calls[str(item.document_id)]}
-            for item in group
+            {"document_id": text.name, "text": text.document.text, "calls": list(map(printed, text.rows))}
+            for text in annotator.annotated(items)
         ]
 
     return _continued(folder / ANNOTATED, documents, annotated, "annotated", _texts_together(settings))

@@ -186,9 +186,9 @@ class Annotator:
         for annotator in open_tools.tools:
             own_items = [item for item in items.values() if item.paragraphs[annotator.name]]
             for batch in open_tools.batches(own_items, open_tools.settings.micro_batch_documents):
-                annotated = open_tools.annotated(annotator, batch)
+                annotated = annotator.annotated(batch)
                 if draws:
-                    open_tools.judge(annotator, annotated, draws[annotator.name])
+                    annotator.judge(annotated, draws[annotator.name], LIST_NAME)
                 for text in annotated:
                     rows[text.document.record_id, annotator.name] = text.rows
         # 2. In the order of the texts.

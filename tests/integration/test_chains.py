@@ -17,6 +17,8 @@ from toolformer_ops.audit.rows import stage_rows
 from toolformer_ops.call_syntax import take_out
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
+from toolformer_ops.on_a_file.annotate.workers import Worker
+from toolformer_ops.on_a_file.loading import load_prefix
 from toolformer_ops.records import CallLosses, PlacedCall, document_id_of
 from toolformer_ops.release.conversations import conversation
 from toolformer_ops.release.format import ReleasedText, read_release
@@ -80,6 +82,28 @@ def first(settings, tmp_path):
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
     release_id = released(settings, "dates", choices(str(corpus), "Calendar"))
     return ObjectStore(settings).uri(release_prefix(release_id))
+
+
+def test_the_rows_of_workers_over_a_release_are_those_of_a_run(settings, first, tmp_path, monkeypatch):
+    model = Model(("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()"))
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", model.load)
+    chained = choices(first, "Calculator", chains=True)
+    Worker.of(settings, chained, f"{tmp_path}/calls/", 1, 8).work()
+    loaded = load_prefix(settings, f"{tmp_path}/calls")
+    check_tool(settings, loaded.run_id, "Calculator")
+    of_loaded = run_sql(settings, SCORED_OF, run=loaded.run_id), release(settings, loaded.run_id)
+    run_sql(settings, "delete from stage_ledger where stage <> 'filter'")
+    run_sql(settings, "truncate candidate_calls, call_results, call_losses, finished_work")
+    release_id = released(settings, "sums", chained)
+    assert (run_sql(settings, SCORED_OF, run="sums"), release_id) == of_loaded
+    assert [row.parent_call for row in of_loaded[0]] == [0]
+
+
+SCORED_OF = """select call.sampling_recipe_id, call.document_id, call.call_id, call.parent_call, losses.result,
+    losses.loss_with_result
+    from run_tools join candidate_calls call using (sampling_recipe_id)
+    join call_losses losses using (scoring_recipe_id, call_id)
+    where run_id = :run and losses.loss_reduction > 0.5 order by call.call_id"""
 
 
 def texts(settings: Settings, release_id: str, folder: Path) -> list[ReleasedText]:

@@ -30,6 +30,7 @@ PANELS = MappingProxyType(
             "preview",
             "judge",
             "annotate",
+            "load",
             "run",
         ),
         "Look closer": ("runs", "changes", "explain", "thresholds", "sql", "call", "filter", "parameters"),

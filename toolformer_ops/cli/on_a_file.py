@@ -432,6 +432,46 @@ def _work_on_folder(
     console.print(counts.summary())
 
 
+@app.command("load")
+def load(
+    prefix: Annotated[
+        str,
+        typer.Argument(help="The folder or s3:// prefix that `annotate --out` wrote, all shards finished."),
+    ],
+    only_kept: Annotated[
+        bool,
+        typer.Option(
+            "--kept",
+            help="Only the texts with a kept call, and those that the share kept by chance is measured on.",
+        ),
+    ] = False,
+    run: Annotated[str, typer.Option(help="The id of the run; by default one that the files decide.")] = "",
+    corpus: Annotated[
+        str, typer.Option(help="Where the texts are, if not where the workers read them.")
+    ] = "",
+) -> None:
+    """Load the rows of workers into Postgres, as a run: for its page, reviews, thresholds, releases, later nights.
+
+    A load may be repeated: it passes over the rows that Postgres has already. It needs the model and the tools
+    of the workers, and loads no weights.
+
+    Example: toolformer-ops load s3://bucket/calls/ --kept
+    """
+    from toolformer_ops.audit.checking import check_tools
+    from toolformer_ops.on_a_file.loading import load_prefix
+    from toolformer_ops.stages.run_setup import finish_run
+
+    settings = load_settings()
+    loaded = load_prefix(settings, prefix, run, corpus, only_kept=only_kept)
+    check_tools(settings, loaded.run_id)
+    typer.echo(finish_run(settings, loaded.run_id, "success"))
+    typer.echo(
+        f"{loaded.calls:,} calls in {loaded.texts:,} texts loaded as run {loaded.run_id}; "
+        f"`toolformer-ops stage release --run {loaded.run_id}` makes its release",
+        err=True,
+    )
+
+
 class _GivesRows(Protocol):
     parts: "Parts"
 

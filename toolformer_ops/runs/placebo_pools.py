@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from toolformer_ops.errors import NoResultError
 from toolformer_ops.runs.choices import PlaceboChoices
-from toolformer_ops.runs.recipes import placebo_recipe, store_recipe
+from toolformer_ops.runs.recipes import Recipe, placebo_recipe, store_recipe
 from toolformer_ops.runs.run_tools import RunTool, members_of_run, unfinished_documents
 from toolformer_ops.storage.postgres import database, partitions, queries
 from toolformer_ops.storage.postgres.database import TableRow
@@ -66,6 +66,12 @@ class Pool:
         every = sorted(calls)
         drawn = [PooledResult(source, *call) for source, call in enumerate(every[:POOL_CALLS])]
         return cls(choices.placebos, sample_share(choices, len(every)), drawn)
+
+    def recipe(self, scoring_recipe_id: str, tool: str, choices: PlaceboChoices) -> Recipe:
+        """The recipe of a tool's placebos that are drawn from it, while it is whole."""
+        content = [[str(item.call_id), str(item.document_id), item.result] for item in self.results]
+        pool_hash = hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
+        return placebo_recipe(scoring_recipe_id, tool, choices, self.sample_share, pool_hash)
 
 
 def sample_share(choices: PlaceboChoices, calls: int) -> float:
@@ -117,44 +123,49 @@ def choose_pool(connection: Connection, run: RunTool, choices: PlaceboChoices) -
             f"{unfiltered} that are not filtered and {unscored} that are not scored. Run `toolformer-ops "
             "stage annotate` for them first."
         )
-    if pool := known_pool(connection, run, choices):
-        return pool
-    # 1. The pool, and the share of the calls that is sampled.
+    if earlier := known_pool(connection, run, choices):
+        return earlier
     run_calls = {"members": members_of_run(run), "scoring_recipe_id": run.scoring_recipe_id}
     size = database.fetch_one(connection, queries.placebo_pools.size, **run_calls)
     share = sample_share(choices, size.calls)
     rows = database.fetch_all(connection, queries.placebo_pools.draw, **run_calls, calls=POOL_CALLS)
     drawn = [PooledResult(source, **row._asdict()) for source, row in enumerate(rows)]
-    # 2. Its recipe.
-    content = json.dumps([[str(result.call_id), str(result.document_id), result.result] for result in drawn])
-    recipe = placebo_recipe(
-        run.scoring_recipe_id, run.tool, choices, share, hashlib.sha256(content.encode("ascii")).hexdigest()
-    )
-    store_recipe(connection, recipe)
-    # 3. Its rows.
-    database.execute(
-        connection,
-        queries.placebo_pools.insert,
-        placebo_recipe_id=recipe.recipe_id,
-        scoring_recipe_id=run.scoring_recipe_id,
-        corpus_id=run.corpus_id,
-        **_numbers(choices),
-        documents=size.documents,
-        calls=size.calls,
-        sample_share=share,
-    )
-    pool_key = {"placebo_recipe_id": recipe.recipe_id}
-    database.insert_rows(
-        connection, [TableRow.of("placebo_pool_results", item, **pool_key) for item in drawn]
-    )
-    partitions.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
-    database.execute(connection, queries.placebo_pools.use, **{**run.ids, **pool_key})
+    pool = Pool(choices.placebos, share, drawn)
+    recipe = pool.recipe(run.scoring_recipe_id, run.tool, choices)
+    store_pool(connection, run, pool, recipe, calls=size.calls, documents=size.documents)
     logger.info(
         "placebos of %s are drawn from %d of %d calls with a result; %.3g of them are sampled for the "
         "false-discovery rate",
         run.tool, len(drawn), size.calls, share,
     )  # fmt: skip
     return recipe.recipe_id
+
+
+def store_pool(
+    connection: Connection, run: RunTool, pool: Pool, recipe: Recipe, *, calls: int, documents: int
+) -> None:
+    """Write a pool, unless Postgres has it, and have the run use it.
+
+    `calls` are those of which its share is sampled, in so many `documents`.
+    """
+    store_recipe(connection, recipe)
+    pool_key = {"placebo_recipe_id": recipe.recipe_id}
+    database.execute(
+        connection,
+        queries.placebo_pools.insert,
+        **pool_key,
+        scoring_recipe_id=run.scoring_recipe_id,
+        corpus_id=run.corpus_id,
+        **_numbers(run.choices.part(PlaceboChoices)),
+        documents=documents,
+        calls=calls,
+        sample_share=pool.sample_share,
+    )
+    database.insert_rows(
+        connection, [TableRow.of("placebo_pool_results", item, **pool_key) for item in pool.results]
+    )
+    partitions.ensure_partitions(connection, recipe.stage, recipe.recipe_id)
+    database.execute(connection, queries.placebo_pools.use, **{**run.ids, **pool_key})
 
 
 def load_pool(connection: Connection, placebo_recipe_id: str) -> Pool:

@@ -8,12 +8,12 @@ writes one row a call, with losses or with the reason why there are none. Does n
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, ScoredCall, own_text_of, score_texts
 from toolformer_ops.call_syntax import Call
@@ -47,8 +47,27 @@ def losses_row(recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, score
     )
 
 
-Loaded = list[tuple[Document, list[Row[Any]]]]
-"""Documents with the rows of `undone.executed_calls`."""
+def scored_of(losses: Mapping[str, Any]) -> ScoredCall:
+    """The scored call of a row that `losses_row` made, without the terms of its losses."""
+    names = ("loss_without_call", "loss_without_result", "loss_without_call_full_context")
+    terms = [losses[name] for name in names if losses[name] is not None]
+    fields = ("result_rank", "result", "reason", "number_format", "probability_without", "probability_with")
+    return ScoredCall(
+        **{name: losses[name] for name in (*names, *fields, "loss_with_result")},
+        reduction_bound=min(terms) - (losses["loss_with_result"] or 0.0) if terms else None,
+    )
+
+
+@dataclass(frozen=True)
+class CallToScore:
+    """A candidate call with what its tool answered."""
+
+    call_id: uuid.UUID
+    executed: ExecutedCall
+
+
+Loaded = list[tuple[Document, list[CallToScore]]]
+"""Documents with their calls."""
 
 
 @dataclass
@@ -64,13 +83,26 @@ class ScoreWork(StageWork[Loaded]):
 
     def load(self, connection: Connection, documents: Sequence[Document]) -> Loaded:
         """The documents' calls with their results."""
-        calls = self.rows_of(connection, queries.undone.executed_calls, documents)
-        return [(document, calls[document.document_id]) for document in documents]
+        rows = self.rows_of(connection, queries.undone.executed_calls, documents)
+        loaded: Loaded = []
+        for document in documents:
+            calls = []
+            for row in rows[document.document_id]:
+                executed = ExecutedCall(
+                    token=row.position_token,
+                    call=Call(self.run.tool, row.call_input),
+                    results=row.results,
+                    reason=row.reason,
+                    input_only_after=row.input_only_after,
+                )
+                calls.append(CallToScore(row.call_id, executed))
+            loaded.append((document, calls))
+        return loaded
 
     def prepare(self, loaded: Loaded) -> None:
         """Load the model if a call has a result."""
         calls = chain.from_iterable(calls for _, calls in loaded)
-        if any(call.reason is None for call in calls):
+        if any(call.executed.reason is None for call in calls):
             self.load_model()
 
     def give_up(self, loaded: Loaded, reason: str) -> MicroBatch:
@@ -80,7 +112,7 @@ class ScoreWork(StageWork[Loaded]):
         for document, calls in loaded:
             counts = Counter(calls=len(calls))
             for call in calls:
-                losses = ScoredCall(reason=call.reason or reason)
+                losses = ScoredCall(reason=call.executed.reason or reason)
                 counts[str(losses.reason)] += 1
                 rows.append(losses_row(self.recipe_id, call.call_id, document.document_id, losses))
             outcomes.append(DocumentOutcome(document.document_id, rows_written=len(calls), counts=counts))
@@ -90,7 +122,10 @@ class ScoreWork(StageWork[Loaded]):
         """The losses of every call with a usable result; all documents are computed together."""
         started = time.perf_counter()
         # 1. The calls in their documents.
-        texts = [self._executed(document, calls) for document, calls in loaded]
+        texts = []
+        for document, calls in loaded:
+            own_text = own_text_of(self.tool, document) if calls else None
+            texts.append(ExecutedText(document.text, [call.executed for call in calls], own_text))
         # 2. Results and losses.
         scored_texts = score_texts(self.load_model, self.run.choices, self.run.keep_threshold, texts)
         # 3. Rows, counts, and each document's share of the seconds: by its calls and its length.
@@ -107,21 +142,6 @@ class ScoreWork(StageWork[Loaded]):
                 )
             )
         return MicroBatch(outcomes, rows)
-
-    def _executed(self, document: Document, calls: Sequence[Row[Any]]) -> ExecutedText:
-        """A document with its calls and what their tool answered."""
-        executed = [
-            ExecutedCall(
-                token=call.position_token,
-                call=Call(self.run.tool, call.call_input),
-                results=call.results,
-                reason=call.reason,
-                input_only_after=call.input_only_after,
-            )
-            for call in calls
-        ]
-        own_text = own_text_of(self.tool, document) if calls else None
-        return ExecutedText(document.text, executed, own_text)
 
 
 def _counts(scored_calls: Sequence[ScoredCall]) -> Counter[str]:

@@ -254,7 +254,7 @@ OTHERS = [
     (
         HEADER,
         '{"format": "toolformer-ops/calls/9"}',
-        "expected calls of the format toolformer-ops/calls/1 in",
+        "expected calls of the format toolformer-ops/calls/2 in",
     ),
 ]
 

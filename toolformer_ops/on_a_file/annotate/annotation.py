@@ -12,36 +12,33 @@ beside others, continues with these. The rows of a text depend neither on its ba
 
 import functools
 import itertools
+import json
 import random
 import uuid
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
 
 from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
-from toolformer_ops.on_a_file.annotate.annotator import (
-    ToolAnnotator,
-    distinct_documents,
-    documents_by_id,
-)
+from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, documents_by_id
 from toolformer_ops.on_a_file.annotate.call_parts import part_name, part_of, texts_in
 from toolformer_ops.on_a_file.annotate.call_table import printed
-from toolformer_ops.on_a_file.annotate.pooled_placebos import DrawnPool
+from toolformer_ops.on_a_file.annotate.pooled_placebos import pool_of
 from toolformer_ops.on_a_file.annotate.shown_calls import most_gain
 from toolformer_ops.on_a_file.annotate.text_annotator import (
     AnnotatedText,
     Row,
     TextAnnotator,
     TextToAnnotate,
+    ToolAnnotator,
 )
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.placebo_pools import POOL_CALLS
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
+from toolformer_ops.runs.placebo_pools import POOL_CALLS, Pool
 from toolformer_ops.storage.objects.parts import NoParts, Parts
 
 TEXTS_TOGETHER = {"cpu": 16, "cuda": 128}
@@ -56,12 +53,27 @@ Claim = Callable[[str], bool]
 """Whether a part of this name is computed here: no other worker has said so before."""
 
 
-class ToolPool(NamedTuple):
-    """The texts that a tool's placebos are drawn from."""
+@dataclass(frozen=True)
+class ToolPool:
+    """What a tool's placebos are drawn from."""
 
-    drawn: DrawnPool
+    pool: Pool
+    recipe_id: str
+    """Names all that decides a placebo and its losses."""
     texts: dict[uuid.UUID, AnnotatedText]
-    """By what tools read of them, before placebos."""
+    """Those whose calls it was drawn from, by what tools read of them, before placebos."""
+
+    @functools.cached_property
+    def draw(self) -> PlaceboDraw:
+        """How placebos are drawn from it."""
+        return PlaceboDraw(self.pool)
+
+    def as_json(self) -> bytes:
+        """The pool, with the number of the calls that it was drawn from."""
+        calls = sum(len(text.judged_calls) for text in self.texts.values())
+        results = list(map(asdict, self.pool.results))
+        value = {"calls": calls, "sample_share": self.pool.sample_share, "results": results}
+        return json.dumps(value, sort_keys=True, default=str).encode("ascii")
 
 
 @dataclass
@@ -170,7 +182,7 @@ class Annotation:
         items = [item for item in batch if item.paragraphs[annotator.name]]
         if not items or not self._wants_more(annotator):
             return []
-        recipe_id = pool.drawn.recipe_id if pool else annotator.recipe_id
+        recipe_id = pool.recipe_id if pool else annotator.recipe_id
         name = part_name("calls", annotator.name, recipe_id, shard, items)
         texts = self._stored(name, annotator, items)
         is_new = texts is None
@@ -203,7 +215,7 @@ class Annotation:
         if not self.annotator.choices.wants_placebos:
             return {}
         pools = {annotator.name: self._pool(annotator) for annotator in self.annotator.tools}
-        self.counts.begins_to_judge({name: pool.drawn.sample_share for name, pool in pools.items()})
+        self.counts.begins_to_judge({name: pool.pool.sample_share for name, pool in pools.items()})
         return pools
 
     def _pool(self, annotator: ToolAnnotator) -> ToolPool:
@@ -219,9 +231,10 @@ class Annotation:
             _chunks(with_paragraphs, self.pool_texts or self._together),
             choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
         )
-        calls = [text.of_calls() for text in scored]
-        drawn = DrawnPool.of(choices, annotator.name, annotator.recipe_id, calls)
-        return ToolPool(drawn, {text.document.record_id: text for text in scored})
+        placebo_choices = choices.part(PlaceboChoices)
+        pool = pool_of(itertools.chain.from_iterable(text.judged_calls for text in scored), placebo_choices)
+        recipe = pool.recipe(annotator.recipe_id, annotator.name, placebo_choices)
+        return ToolPool(pool, recipe.recipe_id, {text.document.record_id: text for text in scored})
 
     def _scored_until(
         self, annotator: ToolAnnotator, chunks: Iterator[list[TextToAnnotate]], enough_calls: int
@@ -285,8 +298,9 @@ class Annotation:
         if pool is not None:
             # The sample for the false-discovery rate are calls of the pool's texts.
             sampled = [text for text in texts if text.document.record_id in pooled]
-            self._judge(annotator, sampled, pool.drawn.draw)
-            self._judge(annotator, new, pool.drawn.draw.without_sample())
+            draw, recipe_id = pool.draw, pool.recipe_id
+            self._judge(annotator, sampled, draw, recipe_id)
+            self._judge(annotator, new, draw.without_sample(), recipe_id)
         return texts
 
     def _annotated(self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
@@ -294,13 +308,15 @@ class Annotation:
             self.counts.begins(f"annotating with {annotator.name}")
         texts: list[AnnotatedText] = []
         for together in self.annotator.batches(items, self.annotator.settings.micro_batch_documents):
-            texts += self.annotator.annotated(annotator, together)
+            texts += annotator.annotated(together)
         return texts
 
-    def _judge(self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw) -> None:
+    def _judge(
+        self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw, recipe_id: str
+    ) -> None:
         if any(text.rows for text in texts):
             self.counts.begins(f"scoring placebos of {annotator.name}")
-            self.annotator.judge(annotator, texts, draw)
+            annotator.judge(texts, draw, recipe_id)
 
     def _stored(
         self, name: str, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]
@@ -327,12 +343,12 @@ class Annotation:
 
 def calls_with_losses(text: AnnotatedText) -> int:
     """How many calls a pool may have from a text."""
-    return len(text.of_calls().lines)
+    return len(text.judged_calls)
 
 
 def may_be_kept(text: AnnotatedText) -> int:
     """How many calls of a text gain enough without a placebo."""
-    scored = [row for row in text.of_calls().lines if row["reason"] is None]
+    scored = [row for row in text.rows if row["reason"] is None]
     return sum(is_kept(most_gain(row), row["keep_threshold"]) for row in scored)
 
 

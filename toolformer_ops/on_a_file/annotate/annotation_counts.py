@@ -62,8 +62,8 @@ class ToolCounts:
     def add(self, text: "AnnotatedText") -> None:
         """Count a text that is annotated."""
         self.done += 1
-        self.samples += text.counts["samples"]
-        self.proposals += text.counts["proposals"]
+        self.samples += text.counts["sample"]["samples"]
+        self.proposals += text.counts["sample"]["proposals"]
         self.calls += len(text.rows)
         self.scored += sum(row["reason"] in (None, "pruned_below") for row in text.rows)
         for failed, calls in text.without_result.items():

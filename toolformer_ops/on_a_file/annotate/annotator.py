@@ -1,61 +1,37 @@
-"""The whole method in one process, on a file, without Airflow or Postgres, for the commands that people use.
+"""The texts, models and rows of an annotation on a file, without Airflow or Postgres.
 
-Calls the same functions as the stages, so that what it prints for a text is what a run would store. Keeps
-nothing. What reads a corpus raises `CorpusError` if nothing is at its path or, after its last line, if no
-line was a usable record.
+What reads a corpus raises `CorpusError` if nothing is at its path or, after its last line, if no line was a
+usable record.
 """
 
 import datetime
 import functools
 import logging
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.annotation.candidates import (
-    Candidate,
-    SampledParagraph,
-    annotation_prompt,
-    call_id_of,
-    candidate_paragraphs,
-)
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.annotation.placebo import NO_OTHER_RESULT, JudgedCall, gain_of
-from toolformer_ops.annotation.scoring import (
-    ExecutedCall,
-    ExecutedText,
-    ScoredCall,
-    own_text_of,
-    score_texts,
-    scored_call_of,
-)
-from toolformer_ops.annotation.tool_proposals import OpenProposer
+from toolformer_ops.annotation.scoring import ScoredCall, scored_call_of
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.losses import is_kept
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
-from toolformer_ops.records import Document, Paragraph
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import FilterChoices, RunChoices
-from toolformer_ops.runs.models import (
-    endpoint_beside,
-    load_model,
-    load_scoring_model,
-)
-from toolformer_ops.runs.proposers import model_proposes, proposer_identity, tool_proposes
-from toolformer_ops.runs.recipes import Recipe, tool_recipes
+from toolformer_ops.runs.models import endpoint_beside, load_model, load_scoring_model
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
 from toolformer_ops.storage.corpora.files import find_files
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import read_file
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
-from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
+from toolformer_ops.tools.base import ToolOutput, run_tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
@@ -221,200 +197,6 @@ def models_of(settings: Settings, choices: RunChoices) -> Models:
         model=functools.cache(load),
         endpoint=endpoint_beside(settings, choices),
     )
-
-
-@dataclass(frozen=True)
-class AnnotatedParagraph:
-    """The calls of one paragraph."""
-
-    text: str
-    """The text of its document, which its calls are scored in."""
-    calls: list[JudgedCall]
-    """Those with a result, in the order of the text."""
-    lines: list[dict[str, Any]]
-    """One for each of them."""
-    counts: Counter[str]
-    """The counts that stages write into the ledger."""
-    without_result: Counter[FailedCall]
-    """Its calls that get no result: the tool gave none, or what it gave is passed over."""
-    seconds: dict[str, float]
-    """By stage; in sampling, the paragraph's share of the seconds of those that were sampled together."""
-
-
-@dataclass
-class ToolAnnotator:
-    """The method for one tool: what the stages do with a micro-batch."""
-
-    settings: Settings
-    tool: Tool
-    choices: RunChoices
-    models: Models
-
-    def __post_init__(self) -> None:
-        self.keep_threshold = self.choices.keep_threshold(self.tool.spec)
-
-    @property
-    def name(self) -> str:
-        """The tool's."""
-        return self.tool.spec.name
-
-    @functools.cached_property
-    def recipes(self) -> Sequence[Recipe]:
-        """The recipes of the four stages, which the model, the tool and the choices decide: those of a run."""
-        identity = self.models.model().identity
-        return tool_recipes(
-            spec=self.tool.spec,
-            prompt_text=self.tool.prompt,
-            tool_version=self.tool.version(self.settings, identity),
-            model_identity=identity,
-            dtype=self.settings.dtype,
-            choices=self.choices,
-            chained_release=self.choices.corpus if self.choices.chains else None,
-            proposer_identity=proposer_identity(self.settings, self.choices, self.tool),
-        )
-
-    @property
-    def recipe_id(self) -> str:
-        """The recipe of the losses of the tool's calls."""
-        return self.recipes[-1].recipe_id
-
-    @functools.cached_property
-    def runner(self) -> ToolRunner:
-        """The tool, open."""
-        return self.tool.open(self.settings, self.models.model)
-
-    @functools.cached_property
-    def proposer(self) -> OpenProposer:
-        """The tool as it proposes calls, open."""
-        return OpenProposer(self.tool.open_proposer(self.settings), self.models.model().tokenize)
-
-    def open(self, text: str) -> None:
-        """Load what is loaded once a process, and read the prompt once: with it the first text takes as long as the others."""
-        model = self.models.model()
-        if model_proposes(self.choices, self.tool):
-            model.find_positions(annotation_prompt(self.tool), [text], at_most=1, threshold=0.0)
-        self.runner  # noqa: B018 - opened here
-
-    def close(self) -> None:
-        """End the process or connection of an open tool; it is opened anew when it is asked again."""
-        close = getattr(self.__dict__.pop("runner", None), "close", None)
-        if close is not None:
-            close()
-
-    def annotate(self, paragraphs: Sequence[Paragraph]) -> Iterator[AnnotatedParagraph]:
-        """The calls of each kept paragraph, in order.
-
-        All are sampled and scored together, as the stages do with a micro-batch.
-        """
-        if not paragraphs:
-            return
-        # 1. Sampling.
-        sampled = candidate_paragraphs(
-            self.models.model,
-            self.tool,
-            self.choices,
-            paragraphs,
-            self.models.endpoint,
-            (lambda: self.proposer) if tool_proposes(self.choices, self.tool) else None,
-        )
-        # 2. Execution.
-        executed = [self._executed(sampled_paragraph) for sampled_paragraph in sampled]
-        # 3. Scoring; each text's share of the seconds is by its calls and its length.
-        started = time.perf_counter()
-        texts = [paragraph.text for paragraph in executed]
-        scored = score_texts(self.models.model, self.choices, self.keep_threshold, texts)
-        seconds_a_weight = (time.perf_counter() - started) / max(1, sum(item.weight for item in executed))
-        for paragraph, losses in zip(executed, scored, strict=True):
-            yield self._annotated(paragraph, losses, seconds_a_weight * paragraph.weight)
-
-    def _executed(self, sampled: SampledParagraph) -> "_ExecutedParagraph":
-        """Run the tool on the calls of one paragraph."""
-        started = time.perf_counter()
-        inputs = [candidate.effective_input for candidate in sampled.candidates]
-        outputs = run_tool(self.runner, inputs, self.settings.tool_time_limit_seconds) if inputs else []
-        seconds = time.perf_counter() - started
-        calls = [
-            ExecutedCall(
-                token=candidate.position.token,
-                call=candidate.call,
-                results=output.results,
-                reason=output.reason,
-                input_only_after=candidate.input_only_after,
-            )
-            for candidate, output in zip(sampled.candidates, outputs, strict=True)
-        ]
-        document = sampled.paragraph.document
-        return _ExecutedParagraph(
-            sampled=sampled,
-            text=ExecutedText(document.text, calls, own_text_of(self.tool, document)),
-            messages=[output.message for output in outputs],
-            inputs=len(set(inputs)),
-            seconds=seconds,
-        )
-
-    def _annotated(
-        self, executed: "_ExecutedParagraph", losses: Sequence[ScoredCall], scoring_seconds: float
-    ) -> AnnotatedParagraph:
-        """The calls of one paragraph with their losses."""
-        sampled = executed.sampled
-        with_result: list[tuple[Candidate, ScoredCall]] = []
-        without_result: Counter[FailedCall] = Counter()
-        for candidate, message, scored in zip(sampled.candidates, executed.messages, losses, strict=True):
-            if scored.result is not None:
-                with_result.append((candidate, scored))
-            elif scored.reason:
-                without_result[FailedCall(str(candidate.call), scored.reason, message)] += 1
-        lines = [self._line(sampled.paragraph, *call) for call in with_result]
-        return AnnotatedParagraph(
-            text=sampled.paragraph.document.text,
-            calls=list(map(judged_call_of, lines)),
-            lines=lines,
-            counts=Counter({**sampled.counts, "inputs": executed.inputs}),
-            without_result=without_result,
-            seconds={"sample": sampled.seconds, "execute": executed.seconds, "score": scoring_seconds},
-        )
-
-    def _line(self, paragraph: Paragraph, candidate: Candidate, scored: ScoredCall) -> dict[str, Any]:
-        """A call as `annotate` prints it; offsets are those of the document."""
-        [_, sampling, *_] = self.recipes
-        text = paragraph.document.text
-        position = candidate.position.char
-        line = {
-            "document_id": str(paragraph.document.document_id),
-            "call_id": str(call_id_of(sampling.recipe_id, self.tool, paragraph, candidate)),
-            "tool": candidate.call.tool,
-            "position_char": position,
-            "position_token": candidate.position.token,
-            "position_probability": candidate.position.probability,
-            "before": text[max(0, position - 60) : position],
-            "call": str(candidate.call),
-            "result": scored.result,
-            "after": text[position : position + 60],
-            "sample_count": candidate.sample_count,
-            "proposed_by": candidate.proposed_by,
-            "input_only_after": candidate.input_only_after,
-            **scored_fields(scored),
-        }
-        return with_verdict(line, self.keep_threshold)
-
-
-@dataclass(frozen=True)
-class _ExecutedParagraph:
-    """One paragraph whose calls have run."""
-
-    sampled: SampledParagraph
-    text: ExecutedText
-    messages: Sequence[str]
-    """What the tool said of each call that it gave no result."""
-    inputs: int
-    """How many distinct ones the tool was asked."""
-    seconds: float
-    """How long the tool took."""
-
-    @property
-    def weight(self) -> int:
-        """Its share of the seconds of scoring is in proportion to this: its calls times its characters."""
-        return len(self.text.calls) * len(self.text.text)
 
 
 def judged_call_of(line: Mapping[str, Any]) -> JudgedCall:

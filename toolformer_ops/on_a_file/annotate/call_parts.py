@@ -1,30 +1,37 @@
 """A part of an annotation: the calls of one tool in some texts, as a Parquet file.
 
-Its rows are calls with a result, in the columns of `annotate` with their placebos. Its metadata, under
-`toolformer_ops`, is what a ledger has: the recipe, each text with its counts, and the hash of the rows. No time
-is in it: equal texts, recipe and placebos give equal bytes.
+Its rows are calls, with or without a result, in the columns of `annotate`, with their placebos and what the
+tables of a run hold besides. Its metadata, under `toolformer_ops`, is what a ledger has: the recipe, each text
+with its counts by stage, its pruned positions and lost samples, and the hash of the rows. No time is in it:
+equal texts, recipe and placebos give equal bytes.
 """
 
-import functools
 import hashlib
 import io
+import itertools
 import json
+import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.errors import CorruptObjectError
 from toolformer_ops.on_a_file.annotate.annotator import with_verdict
-from toolformer_ops.on_a_file.annotate.call_table import call_schema, placebo_schema
-from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES
-from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall
-from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, TextToAnnotate
+from toolformer_ops.on_a_file.annotate.call_table import part_schema
+from toolformer_ops.on_a_file.annotate.text_annotator import (
+    OF_LOST_SAMPLE,
+    OF_POSITION,
+    AnnotatedText,
+    Row,
+    TextToAnnotate,
+)
 from toolformer_ops.records import content_uuid
+from toolformer_ops.stages.sampling import SmallestKeys
 
 if TYPE_CHECKING:
     import pyarrow
 
-FORMAT = "toolformer-ops/calls/1"
+FORMAT = "toolformer-ops/calls/2"
 """Names what these files and their folder hold; raised with the columns."""
 LEDGER = b"toolformer_ops"
 """The key of the metadata."""
@@ -41,17 +48,18 @@ def part_of(tool: str, recipe_id: str, texts: Sequence[AnnotatedText]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet
 
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for text in texts:
-        rows += text.rows
-    table = pa.Table.from_pylist(rows, schema=_part_schema())
+        rows += text.calls
+    table = pa.Table.from_pylist(rows, schema=part_schema())
+    smallest_keys = SmallestKeys()
     ledger = {
         "format": FORMAT,
         "tool": tool,
         "recipe_id": recipe_id,
         "rows": len(rows),
         "rows_sha256": _hash_of(table),
-        "texts": [_entry(text) for text in texts],
+        "texts": [_entry(text, smallest_keys) for text in texts],
     }
     metadata = {LEDGER: json.dumps(ledger, ensure_ascii=True).encode("ascii")}
     content = io.BytesIO()
@@ -95,40 +103,44 @@ def texts_in(
     Raises as `ledger_of`.
     """
     ledger, table = ledger_of(name, content)
-    rows = iter(table.to_pylist())
     annotated = []
-    for text, entry in zip(texts, ledger["texts"], strict=True):
-        own_rows = []
-        for _ in range(entry["rows"]):
-            own_rows.append({**with_verdict(next(rows), keep_threshold), "id": text.name})
+    for text, entry, calls in zip(texts, ledger["texts"], calls_of_texts(ledger, table), strict=True):
         annotated.append(
             AnnotatedText(
                 name=text.name,
                 tool=ledger["tool"],
                 document=text.document,
-                counts=Counter(entry["counts"]),
-                without_result=Counter({FailedCall(*call): calls for *call, calls in entry["failed_calls"]}),
-                rows=own_rows,
+                calls=[{**with_verdict(call, keep_threshold), "id": text.name} for call in calls],
+                counts={stage: Counter(counts) for stage, counts in entry["counts"].items()},
+                pruned=[dict(zip(OF_POSITION, values, strict=True)) for values in entry["pruned"]],
+                lost=[dict(zip(OF_LOST_SAMPLE, values, strict=True)) for values in entry["lost"]],
+                seconds={},
             )
         )
     return annotated
 
 
-def _entry(text: AnnotatedText) -> Mapping[str, Any]:
+def calls_of_texts(ledger: Mapping[str, Any], table: "pyarrow.Table") -> Iterator[list[Row]]:
+    """The calls of each text of a part, in order."""
+    rows = iter(table.to_pylist())
+    for entry in ledger["texts"]:
+        yield list(itertools.islice(rows, entry["calls"]))
+
+
+def _entry(text: AnnotatedText, smallest_keys: SmallestKeys) -> Mapping[str, Any]:
+    """What the ledger of a part says of a text; of lost samples it has a bounded choice."""
+    lost = []
+    for sample in text.lost:
+        key = uuid.UUID(str(sample["sample_key"]))
+        if smallest_keys.takes(sample["reason"], key):
+            lost.append([str(key), *list(sample.values())[1:]])
     return {
-        "document_id": str(text.document.document_id),
-        "rows": len(text.rows),
+        "document_id": str(text.document.text_id),
+        "calls": len(text.calls),
         "counts": text.counts,
-        "failed_calls": [(*call, calls) for call, calls in text.without_result.items()],
+        "pruned": [list(position.values()) for position in text.pruned],
+        "lost": lost,
     }
-
-
-@functools.cache
-def _part_schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    placebos = pa.field(PLACEBO_LOSSES, pa.list_(pa.struct(placebo_schema())))
-    return call_schema().append(placebos)
 
 
 def _hash_of(table: "pyarrow.Table") -> str:

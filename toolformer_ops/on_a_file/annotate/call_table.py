@@ -9,6 +9,7 @@ from toolformer_ops.annotation.placebo import PlaceboDraw
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.placebo_pools import Pool
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
@@ -25,6 +26,9 @@ COLUMNS = """id=text document_id=text call_id=text tool=text position_char=int p
     reduction_bound=double loss_reduction=double information=double placebo_reduction=double placebos=int
     placebo_probability=double gain=double keep_threshold=double kept=bool not_kept=text"""
 """The columns of a call, each with its type."""
+STORED_COLUMNS = """paragraph=int effective_input=text parent_call=int results=texts message=text result_rank=int
+    token_log_probabilities=reals scored_tokens=texts"""
+"""What a part holds of a call besides, for the tables of a run."""
 PLACEBO_FIELDS = """number=int source=int is_sampled=bool reason=text loss_with_result=double
     reduction_bound=double information=double probability_with=double gain=double"""
 
@@ -34,15 +38,19 @@ def call_schema() -> "pyarrow.Schema":
     return _schema(COLUMNS)
 
 
-def placebo_schema() -> "pyarrow.Schema":
-    """The fields of a placebo, as `PlaceboLoss` has them."""
-    return _schema(PLACEBO_FIELDS)
+def part_schema() -> "pyarrow.Schema":
+    """The columns of a part: a call, with or without a result, and its placebos as `PlaceboLoss` has them."""
+    import pyarrow as pa
+
+    placebos = pa.list_(pa.struct(_schema(PLACEBO_FIELDS)))
+    return _schema(f"{COLUMNS} {STORED_COLUMNS}").append(pa.field(PLACEBO_LOSSES, placebos))
 
 
 def _schema(columns: str) -> "pyarrow.Schema":
     import pyarrow as pa
 
     types = {"text": pa.string(), "int": pa.int32(), "double": pa.float64(), "bool": pa.bool_()}
+    types |= {"texts": pa.list_(pa.string()), "reals": pa.list_(pa.list_(pa.float32()))}
     named_types = (column.split("=") for column in columns.split())
     return pa.schema([(name, types[kind]) for name, kind in named_types])
 

@@ -2,6 +2,7 @@
 
     annotation.json                              what is annotated how: each worker compares it with its own
     pool/TOOL-RECIPE/0000-CONTENT.parquet        the first texts, whose calls are the pool of placebos
+    pools/TOOL-RECIPE.json                       the calls whose results are the placebos
     calls/TOOL-RECIPE/SHARD-CONTENT.parquet      the calls of some texts, final (`call_parts.py`)
     ledger/SHARD.json                            the files of a shard that is finished, and its counts
     claims/                                      who has begun what
@@ -95,6 +96,8 @@ class Worker:
     def work(self, shard: int | None = None) -> None:
         """Work off a shard, or one after the other all that are not finished."""
         pools = self.annotation.pools()
+        for tool, pool in pools.items():
+            self.annotation.parts.put(pool_name(tool, pool.recipe_id), pool.as_json())
         numbers = list(range(self.shards)) if shard is None else [shard]
         random.shuffle(numbers)  # workers begin at different shards; no row depends on it
         for number in numbers:
@@ -105,7 +108,7 @@ class Worker:
     def _work_off(self, shard: int, pools: Mapping[str, ToolPool]) -> None:
         annotation, settings = self.annotation, self.annotation.annotator.settings
         counts = annotation.counts = AnnotationCounts.of(self.choices.tools)
-        counts.begins_to_judge({name: pool.drawn.sample_share for name, pool in pools.items()})
+        counts.begins_to_judge({name: pool.pool.sample_share for name, pool in pools.items()})
         corpus, limit = self.choices.corpus_address, self.choices.document_limit
         documents = distinct_documents(settings, corpus, limit, Shard(shard, self.shards))
         # 1. What no worker has begun.
@@ -122,7 +125,7 @@ class Worker:
         files = []
         for annotator in annotation.annotator.tools:
             pool = pools.get(annotator.name)
-            recipe_id = pool.drawn.recipe_id if pool else annotator.recipe_id
+            recipe_id = pool.recipe_id if pool else annotator.recipe_id
             files += annotation.parts.names(f"calls/{annotator.name}-{recipe_id}/{shard:04d}-")
         ledger = {
             "format": FORMAT,
@@ -137,6 +140,11 @@ class Worker:
 def ledger_name(shard: int) -> str:
     """The name of the ledger of a shard, which exists once all of its files do."""
     return f"ledger/{shard:04d}.json"
+
+
+def pool_name(tool: str, recipe_id: str) -> str:
+    """The name of the file with a tool's pool of placebos."""
+    return f"pools/{tool}-{recipe_id}.json"
 
 
 def finished_shards(parts: Parts, tools: tuple[str, ...]) -> tuple[int, AnnotationCounts]:
@@ -170,22 +178,41 @@ def _require_same(parts: Parts, header: Mapping[str, Any], address: str) -> None
             )
         parts.put(HEADER, json.dumps(header, sort_keys=True, indent=1).encode("ascii"))
         stored = parts.get(HEADER) or b""
-    try:
-        other: dict[str, Any] = json.loads(stored)
-        written_as = other["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"--out: expected {HEADER} of `toolformer-ops annotate` in {address}, found another file. Name another "
-            "folder."
-        ) from error
-    if written_as != FORMAT:
-        raise UsageError(
-            f"--out: expected calls of the format {FORMAT} in {address}, found {written_as!r:.60}. Use the version "
-            "of toolformer-ops that wrote them, or name another folder."
-        )
+    other = _header_of(stored, address)
     for name, value in header.items():
         if name != PARAMETERS and other.get(name) != value:
             raise UsageError(
                 f"--out: expected {name} {json.dumps(other.get(name))} as the other workers on {address}, found "
                 f"{json.dumps(value)}. Start all with the same command, or name another folder."
             )
+
+
+def read_header(parts: Parts, address: str) -> dict[str, Any]:
+    """What is annotated how in a folder.
+
+    Raises:
+        UsageError: it holds no annotation, or one of another version.
+    """
+    stored = parts.get(HEADER)
+    if stored is None:
+        raise UsageError(
+            f"expected calls of `toolformer-ops annotate --out` in {address}, found none. Name their folder or "
+            "s3:// prefix."
+        )
+    return _header_of(stored, address)
+
+
+def _header_of(content: bytes, address: str) -> dict[str, Any]:
+    try:
+        header: dict[str, Any] = json.loads(content)
+        written_as = header["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"expected {HEADER} of `toolformer-ops annotate` in {address}, found another file. Name another folder."
+        ) from error
+    if written_as != FORMAT:
+        raise UsageError(
+            f"expected calls of the format {FORMAT} in {address}, found {written_as!r:.60}. Use the version of "
+            "toolformer-ops that wrote them, or name another folder."
+        )
+    return header

@@ -19,17 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
-from toolformer_ops.on_a_file.annotate.annotator import models_of, scored_fields, with_verdict
-from toolformer_ops.on_a_file.annotate.pooled_placebos import (
-    PLACEBO_LOSSES,
-    DrawnPool,
-    TextOfCalls,
-    judge,
+from toolformer_ops.on_a_file.annotate.annotator import (
+    judged_call_of,
+    models_of,
+    scored_fields,
+    with_verdict,
 )
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES, pool_of, with_placebos
 from toolformer_ops.on_a_file.annotate.text_annotator import Row
 from toolformer_ops.on_a_file.judge.proposed_calls import (
     ProposalFields,
@@ -39,7 +40,7 @@ from toolformer_ops.on_a_file.judge.proposed_calls import (
 )
 from toolformer_ops.on_a_file.look.explanation import token_at
 from toolformer_ops.records import content_uuid
-from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.recipes import id_of_content
 from toolformer_ops.storage.objects.parts import NoParts, Parts
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, ToolSpec, run_tool
@@ -249,28 +250,33 @@ class Judging:
         """Score placebos of the calls of each tool; what the keep rule then keeps is in the rows."""
         for name, counts in self.counts.tools.items():
             own = [row for row in rows if row.get("tool") == name]
-            texts = [TextOfCalls.of_rows(row["call_id"], row["text"], [row]) for row in own]
-            texts = [text for text in texts if text.lines]
-            if texts:
+            scored = [row for row in own if judged_call_of(row).has_losses]
+            if scored:
                 self.counts.begins(f"scoring placebos of {name}")
-                pool = DrawnPool.of(self.choices, name, self._recipe_id(name), texts)
-                counts.sample_share = pool.sample_share
-                for first in range(0, len(texts), CALLS_TOGETHER):
-                    self._judge_batch(name, texts[first : first + CALLS_TOGETHER], pool)
+                placebo_choices = self.choices.part(PlaceboChoices)
+                pool = pool_of(map(judged_call_of, scored), placebo_choices)
+                recipe = pool.recipe(self._recipe_id(name), name, placebo_choices)
+                counts.sample_share, draw = pool.sample_share, PlaceboDraw(pool)
+                for first in range(0, len(scored), CALLS_TOGETHER):
+                    batch = scored[first : first + CALLS_TOGETHER]
+                    self._judge_batch(name, batch, draw, recipe.recipe_id)
                 counts.placebos.add(own)
             self.counts.judge_again(name, own)
 
-    def _judge_batch(self, tool: str, texts: Sequence[TextOfCalls], pool: DrawnPool) -> None:
+    def _judge_batch(self, tool: str, rows: Sequence[Row], draw: PlaceboDraw, recipe_id: str) -> None:
         """Score the placebos of some calls, unless an earlier try has done it."""
         threshold = self._keep_threshold(tool)
 
         def judged() -> list[Row]:
-            judge(self._model, self.choices, threshold, texts, pool.draw)
-            return [text.lines[0] for text in texts]
+            calls = [(row["text"], [judged_call_of(row)]) for row in rows]
+            scored = score_placebos(self._model, self.choices, calls, draw)
+            return [
+                with_placebos(row, placebos, threshold) for row, [placebos] in zip(rows, scored, strict=True)
+            ]
 
-        name = self._part_name("placebos", pool.recipe_id, (text.text_id for text in texts))
-        for text, row in zip(texts, self._stored_or(name, judged), strict=True):
-            text.lines[0].update(with_verdict({**row, "id": text.lines[0]["id"]}, threshold))
+        name = self._part_name("placebos", recipe_id, (row["call_id"] for row in rows))
+        for row, stored in zip(rows, self._stored_or(name, judged), strict=True):
+            row.update(with_verdict({**stored, "id": row["id"]}, threshold))
 
 
 def _content_of(call: _PlacedProposal) -> str:

@@ -16,14 +16,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
 from typing import Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
 from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotator import Models, ToolAnnotator, models_of
+from toolformer_ops.on_a_file.annotate.annotator import Models, models_of
+from toolformer_ops.on_a_file.annotate.text_annotator import TextToAnnotate, ToolAnnotator
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
@@ -147,22 +147,29 @@ def probe_tool(
     # 1. The stages but placebos.
     annotator = ToolAnnotator(settings=settings, tool=tool, choices=choices, models=models)
     annotator.open(texts[0].document.text)
-    annotated = list(annotator.annotate(texts))
+    items = []
+    for number, text in enumerate(texts):
+        # Two of them may be parts of one document.
+        document = replace(text.document, document_id=uuid.UUID(int=number))
+        own = {annotator.name: [replace(text, document=document)]}
+        items.append(TextToAnnotate(str(number), document, {}, own))
+    annotated = annotator.annotated(items)
     probed = []
-    for paragraph in annotated:
-        counts = paragraph.counts
+    for item in annotated:
+        counts = item.counts["sample"]
+        inputs = item.counts["execute"]["inputs"]
         probed_text = ProbedText(
             positions=counts["positions"],
             calls=counts["candidates"],
-            rows=counts["positions_pruned_below"] + counts["inputs"] + 2 * counts["candidates"],
-            seconds=paragraph.seconds,
+            rows=counts["positions_pruned_below"] + inputs + 2 * counts["candidates"],
+            seconds=item.seconds,
         )
         probed.append(probed_text)
     if not choices.wants_placebos:
         return probed
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
     # as a call can ask for, each a little longer than one of the probe's.
-    calls = [list(filter(attrgetter("has_losses"), text.calls)) for text in annotated]
+    calls = [text.judged_calls for text in annotated]
     every_call = itertools.chain.from_iterable(calls)
     own_results = itertools.cycle([str(call.scored.result) for call in every_call])
     stand_ins = []
@@ -171,29 +178,31 @@ def probe_tool(
         stand_ins.append(stand_in)
     draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
     started = time.perf_counter()
-    texts_with_calls = [(text.text, text_calls) for text, text_calls in zip(annotated, calls, strict=True)]
+    texts_with_calls = []
+    for item, text_calls in zip(annotated, calls, strict=True):
+        texts_with_calls.append((item.document.text, text_calls))
     scored = score_placebos(models.model, choices, texts_with_calls, draw)
     seconds = time.perf_counter() - started
     # 3. What each text took of it.
     weights = [
-        len(text.text) * sum(map(len, placebos_of_calls))
-        for text, placebos_of_calls in zip(annotated, scored, strict=True)
+        len(item.document.text) * sum(map(len, placebos_of_calls))
+        for item, placebos_of_calls in zip(annotated, scored, strict=True)
     ]
     seconds_a_weight = seconds / max(1, sum(weights))
     with_placebos: list[ProbedText] = []
-    for number, text in enumerate(probed):
-        own, drawn = 0, 0
+    for number, probed_text in enumerate(probed):
+        own_placebos, drawn = 0, 0
         for call, placebos in zip(calls[number], scored[number], strict=True):
             drawn += len(placebos)
             if draw.reaches(call.scored, choices.prune_below):
-                own += min(len(placebos), choices.placebos)
+                own_placebos += min(len(placebos), choices.placebos)
         with_placebos.append(
             replace(
-                text,
-                seconds={**text.seconds, "placebo": seconds_a_weight * weights[number]},
+                probed_text,
+                seconds={**probed_text.seconds, "placebo": seconds_a_weight * weights[number]},
                 pool_calls=len(calls[number]),
-                own_placebos=own,
-                sampled_placebos=drawn - own,
+                own_placebos=own_placebos,
+                sampled_placebos=drawn - own_placebos,
             )
         )
     return with_placebos
