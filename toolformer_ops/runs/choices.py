@@ -171,7 +171,7 @@ class SubjectChoices(Choices):
     corpus: str = Field(min_length=1, max_length=2000, title="Corpus")
     """JSON Lines (also .gz, .zst) or Parquet: a path or an s3:// address of a file or a folder."""
     fields: tuple[str, ...] = Field(default=(), title="Fields")
-    """Other names of fields, one a line: text=raw_content; or ccnet; near_duplicates=0.8 drops repeats."""
+    """Names of fields, one a line: text=raw_content; or ccnet; near_duplicates=0.8 drops repeats."""
     preset: Preset = Field(default="paper", title="Preset")
     """What empty fields hold: the paper's numbers, a small model's, or those to look or preview."""
     document_limit: int | None = Field(
