@@ -230,7 +230,7 @@ def holds_call_markup(text: str, tools: Sequence[str]) -> bool:
        does: it begins like a call, up to the arrow, and would have been refused.
     4. So the matches are the woven calls, and the added spaces go as the head of this module says.
 
-    Whatever the text holds besides changes nothing of this: `[QA(x` without an end, a "[" right before a
+    Nothing else in the text changes this: `[QA(x` without an end, a "[" right before a
     call, or a "]" right after it.
     """
     names = "|".join(re.escape(tool) for tool in tools)

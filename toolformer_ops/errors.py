@@ -236,7 +236,7 @@ class NoAnswerError(Exception):
 
 
 class UnseenError(Exception):
-    """What a check looks for cannot be seen with the rights that there are."""
+    """What a check looks for cannot be seen with the present rights."""
 
 
 class WrongFormatError(Exception):

@@ -46,7 +46,7 @@ where not exists (
 )
 
 -- name: count_rest_of_corpus
--- What a forgotten corpus loses besides the rows of its texts.
+-- What a forgotten corpus loses in addition to the rows of its texts.
 select 'corpus_documents' as table_name, count(*) as rows
 from corpus_documents
 where corpus_id = :corpus_id and document_id not in (select document_id from texts_to_forget)
@@ -507,8 +507,8 @@ group by member.file_uri
 order by member.file_uri
 
 -- name: same_records
--- Records that hold, or held at another version of their corpus, one of the texts at hand and another text
--- besides.
+-- Records that hold, or held at another version of their corpus, one of the texts at hand and also another
+-- text.
 with held as (
     select corpus_id, record_id, document_id from corpus_documents where record_id is not null
     union

@@ -1,7 +1,7 @@
 """Tasks that the annotation DAG and the finetuning DAG share: train and publish the models, evaluate them suite by suite, report.
 
 A suite that cannot be evaluated (its data or a tool is not there) does not stop the others: the report is
-made of what there is, and names what is not. The models are those that there are, so the suites wait for the
+made of what exists, and names what is missing. The suites take the models that exist, so they wait for the
 baseline if one was asked for.
 """
 

@@ -1,4 +1,4 @@
-"""What the task of a stage does besides its stage, whether that runs as a process or as a pod.
+"""What the task of a stage does beside its stage, whether that runs as a process or as a pod.
 
 It starts nothing if Postgres shows that there is no work, attaches ids to the events of its assets, returns
 what the stage printed last, and skips tasks that are not needed then. A task that skips itself starts a

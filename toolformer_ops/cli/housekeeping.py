@@ -319,7 +319,7 @@ def _show(forgotten: "Forgotten", what: str) -> None:
     for table, rows in sorted(forgotten.rows.items()):
         typer.echo(f"  {rows:>12,} rows of {table}")
     for source in forgotten.sources:
-        line = f", such as line {source.line}" if source.line else ""
+        line = f", line {source.line} for example" if source.line else ""
         typer.echo(f"still in {source.uri}: {source.texts:,} of them{line}")
     for other in forgotten.other_texts[:MOST_RECORDS_SHOWN]:
         words = shlex.join(("--corpus", other.corpus, "--record", other.record_id))

@@ -194,7 +194,7 @@ def _run_from(trainer: "ReleaseTrainer", checkpoints: Checkpoints) -> None:
 
     classes: list[Any] = []
     if trainer.is_deepspeed_enabled:
-        # Its checkpoints hold these besides tensors and plain values; nothing else is unpickled.
+        # Its checkpoints hold these, tensors and plain values; nothing else is unpickled.
         from deepspeed.runtime.fp16.loss_scaler import LossScaler
         from deepspeed.runtime.zero.config import ZeroStageEnum
 

@@ -8,7 +8,7 @@ of a whole window sum to one. If a text ends sooner, the remaining weights are n
 probability of the next tokens with the result, divided by the largest one without it. That is the
 probability of the text alone, with the call but no result, or with a placebo, the result of a call in another
 text. The probability of the next tokens is the geometric mean of the probabilities of `PROBABILITY_TOKENS`
-tokens, each at least `LEAST_PROBABILITY`; if a text ends sooner, that of the tokens that there are.
+tokens, each at least `LEAST_PROBABILITY`; if a text ends sooner, of its remaining tokens.
 docs/evidence.md has the comparison by which the rule was chosen.
 """
 

@@ -1,4 +1,4 @@
-"""The files of an export: rows as JSON Lines, a card beside them, and what a reader needs besides.
+"""The files of an export: rows as JSON Lines, a card beside them, and what else a reader needs.
 
 An export is a .jsonl file or a folder, of this machine or on S3. Writes over no file, and writes nothing if
 the same content exists already.

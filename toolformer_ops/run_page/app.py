@@ -88,7 +88,7 @@ async def error_page(request: Request, error: Exception) -> Response:
             text = "In Airflow you may not see the runs of this DAG, and so not what they found."
         case StarletteHTTPException(status_code=404 | 405):
             status, title = 404, "Nothing here"
-            text = "There is no such page. The tabs of a DAG run lead to those that there are."
+            text = "There is no such page. The tabs of a DAG run lead to its pages."
             if error.detail != HTTPStatus(error.status_code).phrase:  # a view says more
                 text = error.detail
         case StarletteHTTPException():

@@ -84,7 +84,7 @@ STATUSES: Mapping[str, Status] = MappingProxyType(
         "every": Status("every candidate", "true", in_text_order=True),
     }
 )
-"""Which calls are shown; besides these, `reason:REASON`."""
+"""Which calls are shown; `reason:REASON` is one more."""
 REASON = "reason:"
 PRUNED = f"{REASON}pruned_below"
 LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_with_placebo")

@@ -36,7 +36,7 @@ class Finding:
     """One line of the doctor's."""
 
     state: State
-    """`unknown`: it cannot be seen with the rights that there are; nothing need be wrong."""
+    """`unknown`: it cannot be seen with the present rights; nothing need be wrong."""
     subject: str
     detail: str
     """What exists; or what is missing, with the remedy."""

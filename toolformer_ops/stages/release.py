@@ -98,7 +98,7 @@ class WrittenRelease:
 
     release_id: str
     definition: dict[str, Any]
-    """What decides its id besides its texts and calls."""
+    """What decides its id in addition to its texts and calls."""
     rates: Rates
     """The rates on its card."""
     counts: ReleaseCounts
@@ -498,7 +498,7 @@ def release_definition(
     chained_release: str | None = None,
     evaluation_data: EvaluationNgrams | None = None,
 ) -> dict[str, Any]:
-    """What decides a release besides its calls; part of its id.
+    """What decides a release in addition to its calls; part of its id.
 
     It names a tool's placebos only if they decided which calls are released, and `chained_release`, the
     release whose calls the texts hold already, only in a run with chains. It names evaluation data, with

@@ -338,7 +338,7 @@ def chained_release(settings: Settings, corpus_uri: str) -> str:
     if release.chained_release_id is not None:
         raise UsageError(
             f"chains: expected a release of a run without chains, found {release.release_id}, whose calls "
-            f"use results of those of {release.chained_release_id}. A chain has two calls."
+            f"use results of calls of {release.chained_release_id}. A chain has two calls."
         )
     store = ObjectStore(settings)
     manifest = store.published(store.key_of(corpus_uri), release.manifest_sha256)

@@ -216,7 +216,7 @@ def load_data_set(folder: DataFolder, data_set: DataSet, limit: int | None = Non
 
 
 def load_texts(folder: DataFolder, data_set: DataSet) -> tuple[list[str], str]:
-    """The words that each input of a data set has besides its prompt, in the order of their numbers.
+    """The words that each input of a data set has in addition to its prompt, in the order of their numbers.
 
     Returns the hash of its files, too.
 

@@ -18,7 +18,7 @@ its drivers (NVIDIA, CUDA Compatibility, minor version compatibility)."""
 CUDA_12 = "--build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 --build-arg DEEPSPEED=yes"
 """Arguments of the Dockerfile."""
 LARGEST_CONTEXT = 2 * GIB
-"""More than what CUDA keeps on a GPU for a process besides the process's tensors."""
+"""More than CUDA keeps on a GPU for a process in addition to its tensors."""
 MAKE_ROOM = (
     "End the other processes (`nvidia-smi` on the node lists them), or keep them away: no process outside of "
     "Kubernetes, and no time slicing."

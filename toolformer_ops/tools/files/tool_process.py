@@ -29,7 +29,7 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
 MOST_ANSWER_BYTES = 64 * 2**20
 """Most bytes that the process may write for a question."""
 START_SECONDS = 50.0
-"""Longest start, besides the time of three answers, which a look at a database takes."""
+"""Longest start, plus the time of three answers, which a look at a database takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Opening:
     secrets: Mapping[str, str] = field(default_factory=dict)
     """By name, what no message tells."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the process gets besides `KEPT_VARIABLES`."""
+    """What the process gets in addition to `KEPT_VARIABLES`."""
     folder: Path | None = None
     """Where it runs."""
 

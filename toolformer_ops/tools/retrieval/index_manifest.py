@@ -53,7 +53,7 @@ class IndexManifest:
 
 
 def index_parameters() -> dict[str, str | int]:
-    """All that decides, besides the source, what an index built now would hold."""
+    """All that decides, apart from the source, what an index built now would hold."""
     return {
         "passage_rules": PASSAGE_RULES,
         "passage_words": PASSAGE_WORDS,

@@ -94,7 +94,7 @@ def start_java(processors: int = 1) -> None:
             # process.
             "-Xss8m",
             "-Xrs",  # leave SIGTERM and SIGINT to Python
-            "-XX:+UseSerialGC",  # no collector threads besides the stage's threads
+            "-XX:+UseSerialGC",  # no collector threads beside the stage's threads
             "-XX:-CreateCoredumpOnCrash",
             "-XX:+ErrorFileToStderr",  # else a crash writes hs_err_pid*.log into the working folder
             "--enable-native-access=ALL-UNNAMED",  # else Lucene 10, which Pyserini 2 brings, warns on stderr
