@@ -1,4 +1,4 @@
-"""The tasks that annotate a corpus, release the calls that help and finetune on them: of `annotate_corpus`, and of every schedule.
+"""The tasks of `annotate_corpus` and of every schedule: annotate a corpus, release the calls that help, finetune on them.
 
 What a night with nothing new costs is the number of tasks that start at all. So one task asks Postgres which
 tools have work, and the tasks of the others are skipped by Airflow's scheduler without a process of theirs.

@@ -1,4 +1,4 @@
-"""Whether what a trigger form holds can become a run, by DAG: asked by the run's first task, before its stage starts.
+"""Check, by DAG, whether a trigger form can become a run: in the run's first task, before its stage starts.
 
 Airflow's form validates each field by itself and takes fields that it does not know; it has no place for what
 two fields say together, or for an address with nothing behind it. And of a request that its API refuses, its

@@ -1,4 +1,4 @@
-"""Checks of the history: its manifest, the bytes and rows of its files, and whose rows are in them.
+"""Checks of the history: its manifest, the bytes and rows of its files, and the documents in them.
 
 A file is read whole and hashed. Its calls, losses and placebos are compared with the hash of each document's
 rows in the ledger. That no other documents are in it than are registered with it shows that every forgotten

@@ -1,4 +1,4 @@
-"""Checks of what was published on S3, of what nothing names there, and of folders that were left on this machine.
+"""Checks of publications and orphans on S3, and of folders that were left on this machine.
 
 Every object of a publication is read whole and hashed: what S3 says of an object proves nothing of its bytes.
 A Parquet file is then read row group by row group, and compared with `release_calls`, with the rows that its

@@ -1,4 +1,4 @@
-"""Compute calls again, from their texts to their losses, by the engine, and compare them with what is stored: the whole chain.
+"""Compute calls again with the engine, from their texts to their losses, and compare them with the stored rows.
 
 Each stage computes a document's rows from what is stored of the stage before, as it does in a run, but into
 memory. Documents are chosen by content and a seed. Rows have to be equal; numbers of a model may differ by

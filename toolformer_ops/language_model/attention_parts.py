@@ -1,4 +1,4 @@
-"""Whose attention a pass computes: its tokens come in parts, each of which attends to what it alone knows.
+"""The attention of a pass in parts: the tokens of a part attend to keys that only this part knows.
 
 A part is what one group of a KV cache adds (`attention.py`), or sequences without a cache (`packing.py`).
 `PartedAttention` takes the place of attention in a network's layers, once for each network: transformers

@@ -1,4 +1,4 @@
-"""Claims: of two runs with equal recipes at the same time each document is computed by one (owns `claimers`, `document_claims`).
+"""Claims: if runs with equal recipes work at the same time, only one computes a document (owns `claimers`, `document_claims`).
 
 A process claims the documents of a micro-batch before it reads what it needs to compute them. Documents that
 a process of another run has claimed are left to that process, and the next micro-batch is taken. The claim

@@ -1,4 +1,4 @@
-"""How many of the calls that a run keeps it would keep with any result: the false-discovery rate (docs/placebo.md).
+"""How many of its kept calls a run would keep with any result: the false-discovery rate (docs/placebo.md).
 
     rate(t) = expected placebos that the run's keep rule keeps at threshold t / calls that it keeps
     expected placebos = (sampled placebos kept / sampled placebos scored) (calls sampled / share of the calls

@@ -1,4 +1,4 @@
-"""Presets: what the fields of a run's choices hold that were left empty, each number with its reason.
+"""Presets: values for the fields of a run's choices that were left empty, each number with its reason.
 
 The fields, their bounds and descriptions are in `choices.py`.
 """

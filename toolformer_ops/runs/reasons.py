@@ -1,4 +1,4 @@
-"""What each count and each reason is called for people: on the run page, in notes and mails, and in the documentation.
+"""The words for each count and each reason that people read: on the run page, in notes and mails, and in the documentation.
 
 In SQL and in files a reason is a name such as `rule_iii_not_sampled`; here are the words for it. Tools of
 others have reasons of their own, which are read as they are spelled.

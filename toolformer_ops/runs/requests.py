@@ -1,4 +1,4 @@
-"""Whether a run that is asked for can start: asked before it exists, by what receives its form, and by its first task.
+"""Whether a requested run can start: asked before it exists, when its form is received, and by its first task.
 
 Reads no table and loads no model: it answers within a second. What only the run itself can find (a corpus
 without a usable record, a model without weights) `stages/run_setup.py` finds.

@@ -1,4 +1,4 @@
-"""The calls that the Calendar proposes for a text: before each stretch that the day of the text tells.
+"""The calls that the Calendar proposes for a text: before each phrase that follows from the day of the text.
 
 1. A date (`Wednesday, October 13, 2021`, `13 October`, `2021-10-13`) within `NEAR_DAYS` of the day. Its
    weekday has to be right; without a year it is the nearest such date.

@@ -1,4 +1,4 @@
-"""The calls that MT proposes for a text: each foreign phrase, at the places after it of a translation.
+"""The calls that MT proposes for a text: each foreign phrase, at the places after it where a translation may begin.
 
 Such a place is a bracket, a quotation mark or a dash after a space, or follows words such as `meaning`, at
 most `MOST_CHARACTERS` after the phrase. Which phrases are foreign, `foreign_passages.py` says.

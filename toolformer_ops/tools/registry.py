@@ -1,4 +1,4 @@
-"""Which tools there are, by the name in a call; capitals do not matter when a tool is looked up.
+"""The registered tools, by the name in a call; capitals do not matter when a tool is looked up.
 
 The paper's five, those that installed packages offer as entry points in the group `toolformer_ops.tools`, and
 those of the tool files in `Settings.tools_folder`. An entry point or a file that cannot be used (it does not

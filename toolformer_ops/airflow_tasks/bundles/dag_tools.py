@@ -1,4 +1,4 @@
-"""The tools that a DAG has tasks and form fields for: those that were registered when its version was made.
+"""The tools for which a DAG has tasks and form fields: the tools registered when its version was made.
 
 A tool file may be written or removed at any time, and a DAG is parsed again for each task that starts. So a
 version of the DAGs holds its tools beside its DAG files (`versioned_bundle.py`), and a run keeps the tasks

@@ -25,7 +25,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class ToolRate:
-    """How many of the calls that a run keeps of a tool it would keep by chance (docs/placebo.md)."""
+    """How many of its kept calls of a tool a run would keep by chance (docs/placebo.md)."""
 
     tool: str
     threshold: float

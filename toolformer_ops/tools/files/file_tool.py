@@ -1,4 +1,4 @@
-"""The tool of a tool file, as far as all kinds are the same: its spec, its prompt and its filter.
+"""What the tools of all kinds of tool files share: spec, prompt and filter.
 
 A kind derives from it, and says which arguments a call has, what names the version, and how it is opened.
 """
