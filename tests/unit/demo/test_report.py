@@ -36,7 +36,7 @@ def test_the_heights_of_ten_mountains_are_counted():
     [line] = printed(print_fresh_mountains, WRITTEN)[2:]
     assert line == (
         "Heights of 10 mountains that no text has: 1 right before the training, 9 after it. Then 2 heights were "
-        "changed in a copy of the database: the model wrote 2 of them as changed."
+        "changed in a copy of the database: the model wrote 2 of the new ones."
     )
 
 

@@ -181,7 +181,7 @@ def print_fresh_mountains(console: Console, written: FreshMountains) -> None:
         console,
         f"Heights of {mountains} mountains that no text has: {written.right_before} right before the training, "
         f"{written.right_after} after it. Then {changed} heights were changed in a copy of the database: the "
-        f"model wrote {written.followed} of them as changed.",
+        f"model wrote {written.followed} of the new ones.",
     )
 
 
