@@ -170,8 +170,9 @@ def test_a_night_that_failed_is_told_once_with_its_cause_at_its_address(world):
     for _ in range(2):
         world.send()
     [text] = world.webhook.texts
-    cause = "failed: MT.annotate (2 shards). The release is out."
-    assert text.startswith(f"nightly_posts: FAILED: MT.annotate (2 shards)\n\n{cause}\n\n- Corpus: 9 texts")
+    assert text.startswith(
+        "nightly_posts: FAILED: MT.annotate (2 shards)\n\nThe release is out.\n\n- Corpus: 9 texts"
+    )
     assert text.endswith("/dags/nightly_posts/runs/scheduled__2026-11-22T02%3A00%3A00%2B00%3A00")
     # Cleared, it ends again.
     world.nights.finish(RUN, "failed", "failed: release. None.")
@@ -220,6 +221,15 @@ def test_of_a_night_whose_schedule_was_deleted_in_mid_run_people_are_told(world)
     assert world.note.startswith("Its DAG nightly_posts is gone")
 
 
+def test_a_message_has_at_most_ten_lines_beside_its_subject(world):
+    world.schedule(EVERY_MORNING)
+    world.night()
+    world.send()
+    _, *lines = filter(None, world.webhook.texts[0].splitlines())
+    assert 4 <= len(lines) <= 10
+    assert [line.startswith("http") for line in lines] == [False] * (len(lines) - 1) + [True]
+
+
 def test_without_airflows_api_what_postgres_knows_is_told(world, caplog):
     world.schedule(NOTIFY)
     world.airflow.is_away = True
@@ -231,7 +241,7 @@ def test_without_airflows_api_what_postgres_knows_is_told(world, caplog):
         connection.execute(sql(old))
     world.send()
     [text] = world.webhook.texts
-    assert text.startswith("nightly_posts: FAILED: ingest\n\nfailed: ingest. There is no release.\n\nhttp")
+    assert text.startswith("nightly_posts: FAILED: ingest\n\nThere is no release.\n\nhttp")
     assert "TOOLFORMER_AIRFLOW_USERNAME" in caplog.text
 
 
@@ -293,7 +303,7 @@ def test_who_could_not_be_told_is_in_the_note_until_told_later_alone(world, monk
         ["a@example.org", "b@example.org"],
         "nightly_posts: FAILED: release",
     )
-    assert mail["html_content"].startswith('<pre style="white-space: pre-wrap">failed: release. &lt;b&gt;.')
+    assert mail["html_content"].startswith('<pre style="white-space: pre-wrap">&lt;b&gt;.')
     assert "http://127.0.0.1:8080/dags/nightly_posts/runs/" in mail["html_content"]
     assert len(world.webhook.posted) == 2
 

@@ -70,12 +70,21 @@ def read_numbers(connection: Connection, run: ShownRun, *, counts_texts: bool = 
         counted[name] = fetch_all(connection, statement, **ours) if counts_texts and run.tools else []
     if not counts_texts:
         counted["funnel"] = fetch_all(connection, queries.page.own_counts, **ours)
-    funnel_rows = funnel(counted["funnel"])
+    progress = read_progress(connection, run.run_id, counts_texts=counts_texts)
+    waits_for_placebos = set()
+    for tool in progress.tools:
+        if any(stage.stage == "placebo" and stage.done < (stage.total or 0) for stage in tool.stages):
+            waits_for_placebos.add(tool.tool)
+    funnel_rows = funnel(
+        # What is not kept yet may be: that is no loss.
+        row
+        for row in counted["funnel"]
+        if not (row.stage == "keep" and row.is_loss and row.tool in waits_for_placebos)
+    )
     failures: Sequence[Any] = []
     if funnel_rows:
         failures = fetch_all(connection, queries.summary.failures, **ours, at_most=FAILURES)
     best_status, best = best_calls(connection, run)
-    progress = read_progress(connection, run.run_id, counts_texts=counts_texts)
     stages = itertools.chain.from_iterable(tool.stages for tool in progress.tools)
     outputs = fetch_all(connection, queries.page.outputs, **ours)
     answers = fetch_all(connection, queries.summary.approvals, **ours)

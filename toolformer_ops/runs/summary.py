@@ -21,8 +21,11 @@ from toolformer_ops.shown_text import count_of, gained, visible
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import tools_on_device
 
-BEST_CALLS = 3
-SHOWN_FAILURES = 3
+SHOWN_CALLS = 2
+SHOWN_FAILURES = 2
+SHOWN_WARNINGS = 3
+MOST_LINES = 9
+"""A summary, and the address of the run below it, are ten lines."""
 SHOWN_BEFORE, SHOWN_AFTER = 60, 30
 """Characters of the text that are shown around a call."""
 SUCCESS = "success"
@@ -193,13 +196,15 @@ class NothingReleased:
     failures: tuple[CountedFailure, ...]
     """The most frequent reasons of calls without a result."""
 
-    def lines(self, documents: int) -> list[str]:
-        """The lines of a note about it; `documents` is the run's number of documents."""
+    @property
+    def headline(self) -> str:
+        """That there is no release, and why."""
         why = "No call was kept" if self.is_nothing_kept else "Each kept call is left out of the release"
-        lines = [
-            f"{why}, so nothing is released: {documents:,} texts, {self.sampled:,} calls sampled, "
-            f"{self.scored:,} of them scored"
-        ]
+        return f"{why}, so nothing is released"
+
+    def lines(self, documents: int) -> list[str]:
+        """What a note says of it; `documents` are the run's."""
+        lines = [f"{documents:,} texts, {self.sampled:,} calls sampled, {self.scored:,} of them scored"]
         lines += [f"Without result: {failure}" for failure in self.failures]
         lines += [f"Nearest: {call}" for call in self.nearest]
         if self.thresholds:
@@ -309,7 +314,7 @@ class RunSummary:
         if self.is_nothing_new:
             return "nothing new"
         if self.nothing_released:
-            return self.nothing_released.lines(self.documents)[0].partition(":")[0]
+            return self.nothing_released.headline
         calls = sum(tool.calls_added for tool in self.tools)
         news = [count_of(self.documents_added, "new text"), count_of(calls, "new call")]
         if self.model_id:
@@ -317,58 +322,57 @@ class RunSummary:
         return ", ".join(news)
 
     def as_text(self) -> str:
-        """Lines that a mail, a chat and Airflow's note show alike.
+        """Lines that a chat and Airflow's note show alike: what failed, or else the headline, and the rest."""
+        if self.problem:
+            return f"{self.problem}\n\n{self.body}"
+        return f"- {self.headline[:1].upper()}{self.headline[1:]}\n{self.body}"
 
-        The first matter most, for a note holds 1,000 characters.
-        """
-        # 1. What changed.
-        lines = self.nothing_released.lines(self.documents) if self.nothing_released else []
+    @property
+    def body(self) -> str:
+        """What comes after the headline, and does not repeat it: at most nine lines, the first matter most."""
+        # 1. What there is.
         if self.is_nothing_new:
-            release = (
-                f"Release {self.release_id} of {self.examples:,} texts as before."
-                if self.release_id
-                else "No release, as before."
-            )
-            lines += [f"Nothing new: {self.documents:,} texts as before, nothing computed. {release}"]
+            release = f"release {self.release_id}" if self.release_id else "no release"
+            lines = [f"{self.documents:,} texts and {release} as before, nothing computed"]
         else:
-            moves = (
-                f"{self.documents_added:,} new",
-                f"{self.documents_removed:,} gone",
-                f"{self.documents_corrected:,} with another url, date or title",
-                f"{self.documents_changed:,} of a record with another text",
-            )
-            share_taken = ""
-            if self.taken.until_kept:
-                until = f"until {self.taken.until_kept:,} calls of each tool are kept"
-                share_taken = f" of {self.taken.documents:,}, {until}"
-            elif self.taken.is_cut:
-                share_taken = f" of {self.taken.corpus_documents:,}, by the document limit"
-            lines.append(f"Corpus: {self.documents:,} texts{share_taken} ({', '.join(moves)})")
-            if not self.nothing_released:  # the first line says why there is none
+            lines = self.nothing_released.lines(self.documents) if self.nothing_released else []
+            lines.append(f"Corpus: {self._corpus()}")
+            if not self.nothing_released:  # the headline says that there is none
                 lines.append(f"Release: {self._release()}")
-        lines += self.approvals
-        lines += [f"Warning: {warning}" for warning in self.warnings]
-        # 2. What it found.
-        lines += [f"New call: {call}" for call in self.best_calls]
-        if not self.is_nothing_new:
+        # 2. What needs a person.
+        told = [*self.approvals, *(f"Warning: {warning}" for warning in self.warnings)]
+        if len(told) > SHOWN_WARNINGS:
+            told[SHOWN_WARNINGS - 1 :] = [f"{len(told) - SHOWN_WARNINGS + 1} more warnings on the run's page"]
+        lines += told
+        # 3. What was kept, and what it made.
+        if not self.is_nothing_new and not self.nothing_released:
             # That a person chose other tools before is no news; that a schedule's file did is.
-            lines += [
-                f"{tool.tool}: {self._tool(tool)}" for tool in self.tools if tool.is_chosen or self.schedule
-            ]
-        # 3. What it made.
-        if self.model_id:
-            lines.append(f"Model: {self.model_id}, finetuned on the release")
-        lines += [f"Evaluation: {score}" for score in self.scores]
-        lines.append(f"Device time of this run: {self.device_seconds:,.1f} s")
-        versions = f"version {self.corpus_version}"
-        if self.previous_corpus_version not in (None, self.corpus_version):
-            versions = f"version {self.previous_corpus_version} to {self.corpus_version}"
+            tools = [_kept_by(tool) for tool in self.tools if tool.is_chosen or self.schedule]
+            lines.append(f"Kept: {', '.join(tools)}")
+        lines += [f"New call: {call}" for call in self.best_calls]
+        if self.scores:
+            lines.append(f"Evaluation: {'; '.join(map(str, self.scores))}")
+        return "\n".join(f"- {line}" for line in lines[:MOST_LINES])
+
+    def _corpus(self) -> str:
+        """Its texts, and those that are not new and moved; `of 1,400` if the run takes a part."""
+        moves = {
+            "gone": self.documents_removed,
+            "with another url, date or title": self.documents_corrected,
+            "of a record with another text": self.documents_changed,
+        }
+        moved = [f"{number:,} {what}" for what, number in moves.items() if number]
+        words = f"{self.documents:,} texts"
+        if self.taken.until_kept:
+            words += (
+                f" of {self.taken.documents:,}, until {self.taken.until_kept:,} calls of each tool are kept"
+            )
+        elif self.taken.is_cut:
+            words += f" of {self.taken.corpus_documents:,}, by the document limit"
         compared = (
             f"compared with {self.previous_run_id}" if self.previous_run_id else "the first of its kind"
         )
-        lines.append(f"Run {self.run_id}: {self.state}, {compared}; corpus {versions}")
-        listed = "\n".join(f"- {line}" for line in lines)
-        return f"{self.problem}\n\n{listed}" if self.problem else listed
+        return f"{', '.join([words, *moved])}; {compared}"
 
     def _release(self) -> str:
         if self.release_id is None:
@@ -383,16 +387,14 @@ class RunSummary:
         )
         return f"{self.release_id}, before {self.previous_release_id or 'none'}, {self.examples:,} texts ({', '.join(moves)})"
 
-    def _tool(self, tool: ToolSummary) -> str:
-        failed = (
-            f", {tool.annotated_by_failed:,} by runs that failed since" if tool.annotated_by_failed else ""
-        )
-        reasons = ", ".join(f"{title(reason)} {count:,}" for reason, count in tool.removed_by_reason.items())
-        return (
-            f"{tool.annotated:,} texts annotated{failed}, {tool.reused:,} as before; {tool.kept:,} calls "
-            f"kept, {tool.calls_added:,} new and {tool.calls_removed:,} "
-            f"gone{f' ({reasons})' if reasons else ''}; kept by chance: {tool.kept_by_chance}"
-        )
+
+def _kept_by(tool: ToolSummary) -> str:
+    """What a tool keeps, such as `Calculator 14 (2 new, 1 gone)`."""
+    moved = [f"{tool.calls_added:,} new"] if tool.calls_added else []
+    if tool.calls_removed:
+        moved.append(f"{tool.calls_removed:,} gone")
+    kept = f"{tool.tool} {tool.kept:,}"
+    return f"{kept} ({', '.join(moved)})" if moved else kept
 
 
 @dataclass(frozen=True)
@@ -469,7 +471,7 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     # 4. The model, and how it does.
     models = database.fetch_all(connection, queries.summary.model, run_id=run_id)
     scores = database.fetch_all(connection, queries.summary.scores, run_id=run_id)
-    best = database.fetch_all(connection, queries.summary.best_calls, at_most=BEST_CALLS)
+    best = database.fetch_all(connection, queries.summary.best_calls, at_most=SHOWN_CALLS)
     return RunSummary(
         run_id=run_id,
         state=run.state,
@@ -508,7 +510,9 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
 def _nothing_released(connection: Connection, run_id: str) -> NothingReleased:
     kept = database.fetch_one(connection, queries.summary.kept_nothing, run_id=run_id)
     counts = database.fetch_all(connection, queries.summary.scored_by_tool, run_id=run_id)
-    nearest = database.fetch_all(connection, queries.summary.nearest_calls, run_id=run_id, at_most=BEST_CALLS)
+    nearest = database.fetch_all(
+        connection, queries.summary.nearest_calls, run_id=run_id, at_most=SHOWN_CALLS
+    )
     lower = database.fetch_all(connection, queries.summary.lower_thresholds, run_id=run_id)
     failures = database.fetch_all(connection, queries.summary.failures, run_id=run_id, at_most=SHOWN_FAILURES)
     thresholds = [LowerThresholds.of(row) for row in lower]

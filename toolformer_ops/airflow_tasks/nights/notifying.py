@@ -58,6 +58,8 @@ class Message:
     text: str
     address: str
     """The address of the run in the UI."""
+    note: str = ""
+    """The note of the run in the UI, which has no subject."""
 
 
 class SendNotifications(BaseOperator):
@@ -142,7 +144,7 @@ def tell(settings: Settings, engine: Engine, airflow: AirflowClient, run: Row[An
     not_told = f"{NOT_TOLD}{'; '.join(problems)}."[: NOTE_CHARACTERS // 2] if problems else ""
     try:
         before = airflow.note(dag_id, dag_run_id)
-        text = before.partition(NOT_TOLD)[0] or message.text
+        text = before.partition(NOT_TOLD)[0] or message.note
         if (note := shortened(text, NOTE_CHARACTERS - len(not_told)) + not_told) != before:
             airflow.set_note(dag_id, dag_run_id, note)
     except AirflowError as error:
@@ -175,10 +177,19 @@ def message_about(settings: Settings, connection: Connection, run: Row[Any]) -> 
     path = f"dags/{dag_id}/runs/{quote(dag_run_of(run.run_id, dag_id), safe='')}"
     if run.has_started:
         summary = summarise(connection, run.run_id)
-        headline, text = summary.headline, summary.as_text()
+        headline, problem, body, note = summary.headline, summary.problem, summary.body, summary.as_text()
     else:
-        headline, text = failure_headline(run.problem), run.problem
-    return Message(f"{dag_id}: {headline}", text, f"{settings.airflow_url.rstrip('/')}/{path}")
+        headline, problem, body, note = failure_headline(run.problem), run.problem, "", run.problem
+    why = problem or ""
+    first, _, others = why.partition(". ")
+    if headline.endswith(first.removeprefix("failed: ").rstrip(".")):  # the subject has it whole
+        why = others
+    return Message(
+        subject=f"{dag_id}: {headline}",
+        text="\n\n".join(filter(None, (why, body))),
+        address=f"{settings.airflow_url.rstrip('/')}/{path}",
+        note=note,
+    )
 
 
 def send_mail(notify: Notification, message: Message) -> None:
