@@ -109,8 +109,10 @@ class ScoredCall:
 
 def scored_call_of(line: Mapping[str, Any]) -> ScoredCall:
     """The result and losses of a line that `annotate` or `judge` printed."""
-    names = {field.name for field in dataclasses.fields(ScoredCall)} & set(line)
-    return ScoredCall(**{name: line[name] for name in names})
+    return ScoredCall(**{name: line[name] for name in _SCORED_FIELDS if name in line})
+
+
+_SCORED_FIELDS = tuple(field.name for field in dataclasses.fields(ScoredCall))
 
 
 def own_text_of(tool: Tool, document: Document) -> OwnText | None:

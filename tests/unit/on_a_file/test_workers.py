@@ -16,10 +16,12 @@ from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, CorruptObjectError, UsageError
 from toolformer_ops.on_a_file.annotate import annotator as tool_annotator
+from toolformer_ops.on_a_file.annotate.annotator import distinct_documents
 from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
 from toolformer_ops.on_a_file.annotate.call_table import printed
 from toolformer_ops.on_a_file.annotate.workers import HEADER, Worker, finished_shards
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.objects.parts import FolderParts, ObjectParts
 
 TEXTS = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 42)]
@@ -223,6 +225,47 @@ def test_the_rows_of_a_small_pool_do_not_depend_on_shards(corpus, tmp_path, monk
         of_folder = rows_in(files_of(tmp_path / str(shards)))
         rows.append({row["call_id"]: row for row in of_folder})
     assert rows[0] == rows[1]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A corpus of five files."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(5):
+        lines = [json.dumps({"text": text}) + "\n" for text in TEXTS[number::5]]
+        (folder / f"{number}.jsonl").write_text("".join(lines))
+    return folder
+
+
+def test_a_shard_of_a_corpus_of_many_files_reads_every_so_many_of_them(files):
+    names = [name for name, _ in distinct_documents(Settings(), str(files), None, Shard(1, 2))]
+    assert {name.partition(":")[0] for name in names} == {"1.jsonl", "3.jsonl"}
+
+
+def test_the_shards_of_many_files_are_the_corpus(files):
+    shards = [distinct_documents(Settings(), str(files), None, Shard(number, 3)) for number in range(3)]
+    texts = [document.text for shard in shards for _, document in shard]
+    assert sorted(texts) == sorted(TEXTS)
+
+
+def test_a_limited_corpus_is_divided_by_its_texts(files):
+    shards = [distinct_documents(Settings(), str(files), 11, Shard(number, 3)) for number in range(3)]
+    texts = [document.text for shard in shards for _, document in shard]
+    whole = [document.text for _, document in distinct_documents(Settings(), str(files), 11)]
+    assert sorted(texts) == sorted(whole)
+
+
+def test_a_shard_whose_files_hold_no_text_is_finished(files, tmp_path):
+    (files / "1.jsonl").write_text("")
+    worker(files, tmp_path / "out", 5).work()
+    assert finished_shards(FolderParts(tmp_path / "out"), ("Calculator",))[0] == 5
+
+
+def test_the_rows_of_many_files_are_those_of_one(corpus, files, tmp_path, undisturbed):
+    worker(files, tmp_path / "out").work()
+    by_id = {row["call_id"]: row["loss_with_result"] for row in rows_in(files_of(tmp_path / "out"))}
+    assert by_id == {row["call_id"]: row["loss_with_result"] for row in rows_in(undisturbed)}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

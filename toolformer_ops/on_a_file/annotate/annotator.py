@@ -75,10 +75,12 @@ def run_one(
     return output
 
 
-def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, Record | Rejection]]:
+def read_corpus(
+    settings: Settings, corpus: Path | str, shard: Shard | None = None
+) -> Iterator[tuple[str, Record | Rejection]]:
     """Each record of a file or folder (also on S3), or why it is refused, with the name to print: its id, or file and line.
 
-    `corpus` is an address as `CorpusAddress` writes it.
+    `corpus` is an address as `CorpusAddress` writes it. With `shard` only some of its files are read.
     """
     address = CorpusAddress.parse(str(corpus)).normal()
     refused: Counter[str] = Counter()
@@ -86,7 +88,8 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
     ignored: Counter[str] = Counter()
     records = 0
     limits = UnpackingLimits()
-    for file in find_files(settings, address.files):
+    files = find_files(settings, address.files)
+    for file in files if shard is None else files[shard.index :: shard.count]:
         for line, record in read_file(file, settings.max_line_bytes, limits, address.names):
             name = f"{Path(file.uri).name}:{line}"
             if isinstance(record, Record):
@@ -99,7 +102,7 @@ def read_corpus(settings: Settings, corpus: Path | str) -> Iterator[tuple[str, R
                 yield name, record
     if ignored:
         logger.warning("fields left out: %s", ", ".join(f"{n} {name}" for name, n in ignored.items()))
-    if not records:
+    if not records and shard is None:
         refusals = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "no line"
         why = f" The first: {first.detail}." if first else ""
         raise CorpusError(
@@ -139,16 +142,20 @@ def distinct_documents(
 ) -> Iterator[tuple[str, Document]]:
     """The documents that a run over the corpus would annotate, each text once, with the names of their records.
 
-    With `shard` those of one part: memory then holds the ids of no others, unless there is a limit.
+    With `shard` those of one part: memory then holds the ids of no others, unless there is a limit. Of a
+    corpus of at least as many files a part is every so many files, and the others are not read; a text that
+    is in several parts is in each of them. Else it is the texts with some of the ids.
     """
     seen: set[uuid.UUID] = set()
     if limit is not None and limit <= 0:
         return
-    for name, record in read_corpus(settings, corpus):
+    files = find_files(settings, CorpusAddress.parse(corpus).normal().files)
+    is_of_files = shard is not None and limit is None and len(files) >= shard.count > 1
+    for name, record in read_corpus(settings, corpus, shard if is_of_files else None):
         if not isinstance(record, Record):
             continue
         document = record.document()
-        is_of_shard = shard is None or document.document_id.int % shard.count == shard.index
+        is_of_shard = shard is None or is_of_files or document.document_id.int % shard.count == shard.index
         if document.document_id in seen or not (is_of_shard or limit):
             continue
         seen.add(document.document_id)
