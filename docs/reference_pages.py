@@ -278,6 +278,9 @@ def main() -> None:
             "parameters.md": parameters(),
             "dags.md": dags(bag.dags.values()),
         }
+    from docs import file_keys
+
+    file_keys.PAGE.write_text(file_keys.page(), encoding="utf-8")
     FOLDER.mkdir(exist_ok=True)
     for page, text in pages.items():
         (FOLDER / page).write_text(text, encoding="utf-8")

@@ -245,7 +245,7 @@ def schedule_files(folder: Path | None) -> list[Path]:
     return sorted(path for path in folder.glob("*.toml") if path.is_file())
 
 
-_REMEDY = "Correct the file: Airflow reads it again within a minute. docs/nightly-example.toml has the keys. Other schedules run."
+_REMEDY = "Correct the file: Airflow reads it again within a minute. docs/keys.md lists the keys. Other schedules run."
 _KEYS: Mapping[str, Iterable[str]] = MappingProxyType(
     {
         "": [key for key in Schedule.model_fields if key != "name"],

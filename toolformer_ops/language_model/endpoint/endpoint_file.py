@@ -34,26 +34,29 @@ class Endpoint(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     url: str
-    """Up to the version, such as http://127.0.0.1:8000/v1."""
+    """The address up to the version, usually `.../v1`; without user and password."""
     model: str = Field(min_length=1, max_length=300)
-    """As the server is asked for it."""
+    """The model, as the server calls it."""
     answers_as: str = Field(default="", max_length=300)
-    """As the server calls it in answers, if that is another name, such as of a deployment of Azure."""
+    """The model's name in answers, if it differs. On Azure `model` is the deployment and this is
+    `gpt-...`."""
     licence: str = Field(min_length=1, max_length=300)
-    """Under which the model's answers may be used; the card of a release names it."""
+    """The licence of the model's answers, for the release's card. Some services forbid training other models
+    on answers."""
     api: Literal["completions", "chat"] = "completions"
     """completions: the model continues the tool's prompt at a position; chat: it answers the prompt with the
     text and calls in it."""
     key: str = ""
-    """Name of the secret that is sent as a bearer token; empty: none is sent."""
+    """Name of the variable with the key, which is sent as a bearer token; empty: none is sent."""
     concurrency: int = Field(default=8, ge=1, le=256)
-    """Requests under way at once, in one process."""
+    """Requests at once, for each process; a run has as many processes as `gpu` slots."""
     seconds: float = Field(default=120.0, gt=0, le=3600, strict=False)
     """Longest wait for one answer."""
     answers_per_request: int = Field(default=1, ge=1, le=100)
-    """Samples that one request asks for (`n`), for servers that have it."""
+    """Samples of one request (`n`). vLLM and SGLang then read the prompt once for all."""
     extra: dict[str, Any] = {}
-    """Further fields of each request; `{"seed": ""}` leaves the field `seed` out."""
+    """Further fields of each request. An empty text leaves a field out: `seed = ""` for a server without
+    seeds, `max_tokens = ""` with `max_completion_tokens = 4096` for models that think."""
 
     @field_validator("url")
     @classmethod
@@ -112,8 +115,6 @@ def read_endpoint(settings: Settings, proposer: str) -> Endpoint:
         wrong = "; ".join(
             f"{'.'.join(map(str, item['loc']))}: {expectation(item)}" for item in error.errors()
         )
-        raise ConfigurationError(
-            f"proposer file {path}: {wrong}. docs/proposers.md lists the keys."
-        ) from error
+        raise ConfigurationError(f"proposer file {path}: {wrong}. docs/keys.md lists the keys.") from error
     except UsageError as error:
         raise ConfigurationError(f"proposer file {path}: {error}") from error

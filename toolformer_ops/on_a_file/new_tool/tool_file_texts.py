@@ -62,7 +62,7 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example], m
 def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
     """The text of a server's tool file with the keys that are most often changed.
 
-    All are in docs/own_tools.md.
+    All are in docs/keys.md.
     """
     purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {file.tool}.", maxsplit=1)[
         0
@@ -95,7 +95,7 @@ def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
 def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
     """The text of a database's tool file with the keys that are most often changed.
 
-    All are in docs/own_tools.md.
+    All are in docs/keys.md.
     """
     names = ", ".join(recorded.columns)
     proposals = file.proposals
@@ -123,7 +123,7 @@ def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
 def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> str:
     """The text of a function's tool file with the keys that are most often changed.
 
-    All are in docs/own_tools.md.
+    All are in docs/keys.md.
     """
     said = one_line(described.description) or f"Calls {file.function.name}."
     purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]

@@ -33,17 +33,17 @@ class DatabasePart(FilePart):
     """`[database]`: which one. A `url`, or the `connection` that has it."""
 
     url: str = ""
-    """`sqlite:///shop.db`, relative to the file's folder, or
-    `postgresql://reader:{SHOP_PASSWORD}@host/shop`."""
+    """`sqlite:///shop.db`, relative to the file's folder, or `postgresql://reader:{SHOP_PASSWORD}@host/shop`,
+    with `sslmode` and the like after `?`. A password in it is refused."""
     secrets: SecretNames = ()
     """Environment variables of the stage that `url` names as `{NAME}`."""
     connection: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
-    """An Airflow Connection of a Postgres, whose address and password are used."""
+    """Instead of `url`: an Airflow Connection of a Postgres. A pod and a command read it in the variable
+    AIRFLOW_CONN_ID, with the Connection's id in capitals."""
     tables: tuple[str, ...] = Field(default=(), strict=False)
-    """Tables and views that a query may name; none: all that can be read."""
+    """Tables and views that a query may name; empty: all that the role can read."""
     shown_rows: str = ""
-    """What tables hold, in the words that a prompt has for its `{rows}`; a proposer behind an endpoint never
-    gets them."""
+    """What the prompt has at `{rows}`; a proposer behind an endpoint never gets it."""
 
     @model_validator(mode="after")
     def _one_of(self) -> "DatabasePart":
@@ -93,10 +93,10 @@ class ProposalsPart(FilePart):
     """`[proposals]`: the calls that the tool proposes by itself, from the cells of its tables."""
 
     cells: dict[str, Annotated[tuple[str, ...], Field(strict=False)]] = Field(default_factory=dict)
-    """By a column that names rows, `products.name`, the columns whose cells are proposed; `supplier_id.city` is
-    the city in the row that the foreign key `supplier_id` refers to."""
+    """By the column that names the rows of a table, `products.name`, the columns whose cells are proposed:
+    `supplier_id.city` is the city in the row that the foreign key `supplier_id` refers to."""
     common: tuple[str, ...] = Field(default=(), strict=False)
-    """Keys that are left out, since texts say these words without meaning a row."""
+    """Names that are left out, since texts say these words without meaning a row."""
 
 
 class LimitsPart(FilePart):
@@ -109,7 +109,7 @@ class LimitsPart(FilePart):
     bytes: int = Field(default=10_000, ge=1, le=1_000_000)
     """Longest answer."""
     result_tokens: int = Field(default=64, ge=1, le=1000)
-    """Longest result, in words and punctuation marks."""
+    """Longest result, in words and punctuation marks; it is cut at the end of a sentence if there is one."""
 
 
 class RecordedTables(RecordedTable):

@@ -38,7 +38,8 @@ class FilterPart(FilePart):
     """`[filter]`: which texts are asked for calls."""
 
     pattern: str = ""
-    """A regular expression that they hold; empty: every text is asked."""
+    """A regular expression; texts that match are asked for calls; empty: every text is. A text that takes
+    more than two seconds is `pattern_timed_out`; after 100 such texts the tool ends with an error."""
 
     @field_validator("pattern")
     @classmethod
@@ -51,9 +52,13 @@ class NumbersPart(FilePart):
     """`[numbers]` of the method; a run may choose others."""
 
     sampling_threshold: float = Field(default=ToolSpec.sampling_threshold, ge=0, le=1, strict=False)
+    """Positions are sampled above this probability."""
     max_positions: int = Field(default=ToolSpec.max_positions, ge=1, le=1000)
+    """Most positions a text."""
     samples_per_position: int = Field(default=ToolSpec.samples_per_position, ge=1, le=1000)
+    """Calls sampled at each position."""
     keep_threshold: float = Field(default=ToolSpec.keep_threshold, ge=0, strict=False)
+    """Nats from which the keep rule `paper` keeps a call; `new-tool` writes 0.5."""
 
 
 class RecordedTable(FilePart):
@@ -110,15 +115,15 @@ class ToolFile(FilePart):
     """What the files of all kinds have."""
 
     name: str
-    """In a call: `Weather`."""
+    """The tool's name in a call: letters, digits, underscores."""
     purpose: str = Field(min_length=1)
-    """One sentence for forms and help."""
+    """One sentence for forms and for the chat export."""
     prompt: str
-    """Prompt file, relative to the file's folder."""
+    """Prompt file in the same folder: `{text}` once, and examples with calls of the tool."""
     revision: str = "1"
-    """Raised if the same input gets another answer and nothing that is recorded says so."""
+    """Raise it if the same input gets another answer, which nothing else of the version shows."""
     executes_apart: bool = False
-    """Whether calls are executed in a separate task, in the pool of the CPU (`ToolSpec.executes_apart`)."""
+    """A separate task in the pool `cpu` executes the calls (`ToolSpec.executes_apart`)."""
     filter: FilterPart = FilterPart()
     numbers: NumbersPart = NumbersPart()
 
@@ -165,7 +170,7 @@ def read_tool_file(path: Path, kind: type[Parsed]) -> Parsed:
         wrong = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'the file'}: {expectation(item)}" for item in error.errors()
         )
-        raise ToolError(f"tool file {path}: {wrong}. docs/own_tools.md lists the keys.") from error
+        raise ToolError(f"tool file {path}: {wrong}. docs/keys.md lists the keys.") from error
 
 
 def with_recorded(text: str, recorded: str) -> str:

@@ -22,13 +22,13 @@ class FunctionPart(FilePart):
     """`[function]`: which one."""
 
     file: str
-    """A file of Python, relative to the tool file's folder."""
+    """A Python file, relative to the tool file."""
     name: str
-    """What the function is called there."""
+    """The function in it."""
     propose: str = ""
-    """What the function is called there that proposes calls for a text; empty: none does."""
+    """The function in it that proposes calls for a text."""
     secrets: SecretNames = ()
-    """Environment variables of the stage that the function gets."""
+    """Environment variables of the stage that the function receives."""
 
 
 class LimitsPart(FilePart):
@@ -37,7 +37,7 @@ class LimitsPart(FilePart):
     seconds: float = Field(default=10.0, gt=0, le=600, strict=False)
     """Longest run."""
     result_tokens: int = Field(default=64, ge=1, le=1000)
-    """Longest result, in words and punctuation marks."""
+    """Longest result, in words and punctuation marks; it is cut at the end of a sentence if there is one."""
 
 
 class RecordedArguments(RecordedTable):

@@ -31,17 +31,19 @@ class ServerPart(FilePart):
     command: tuple[str, ...] = Field(default=(), strict=False)
     """Starts an MCP server that talks over stdin and stdout: program and arguments."""
     folder: str = ""
-    """Folder that it is started in; relative to the file's. Empty: the file's."""
+    """The folder in which it starts, relative to the file's; empty: the file's."""
     url: str = ""
     """The address of an MCP server over streamable HTTP; with `openapi` the address before its paths."""
     openapi: str = ""
-    """An OpenAPI document as JSON (`.json`) or YAML, relative to the file's folder."""
+    """An OpenAPI 3 document as JSON (`.json`) or YAML, relative to the file's folder. GET and HEAD only
+    read."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Sent with every request; `{NAME}` is the secret of that name."""
+    """Sent with every request: `{"Authorization" = "Bearer {API_KEY}"}` with the secret `API_KEY`. A redirect
+    to another scheme, host or port is not followed."""
     environment: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the server's process."""
     secrets: SecretNames = ()
-    """Environment variables of the stage that a started server gets, or that headers hold."""
+    """Environment variables of the stage that a started server receives, or that headers hold."""
     start_seconds: float = Field(default=30.0, gt=0, le=600, strict=False)
     """Longest start, until it has said which tools it has."""
 
@@ -72,7 +74,7 @@ class ProposalsPart(FilePart):
     """A file with a possible value of an argument in each line, relative to the tool file; empty: the tool
     proposes nothing."""
     argument: str = ""
-    """The argument; empty: that which a call needs."""
+    """The argument; empty: the one that a call needs."""
     listed_by: str = ""
     """A tool of the same server that lists the terms, called without arguments. `refresh-tool` asks it and
     writes `terms`."""
@@ -104,9 +106,9 @@ class LimitsPart(FilePart):
     tries: int = Field(default=3, ge=1, le=10)
     """Most tries of a call that gets no answer; the pauses in between double."""
     failures: int = Field(default=5, ge=1, le=1000)
-    """So many inputs without an answer, one after the other, end the stage, which begins anew later."""
+    """Inputs in a row without an answer that end the stage's try."""
     result_tokens: int = Field(default=64, ge=1, le=1000)
-    """Longest result, in words and punctuation marks."""
+    """Longest result, in words and punctuation marks; it is cut at the end of a sentence if there is one."""
 
 
 class RecordedPart(RecordedTable):
@@ -137,13 +139,14 @@ class ServerToolFile(ToolFile):
     tool: str
     """What the server calls it; of an OpenAPI document the operationId."""
     result: str = ""
-    """What is written of an answer. A text with `{field}`, `{field.of.it}` and `{field[11:16]}`, which are
-    characters of it; or `/a regular expression/`, whose first group is taken; empty: `field: value, field:
-    value`."""
+    """What is written of an answer. For a JSON object a text with `{field}`, `{field.of.it}`, `{list.0}`,
+    `{field[11:16]}` (characters, counted from 0). For other text a regular expression between two strokes,
+    whose first group is taken: `'/stock.: (\\d+)/'`. It reads the first 100,000 characters, for about two
+    seconds. Empty: `field: value, field: value`."""
     allow_writes: bool = False
-    """Whether a tool that the server marks as not read-only may be called."""
+    """Call a tool that its server marks as not read-only. What a model writes then decides what it writes."""
     fixed: dict[str, Any] = Field(default_factory=dict)
-    """Arguments that every call has, and that the model does not write."""
+    """Arguments of every call that the model does not write: text, numbers, booleans."""
     server: ServerPart
     proposals: ProposalsPart = ProposalsPart()
     limits: LimitsPart = LimitsPart()
