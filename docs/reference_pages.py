@@ -83,13 +83,17 @@ def settings() -> str:
 
 def reasons() -> str:
     """Every count and reason by its name in SQL, with the words that the run page, notes and mails have for it."""
+    from toolformer_ops.runs.changes import REASONS
     from toolformer_ops.runs.reasons import TITLES
 
+    changes = "\n".join(f"| `{name}` | {words} |" for name, words in REASONS.items())
     rows = "\n".join(f"| `{name}` | {words} |" for name, words in TITLES.items())
     return (
         "# Counts and reasons\n\n"
         "For whoever reads `yield_by_stage`, `candidates` or the run page: what each name means. Tools of others have reasons\n"
-        f"of their own besides. {MADE}\n| in SQL and files | on the run page, in notes and mails |\n|---|---|\n{rows}\n"
+        f"of their own besides. {MADE}\n| in SQL and files | on the run page, in notes and mails |\n|---|---|\n{rows}\n\n"
+        "## Why a call is in one release alone\n\nThe first that holds, in this order.\n\n"
+        f"| reason | why |\n|---|---|\n{changes}\n"
     )
 
 

@@ -26,7 +26,7 @@ comment on column release_changes.result is 'Its result.';
 comment on column release_changes.gain is 'What it gains, by the keep rule of its run.';
 comment on column release_changes.reason is
     'The first reason, in the order in which a run decides, for which the run without the call does not '
-    'release it (docs/database.md has the list).';
+    'release it; runs/changes.py has their words.';
 comment on column release_changes.detail is
     'Both thresholds or results, the record''s id, the better call, or what differs in the recipe; else '
     'null.';
