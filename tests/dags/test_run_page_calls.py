@@ -315,6 +315,16 @@ def test_a_run_that_works_says_what_calls_that_gain_enough_wait_for(client, run)
     assert "kept is known once its placebos are scored" in best
 
 
+def test_a_call_that_waits_for_its_placebo_is_not_lost(client, run):
+    run.change(WITHOUT_PLACEBOS)
+    run.change("update run_tools set placebo_recipe_id = 'p'")
+    run.change("""update annotation_runs set parameters = parameters || '{"placebos": 1}'""")
+    client.app.state.reader.seconds_to_wait = 60.0
+    page = client.get(f"/run?{OF_RUN}").text
+    keep = page[page.index('data-row="keep.kept"') :]
+    assert "lost: " not in keep.partition("</table>")[0]
+
+
 def test_a_finished_run_opens_with_what_it_found(client, run, postgres_dsn):
     def numbers(after: str, page: str) -> list[str]:
         return re.findall(r'<td class="number">([^<]*)<', page[page.index(after) :])[:3]

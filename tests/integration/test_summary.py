@@ -174,6 +174,19 @@ def test_a_failed_check_is_a_warning(nights):
     assert summarise_one(nights, "one").warnings == ("Calendar: 3 losses are not finite",)
 
 
+def test_that_a_tool_keeps_nothing_is_said_once(nights):
+    nights.ingest(*texts(*range(30)))
+    night(nights, "one", *TOOLS)
+    with database.transaction(nights.engine) as connection:
+        columns = ("run_id", "subject", "check_name", "severity", "success", "message")
+        failed = [
+            ("one", "Calendar", "some_call_is_kept", "warn", False, "expected a kept call"),
+            ("one", "release", "every_tool_is_present", "warn", False, "expected every tool"),
+        ]
+        database.copy_insert(connection, "quality_results", columns, failed)
+    assert summarise_one(nights, "one").warnings == ("no call is kept of Calendar",)
+
+
 def test_a_lacking_tool_is_a_warning(nights):
     nights.ingest(*texts(*range(30)))
     night(nights, "one", *TOOLS)

@@ -2,11 +2,10 @@
 
 One run does everything, in pods if this machine can run a cluster: a tool of the paper and one of an MCP
 server; release; a person's yes; finetuning; two suites of which one has no data, so that the run is red. One
-of its pods is evicted. With RUN_PAGE_PICTURES, a folder, the pictures of the form, a red run and a review are made there.
+of its pods is evicted.
 """
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -115,7 +114,6 @@ def run(page, services, airflow, model, cluster):
         "button", name="Evaluation", exact=True
     ).click()  # leaves the editor, which reads its text then
     expect(trigger).to_be_enabled()
-    picture(page, "form")
     trigger.click()
     [found] = until("the run", lambda: airflow.get(f"/dags/{ANNOTATE}/dagRuns", limit=100)["dag_runs"])
     run_id = str(found["dag_run_id"])
@@ -278,12 +276,6 @@ def test_an_evicted_pod_is_tried_again_with_each_text_done_once(services, airflo
 # The page
 
 
-def picture(page: Page, name: str) -> None:
-    """Of the window, for the pages of docs."""
-    if folder := os.environ.get("RUN_PAGE_PICTURES"):
-        page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def opened(page: Page, settings: Settings, run_id: str) -> FrameLocator:
     """The tab of the run."""
     page.goto(f"{settings.airflow_url}/dags/{ANNOTATE}/runs/{quote(run_id, safe='')}/plugin/annotation")
@@ -314,7 +306,6 @@ def test_the_tab_of_a_red_run_says_what_its_failed_task_said(page, services, run
     expect(frame.locator("#total-kept")).to_have_text(f"{kept:,}")
     expect(frame.locator("#total-scored")).to_have_text(f"{scored:,}")
     expect(frame.locator("[data-failed-tasks] .notice").filter(has_text="lama").first).to_be_visible()
-    picture(page, "red")
     # 2. Its calls, by a filter, whose form a script sends; and one of them.
     frame.get_by_role("link", name="Calls", exact=True).click()
     wait_for(page, "/toolformer/calls")
@@ -356,7 +347,6 @@ def test_the_navigation_leads_to_the_release_whose_calls_are_judged(page, servic
     frame.get_by_role("link", name=release_id).first.click()
     wait_for(page, release_id)
     frame.get_by_role("button", name="Review").click()
-    picture(page, "judge")
     frame.get_by_role("button", name="useful").click()
     expect(frame.get_by_text("1 of ").first).to_be_visible()
     judged = rows(services, "select reviewer, verdict from judgements")

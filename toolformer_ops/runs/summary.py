@@ -29,6 +29,8 @@ MOST_LINES = 9
 SHOWN_BEFORE, SHOWN_AFTER = 60, 30
 """Characters of the text that are shown around a call."""
 SUCCESS = "success"
+KEEPS_NONE, LACKS_TOOL = "some_call_is_kept", "every_tool_is_present"
+"""Checks of which the second breaks where the first does."""
 _HARMLESS = str.maketrans({"`": "'", "<": "("})
 
 
@@ -98,7 +100,7 @@ class BestCall:
         As code, and without the characters that end code, name a person in a chat or move a terminal: the
         text is untrusted.
         """
-        quoted = visible(" ".join(f"{self.text_before}{self.call} {self.text_after}".split()))
+        quoted = visible(" ".join(f"{self.text_before} {self.call} {self.text_after}".split()))
         return f"`{quoted.translate(_HARMLESS)}` ({self.tool}, {gained(self.gain, self.probability_with)})"
 
 
@@ -347,8 +349,8 @@ class RunSummary:
         # 3. What was kept, and what it made.
         if not self.is_nothing_new and not self.nothing_released:
             # That a person chose other tools before is no news; that a schedule's file did is.
-            tools = [_kept_by(tool) for tool in self.tools if tool.is_chosen or self.schedule]
-            lines.append(f"Kept: {', '.join(tools)}")
+            tools = [tool for tool in self.tools if tool.is_chosen or self.schedule]
+            lines.append(f"Kept: {', '.join(map(self._kept_by, tools))}")
         lines += [f"New call: {call}" for call in self.best_calls]
         if self.scores:
             lines.append(f"Evaluation: {'; '.join(map(str, self.scores))}")
@@ -380,21 +382,23 @@ class RunSummary:
             return f"none{', as before: new and gone are the calls that the runs keep' if neither else ''}"
         if self.release_id == self.previous_release_id:
             return f"{self.release_id} as before, {self.examples:,} texts"
-        moves = (
-            f"{self.examples_added:,} new",
-            f"{self.examples_removed:,} gone",
-            f"{self.examples_with_other_calls:,} with other calls",
-        )
-        return f"{self.release_id}, before {self.previous_release_id or 'none'}, {self.examples:,} texts ({', '.join(moves)})"
+        words = f"{self.release_id}, {self.examples:,} texts"
+        if self.previous_release_id is None:
+            return words
+        moves = {
+            "new": self.examples_added,
+            "gone": self.examples_removed,
+            "with other calls": self.examples_with_other_calls,
+        }
+        moved = [f"{number:,} {what}" for what, number in moves.items() if number]
+        return f"{words} ({', '.join(moved)}), before {self.previous_release_id}"
 
-
-def _kept_by(tool: ToolSummary) -> str:
-    """What a tool keeps, such as `Calculator 14 (2 new, 1 gone)`."""
-    moved = [f"{tool.calls_added:,} new"] if tool.calls_added else []
-    if tool.calls_removed:
-        moved.append(f"{tool.calls_removed:,} gone")
-    kept = f"{tool.tool} {tool.kept:,}"
-    return f"{kept} ({', '.join(moved)})" if moved else kept
+    def _kept_by(self, tool: ToolSummary) -> str:
+        """What a tool keeps, such as `Calculator 14 (2 new, 1 gone)`; of a first run all are new."""
+        kept = f"{tool.tool} {tool.kept:,}"
+        moves = {"new": tool.calls_added, "gone": tool.calls_removed}
+        moved = [f"{number:,} {what}" for what, number in moves.items() if number]
+        return f"{kept} ({', '.join(moved)})" if moved and self.previous_run_id else kept
 
 
 @dataclass(frozen=True)
@@ -461,7 +465,13 @@ def summarise(connection: Connection, run_id: str, other: str | None = None) -> 
     added = documents if before is None else moved["added"]
     # 3. What a reader must know.
     checks = database.fetch_all(connection, queries.summary.warnings, run_id=run_id)
-    warnings = [f"{row.subject}: {row.message or row.check_name}" for row in checks]
+    keeps_none = [row.subject for row in checks if row.check_name == KEEPS_NONE]
+    said_once = {KEEPS_NONE, LACKS_TOOL} if keeps_none else set()
+    warnings = [
+        f"{row.subject}: {row.message or row.check_name}" for row in checks if row.check_name not in said_once
+    ]
+    if keeps_none:
+        warnings.append(f"no call is kept of {', '.join(keeps_none)}")
     has_no_release = bool(rows) and run.state == SUCCESS and run.release_id is None
     if not has_no_release:
         warnings += [f"the release lacks {tool}" for tool in run.lacking_tools]

@@ -27,6 +27,8 @@ from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.queries import Statement
 
 BEST_CALLS = 5
+MOST_RESULT = 60
+"""Characters of a result that a line shows."""
 SENTENCE_ENDS = (". ", "! ", "? ", "\n")
 WHOLE_CHARACTERS = 120
 """`kept_calls` cuts the text before and after a call at 120 characters; a shorter one is whole."""
@@ -141,7 +143,8 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
 def call_in_sentence(row: Row[Any]) -> Text:
     """`so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold, cut at the sentence's ends."""
     tool, _, rest = row.call_text.partition("(")
-    call = call_with_result(Call(tool, rest.removesuffix(")")), row.result)
+    result = row.result if len(row.result) <= MOST_RESULT else f"{row.result[:MOST_RESULT]}..."
+    call = call_with_result(Call(tool, rest.removesuffix(")")), result)
     before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
     line = Text(f"{before.rstrip()} ".replace("\n", " "))
     line.append(call, style="bold green")
