@@ -32,7 +32,7 @@ def airflow_client(settings: Settings) -> AirflowClient:
 def set_note(context: Context, text: str) -> None:
     """Set the note of the DAG run.
 
-    If Airflow does not take it, a warning says why, and the run goes on without it.
+    If Airflow does not take it, a warning says why, and the run continues without it.
     """
     instance = context["ti"]
     try:

@@ -45,7 +45,7 @@ class TokenRow:
     """One of the tokens that the losses weight."""
 
     text: str
-    """The token in quotes; if it is not stored its place, from 1: the token directly behind the call."""
+    """The token in quotes; if it is not stored its place, from 1: the token directly after the call."""
     weight: float
     log_probabilities: tuple[float | None, ...]
     """Natural logarithms, in the order of `TOKEN_COLUMNS`; None if the loss was not computed."""

@@ -270,7 +270,7 @@ class FoundCalls:
     rows: Sequence[Mapping[str, Any]]
     """Columns of the view `candidates`, in order."""
     next: str | None
-    """Where the next page starts; None behind the last."""
+    """Where the next page starts; None after the last."""
     is_whole: bool
     """Whether the page is full, or the last one; otherwise there may be more calls that were not looked
     at."""
@@ -341,7 +341,7 @@ def find_calls(
     until = time.monotonic() + seconds
     keyed_rows: list[tuple[Key, dict[str, Any]]] = []
     horizon: Key | None = (
-        None  # behind the first place that a tool was not looked at, other tools' calls have to wait
+        None  # after the first place that a tool was not looked at, other tools' calls have to wait
     )
     looked_at = 0
     for tool in (tool for tool in run.tools if selection.tool in ("", tool.tool)):

@@ -60,7 +60,7 @@ class PlaceboCounts:
     sampled: int = 0
     """Calls of the sample."""
     scored: int = 0
-    """Those of them that have a placebo."""
+    """The calls that have a placebo."""
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Count rows that hold all calls of their documents."""

@@ -29,7 +29,7 @@ class FailedCall(NamedTuple):
 
 
 def why_no_result(reason: str, message: str) -> str:
-    """Such as `the database does not understand the query: no such column: prise`."""
+    """The reason in words, with the tool's message."""
     return f"{title(reason)}: {visible(message)}" if message else title(reason)
 
 

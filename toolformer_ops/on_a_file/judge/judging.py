@@ -1,4 +1,4 @@
-"""Judge calls that anybody proposed, as a run judges its own: by what their results save of the loss.
+"""Judge calls of other programs as a run judges its own: by how much their results reduce the loss.
 
 1. The calls are read (`proposed_calls.py`).
 2. A call without a result is executed, if its tool is known.

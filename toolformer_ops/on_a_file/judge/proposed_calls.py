@@ -1,4 +1,4 @@
-"""Read calls that anybody proposed in texts: from JSON Lines or Parquet, with a place or marked up in their text.
+"""Read proposed calls in texts: from JSON Lines or Parquet, with a place or marked up in their text.
 
 A record has one of these forms; `--field` says if it names a field otherwise.
 
@@ -82,7 +82,7 @@ class ProposedCall:
     call: Call
     """The call, whose tool is known under its own name."""
     result: str | None
-    """None: the tool is asked."""
+    """The result; None if the tool is to be asked."""
 
     @property
     def is_known(self) -> bool:

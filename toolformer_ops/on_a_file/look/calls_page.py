@@ -40,7 +40,7 @@ STYLE = """
 
 
 def escaped(text: object) -> str:
-    """A text that anybody wrote, as HTML: no tag of it is one, and nothing of it is unseen."""
+    """Untrusted text as HTML: it has no tags, and all of it is visible."""
     return html.escape(visible(str(text)))
 
 

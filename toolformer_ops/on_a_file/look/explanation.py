@@ -45,7 +45,7 @@ def token_at(starts: tuple[int, ...], text: str, at: int) -> int:
 def call_in_text(marked_text: str) -> tuple[str, int, str]:
     """Return the plain text, the offset of its call, and the call, of a text such as `It is [Calculator(1 + 1)] 2.` with one call.
 
-    The result behind an arrow, if there is one, is not read.
+    The result after an arrow, if there is one, is not read.
 
     Raises:
         UsageError: the text does not hold one call in brackets.

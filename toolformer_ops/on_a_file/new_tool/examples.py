@@ -39,17 +39,17 @@ class ExampleCall:
     expected: str
     """The result that the user wrote; empty if there is none."""
     following: str
-    """The text behind the call."""
+    """The text after the call."""
 
     def agrees(self, result: str) -> bool:
-        """Whether a result is what the user wrote, or else what the text goes on with."""
+        """Whether a result is what the user wrote, or else what the text continues with."""
         if self.expected:
             return result == self.expected
         goes_on = bool(result) and self.following.startswith(result)
         return goes_on and not self.following[len(result) :][:1].isalnum()
 
     def is_said(self, result: str) -> bool:
-        """Whether a result is what the user wrote, or else the text behind the call holds a value of it.
+        """Whether a result is what the user wrote, or else the text after the call holds a value of it.
 
         A number may be written otherwise there: `1,312` for `1312`, `24.50` for `24.5`.
         """

@@ -66,7 +66,7 @@ class NewTool:
     """The calls of the examples, in order, each with its result."""
     proposal: tuple[str, int] | None = None
     """What of a server's answers became `result` of the tool file, and in how many calls that is what the text
-    goes on with."""
+    continues with."""
     warnings: tuple[str, ...] = ()
     """What its user should know, a sentence each."""
     first_calls: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 1. The first rows of each table say which column names its rows, and which cells texts may say.
 2. In the user's texts, if there are some, the calls are looked for. Names that are common words there are
-   left out: those that many texts have, and hardly one with a cell of their row behind them.
+   left out: those that many texts have, and hardly one with a cell of their row after them.
 3. The first calls are run, shown, and become the examples of the prompt, which only a model needs. Without
    texts the prompt has a sentence about each column.
 """

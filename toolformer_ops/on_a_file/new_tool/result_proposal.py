@@ -1,7 +1,7 @@
-"""What of a server's answers a text needs, found from examples: the field, or the place in the text, that they go on with.
+"""Find by examples which part of a server's answer the texts continue with: a field, or a place in a text.
 
 An answer is compared with the result that the user wrote in the example, or else with what the text goes on
-with behind the call. Each answer proposes fields of its JSON, characters of a field, or a regular expression
+with after the call. Each answer proposes fields of its JSON, characters of a field, or a regular expression
 of what is around the place; the proposal that most of the calls agree with wins.
 """
 
@@ -38,7 +38,7 @@ def proposed_result(calls: Sequence[ExampleCall], answers: Sequence[str]) -> tup
         is_shown = agreeing > 1 or pattern_of(proposal) is None
         if is_shown and (best is None or agreeing > best[1]):
             best = (proposal, agreeing)
-    # A whole answer that the texts go on with needs no proposal.
+    # A whole answer that the texts continue with needs no proposal.
     whole = sum(call.agrees(answer) for call, answer in zip(calls, answers, strict=True))
     return best if best is not None and best[1] * 2 >= len(calls) and best[1] > whole else None
 
@@ -92,7 +92,7 @@ def _wanted(call: ExampleCall) -> list[str]:
 
 
 def _patterns(call: ExampleCall, answer: str) -> Iterator[str]:
-    """Regular expressions of what is before and behind each place where the answer has what is wanted."""
+    """Regular expressions of what is before and after each place where the answer has what is wanted."""
     for wanted in _wanted(call):
         kind = r"-?\d[\d.,]*" if _NUMBER.fullmatch(wanted) else r".+?"
         for place in re.finditer(re.escape(wanted), answer):

@@ -169,7 +169,7 @@ def _write_server_tool(
             "a writing one. If texts of a language model may decide what it writes, say so: "
             "--allow-writes."
         )
-    # 2. The file, with its terms, and what of its answers the examples go on with.
+    # 2. The file, with its terms, and what of its answers the examples continue with.
     tool = files.write_tool(server_file_text(draft, described))
     warnings = [SILENT] if described.recorded.read_only is None else []
     if proposals.terms:
@@ -194,7 +194,7 @@ def _write_server_tool(
 def propose_result(
     settings: Settings, tool: FileTool, calls: Sequence[ExampleCall]
 ) -> tuple[str, int] | None:
-    """What of a server's answers the examples go on with, and in how many calls.
+    """What of a server's answers the examples continue with, and in how many calls.
 
     It is written into the file as `result`. None if there is none that at least half of the calls agree with, and for
     what is no tool of a server.

@@ -1,6 +1,6 @@
 """How the address of a corpus is written, and the id that follows from it.
 
-The address says where the files are, and behind that, as on a command line, by which names their records have
+The address says where the files are, and after that, as on a command line, by which names their records have
 the fields, if these are not the usual ones: `s3://bucket/ccnet --field text=raw_content`; and whether texts
 that nearly repeat another are left out: `s3://bucket/news --field near_duplicates=0.8`.
 

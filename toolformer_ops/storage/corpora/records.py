@@ -195,7 +195,7 @@ def read_record(
         record = Rejection("corrupt_json", "a whole number of more than 4,300 digits")
     else:
         if isinstance(value, dict):
-            # JSON writes a control character or half a surrogate pair only behind a backslash, but for
+            # JSON writes a control character or half a surrogate pair only after a backslash, but for
             # U+007F.
             record = record_of(value, names, shared, is_plain=b"\\" not in content and b"\x7f" not in content)
         else:

@@ -113,7 +113,7 @@ def unpacked(packed: IO[bytes], name: str, limits: UnpackingLimits, *, as_named:
 class _Members:
     """Members of xz or bzip2 in a row, read as one.
 
-    Unlike `lzma.open` and `bz2.open` it takes nothing behind them for padding, and bounds the memory of a
+    Unlike `lzma.open` and `bz2.open` it takes nothing after them for padding, and bounds the memory of a
     member.
     """
 
@@ -169,7 +169,7 @@ class _Unpacked(io.RawIOBase):
             lzma.LZMAError,
         ) as error:  # ValueError: pyarrow's ArrowInvalid
             # gzip quotes the bytes that it finds instead of the next member.
-            finding = "something else behind it" if isinstance(error, gzip.BadGzipFile) else error
+            finding = "something else after it" if isinstance(error, gzip.BadGzipFile) else error
             raise CorpusError(
                 f"{self._stored.name}: expected whole packed data, found: {finding}. Copy the file again."
             ) from error

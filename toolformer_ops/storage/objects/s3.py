@@ -372,7 +372,7 @@ class Objects:
             is_bucket = code == "NoSuchBucket" or operation == "head_bucket"
             missing, what = (BucketNotFoundError, "bucket") if is_bucket else (ObjectNotFoundError, "object")
             return missing(f"expected {what} {target}, found nothing{self._where()}")
-        if status == 416:  # a range behind the end
+        if status == 416:  # a range after the end
             return CorruptObjectError(
                 f"{operation} {target}: expected a longer object. It was changed after it was "
                 f"written{self._where()}"

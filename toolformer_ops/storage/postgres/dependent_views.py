@@ -1,4 +1,4 @@
-"""Views of other people on ours: set aside by a migration, and made again behind it.
+"""Views of other people on ours: set aside by a migration, and made again after it.
 
 Owns the table `lost_views`. Postgres drops no view that another view reads, and a migration drops all of
 ours. So what reads them is dropped first and made again at the end, with its owner, grants and comments:

@@ -193,7 +193,7 @@ class LockWatch:
 
     def __init__(self, engine: Engine, process: int, lock_seconds: float, *, ends_silent: bool) -> None:
         self.holders: list[Holder] = []
-        """Those of the last look that saw some."""
+        """The sessions that hold the lock, as of the last look that saw some."""
         self._engine, self._process, self._seconds = engine, process, lock_seconds
         self._ends_silent = ends_silent
         self._waits = 0
