@@ -13,6 +13,7 @@ study.py         one seed, from sentences to models that are measured
 side_by_side.py  seeds as processes, until a time
 answers.py       the raw answers by seed; those of docs/evidence.md are in answers/
 following.py     whether a text goes on with a result
+study_answers.py what the answers of a study's seeds say together
 statistics.py    means over seeds, paired differences
 labelled_calls.py    calls with labels that follow from how they are made, in texts that nobody wrote for a tool
 labelled_scores.py   their log probabilities, in answers/

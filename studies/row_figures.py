@@ -15,8 +15,9 @@ from toolformer_ops.evaluation.statistics import wilson_interval
 
 PICTURE = "rows.svg"
 ARM_NAMES = {BEFORE: "before training", CALLS: "with calls", PLAIN: "texts alone"}
-WIDTH, LABELS, BAR, GAP, TOP = 720, 300, 14, 16, 56
+WIDTH, LABELS, BAR, GAP, TOP = 760, 330, 14, 16, 56
 """Pixels of the picture: its width, that of the labels, a bar's height, the space between groups, the legend's height."""
+LEGEND = {CALLS: "trained with calls", PLAIN: "trained on texts alone"}
 COLOURS = {CALLS: "#2f6fb0", PLAIN: "#c2711f"}
 
 
@@ -44,6 +45,7 @@ class Count:
 class Question:
     """A row of the table."""
 
+    name: str
     words: str
     table: Table
     """What the arm with calls is asked on; the others are asked the same rows on the full table."""
@@ -56,14 +58,22 @@ class Question:
 
 
 QUESTIONS = (
-    Question("right, rows of no text", "full", "value", in_texts=False),
-    Question("of these in forms that no text has", "full", "value", in_texts=False, held_out=True),
-    Question("right, rows that texts state", "full", "value", in_texts=True),
-    Question("changed rows: the new value", "changed", "other_value"),
-    Question("changed rows: the old value", "changed", "value"),
-    Question("deleted rows, calls allowed (DEL-ON): the old value", "del_on", "value"),
-    Question("deleted rows, no calls (DEL-OFF): the old value", "del_off", "value"),
+    Question("fresh", "right, rows of no text", "full", "value", in_texts=False),
+    Question(
+        "fresh_in_new_forms",
+        "of these in forms that no text has",
+        "full",
+        "value",
+        in_texts=False,
+        held_out=True,
+    ),
+    Question("stated", "right, rows that texts state", "full", "value", in_texts=True),
+    Question("follows", "changed rows: the new value", "changed", "other_value"),
+    Question("stays", "changed rows: the old value", "changed", "value"),
+    Question("del_on", "deleted rows, calls allowed (DEL-ON): the old value", "del_on", "value"),
+    Question("del_off", "deleted rows, no calls (DEL-OFF): the old value", "del_off", "value"),
 )
+BY_NAME = {question.name: question for question in QUESTIONS}
 SHOWN = tuple(question for question in QUESTIONS if question.held_out is None)
 """Those of the picture."""
 
@@ -82,13 +92,14 @@ class RowAnswers:
         """Those of a folder of raw answers."""
         return cls(read_answers(folder / ANSWERS))
 
-    def count(self, arm: str, question: Question, seed: int | None = None) -> Count:
-        """How many of an arm's answers are the number that a question expects."""
+    def count(self, arm: str, name: str) -> Count:
+        """How many of an arm's answers are the number that a question of `QUESTIONS` expects."""
+        question = BY_NAME[name]
         asked = {(line["seed"], line["name"]) for line in self._asked(CALLS, question.table)}
         table = question.table if arm == CALLS else "full"
         lines = []
         for line in self._asked(arm, table):
-            is_asked = (line["seed"], line["name"]) in asked and seed in (None, line["seed"])
+            is_asked = (line["seed"], line["name"]) in asked
             fits_texts = question.in_texts in (None, line["in_texts"])
             if is_asked and fits_texts and question.held_out in (None, line["held_out"]):
                 lines.append(line)
@@ -107,12 +118,12 @@ class RowAnswers:
         for number, arm in enumerate((CALLS, PLAIN)):
             left = LABELS + 170 * number
             parts.append(f'<rect x="{left}" y="20" width="{BAR}" height="{BAR}" fill="{COLOURS[arm]}"/>')
-            parts.append(_text(left + BAR + 6, 32, f"trained {ARM_NAMES[arm]}"))
+            parts.append(_text(left + BAR + 6, 32, LEGEND[arm]))
         for number, question in enumerate(SHOWN):
             top = TOP + number * (2 * BAR + GAP)
             parts.append(_text(LABELS - 12, top + BAR + 5, question.words, "end"))
             for row, arm in enumerate((CALLS, PLAIN)):
-                count = self.count(arm, question)
+                count = self.count(arm, question.name)
                 width = round(count.share * (WIDTH - LABELS - 110))
                 y = top + row * BAR
                 parts.append(
@@ -133,7 +144,7 @@ class RowAnswers:
     def _cell(self, arm: str) -> Callable[[Question], str]:
         def cell(question: Question) -> str:
             is_asked = arm != BEFORE or question.table == "full"
-            return str(self.count(arm, question)) if is_asked else ""
+            return str(self.count(arm, question.name)) if is_asked else ""
 
         return cell
 

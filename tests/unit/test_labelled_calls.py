@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from studies import labelled_problems
+from studies.answers import write_lines
 from studies.devices import load_to_score
 from studies.labelled_calls import (
     LabelledText,
@@ -18,7 +20,9 @@ from studies.labelled_calls import (
     read_facts,
     reports,
 )
+from studies.labelled_problems import LabelledProblems, write_labelled_records
 from studies.labelled_scores import digest_of, half_of, placebos_of, score_sets, score_texts
+from studies.plan import StudyPlan
 from toolformer_ops.config import Settings
 from toolformer_ops.tools.calendar import write_day
 
@@ -259,3 +263,45 @@ def test_nothing_is_scored_when_the_time_is_over(tiny_gpt2_dir, gsm8k, tmp_path)
     model = load_to_score(Settings(), str(tiny_gpt2_dir))
     score_sets(model, {"problems": gsm8k}, tmp_path, half="choose", until=0.0)
     assert not (tmp_path / "problems.jsonl").exists()
+
+
+@pytest.fixture
+def source(gsm8k, monkeypatch):
+    """Arms are trained on three of the problems."""
+    monkeypatch.setattr(labelled_problems, "TEXTS", 3)
+    return LabelledProblems(gsm8k)
+
+
+def test_no_seed_is_tested_with_a_problem_that_arms_are_trained_on(source):
+    trained = {item.fact for item in source.training(3, 0)}
+    assert not trained & {item.fact for item in source.fresh(2, 0, [])}
+
+
+def test_all_seeds_are_trained_on_the_same_problems(source):
+    assert source.training(3, 0) == source.training(3, 1)
+
+
+@pytest.fixture
+def records(gsm8k, lines, tmp_path, monkeypatch):
+    """The problems with the scored calls of one of them."""
+    write_lines(tmp_path / "scored.jsonl.bz2", lines)
+    monkeypatch.setattr(labelled_problems, "SCORED", tmp_path / "scored.jsonl.bz2")
+    plan = StudyPlan(study="problems", file=str(gsm8k), texts=5)
+    write_labelled_records(plan, tmp_path / "calls.jsonl")
+    return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+
+
+def test_a_text_that_was_not_scored_has_no_call(records, lines):
+    assert sorted(len(record["calls"]) for record in records) == [0, 0, 0, 0, len(lines)]
+
+
+def test_a_scored_call_has_the_result_of_another_text_beside_its_own(records):
+    calls = [call for record in records for call in record["calls"]]
+    assert all(call["other_result"] != call["result"] for call in calls)
+
+
+def test_a_call_after_its_numbers_may_be_released(records):
+    last = max(
+        (call for record in records for call in record["calls"]), key=lambda call: call["position_char"]
+    )
+    assert not last["input_only_after"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from studies import rows
-from studies.row_figures import QUESTIONS, Count, Question, RowAnswers
+from studies.row_figures import QUESTIONS, Count, RowAnswers
 from studies.rows import CALLS, PLAIN, Facts, RowPlan, gather_rows, questions, run_rows, write_table
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError, UsageError
@@ -82,7 +82,7 @@ COUNTS = (Count(8, 8), Count(4, 4), Count(8, 8), Count(8, 8), Count(0, 8), Count
 
 @pytest.mark.parametrize("number", range(len(QUESTIONS)))
 def test_a_model_that_reads_the_table_follows_it(answers, number):
-    assert answers.count(CALLS, QUESTIONS[number]) == COUNTS[number]
+    assert answers.count(CALLS, QUESTIONS[number].name) == COUNTS[number]
 
 
 @pytest.mark.usefixtures("answers")
@@ -97,8 +97,7 @@ def test_an_arm_without_calls_is_counted_on_the_rows_that_the_other_one_is_asked
     reader: Any = TableReader(tmp_path)
     lines = questions(reader, PLAN, CALLS, FACTS, FACTS.of_texts, tmp_path)
     lines += questions(reader, PLAN, PLAIN, FACTS, FACTS.of_texts, tmp_path)
-    deleted = Question("", "del_on", "value")
-    assert RowAnswers(lines).count(PLAIN, deleted) == Count(4, 4)
+    assert RowAnswers(lines).count(PLAIN, "del_on") == Count(4, 4)
 
 
 def test_the_picture_has_two_bars_a_question(answers):
@@ -149,7 +148,7 @@ def test_a_seed_of_a_tiny_model_has_an_answer_a_question(tmp_path, tiny_gpt2_dir
     run_rows(Settings(), str(tiny_gpt2_dir), PLAN, tmp_path / "seed-0")
     gathered = gather_rows(tmp_path, tmp_path / "answers")
     answers = RowAnswers.read(gathered.parent)
-    assert [answers.count(CALLS, question).every for question in QUESTIONS] == [8, 4, 8, 8, 8, 4, 4]
+    assert [answers.count(CALLS, question.name).every for question in QUESTIONS] == [8, 4, 8, 8, 8, 4, 4]
 
 
 def test_a_folder_of_another_plan_is_refused(tmp_path):

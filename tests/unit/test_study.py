@@ -5,6 +5,7 @@ import json
 import math
 import operator
 import random
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,23 +21,17 @@ from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
 from studies.arms import ARMS, RULES, Rule, chosen_texts, foretells, is_right, texts_in_common
-from studies.evidence import (
-    StudyAnswers,
-    counts_table,
-    has_minus_the_answer,
-    is_called,
-    page_of,
-    rules_table,
-    tables,
-)
+from studies.evidence import counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
 from studies.measuring import ReadCall, read_sentences
 from studies.plan import ANNOTATIONS, MADE, StudyPlan
 from studies.real_texts import Posts, dated_paragraph, word_problem
+from studies.row_figures import PICTURE, RowAnswers
 from studies.sentences import DATES, FACTS, SUMS, Sentence
 from studies.side_by_side import Seed, SideBySide
 from studies.statistics import Share, paired_difference, share, student
 from studies.study import refuse_unreadable, run_seed
+from studies.study_answers import StudyAnswers, has_minus_the_answer, is_called
 from studies.training import arm_steps, released_text
 from studies.wikipedia import plain_texts, searched_records
 from toolformer_ops.config import Settings
@@ -440,7 +435,7 @@ def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path, tiny_gpt2_d
     assert arms["tau_0.5"] == {**arms["paper"], "arm": "tau_0.5", "same_model_as": "paper"}
     assert not list(folder.glob("training-*/model"))
     first_cells = [line.split(" | ")[0] for line in tables(answers, calls_file).splitlines()]
-    assert first_cells.count("| tau_0.5") == 2
+    assert first_cells.count("| `tau_0.5`") == 2
 
 
 def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path, tiny_gpt2_dir):
@@ -825,9 +820,44 @@ def page():
     return PAGE.read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def prose(page):
+    """The page without its tables, commands and comment."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "", page, flags=re.DOTALL)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+
+
+def test_the_page_of_the_evidence_has_at_most_1500_words_of_prose(prose):
+    assert len(prose.split()) <= 1500
+
+
+def test_each_of_the_pages_five_conclusions_names_what_would_have_refuted_it(prose):
+    conclusions = re.findall(r"^\d\. .*", prose, flags=re.MULTILINE)
+    assert [conclusion.count("would have refuted") for conclusion in conclusions] == [1] * 5
+
+
+def test_the_readme_says_in_three_short_sentences_what_to_expect_of_a_small_model():
+    readme = Path("README.md").read_text(encoding="utf-8")
+    paragraph = readme.partition("**What to expect of a small model.** ")[2].partition("\n\n")[0]
+    sentences = re.split(r"(?<=\.)\s", paragraph)
+    assert [len(sentence.split()) <= 25 for sentence in sentences] == [True] * 3
+
+
 @pytest.mark.slow
 def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page):
     assert page == page_of(ANSWERS), "run `make evidence`"
+
+
+def test_the_readme_has_the_numbers_of_the_row_study():
+    answers, readme = RowAnswers.read(ANSWERS), Path("README.md").read_text(encoding="utf-8")
+    fresh, changed = answers.count("calls", "fresh"), answers.count("calls", "follows")
+    assert f"wrote {fresh.some} of {fresh.every} values right" in readme
+    assert f"and {changed.some} of {changed.every} changed rows as changed" in readme
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_row_study_is_made_from_the_repositorys_raw_answers():
+    assert (PAGE.parent / "pictures" / PICTURE).read_text() == RowAnswers.read(ANSWERS).picture()
 
 
 @pytest.mark.slow
