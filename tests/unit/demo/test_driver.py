@@ -50,7 +50,7 @@ def test_until_the_run_ends_it_waits_four_times_the_length_of_a_look():
     shown: list[Progress] = []
     slept: list[float] = []
     looks = iter([Progress(counts="1 call"), Progress(counts="2 calls"), Progress(counts="3 calls")])
-    clock = iter((0.0, 0.1, 10.0, 15.0, 40.0)).__next__  # looks of 0.1 s and 5 s, and the last
+    clock = iter((0.0, 0.1, 10.0, 15.0, 40.0, 40.1)).__next__  # looks of 0.1 s and 5 s, and the last
     airflow = scripted_airflow(["queued", "running", "failed"])
     assert watch(airflow, "d", "r", looks.__next__, shown.append, sleep=slept.append, clock=clock) == "failed"
     assert [progress.counts for progress in shown] == ["1 call", "2 calls", "3 calls"]

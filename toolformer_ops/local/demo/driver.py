@@ -61,7 +61,7 @@ OPENING_TASKS = frozenset({"build_index", "ingest", "start_run"})
 is wrong."""
 SECONDS_BETWEEN_LOOKS = 3.0
 LARGEST_SHARE_OF_LOOKING = 0.2
-"""Looking takes at most this share of the time: the progress of a million documents is not counted every
+"""Looking into Postgres takes at most this share of the time: a million documents are not counted every
 three seconds."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
@@ -383,16 +383,16 @@ def watch(
         return f"{task.name} ({newest})"
 
     while True:
-        began = clock()
         state = airflow.run_state(dag_id, run_id)
+        began = clock()
         progress = look() if look is not None else Progress()
+        looking = clock() - began
         if not progress.phase:
             tasks = map(at_work, airflow.tasks(dag_id, run_id, "running"))
             progress = replace(progress, phase=", ".join(tasks) or "the next task starts")
         show(progress)
         if state in ENDED_STATES:
             return state
-        looking = clock() - began
         sleep(max(SECONDS_BETWEEN_LOOKS, looking / LARGEST_SHARE_OF_LOOKING - looking))
 
 
