@@ -21,7 +21,7 @@ from rich.text import Text
 
 from toolformer_ops.runs.progress import Progress
 
-SECONDS_TO_FIRST_LINE, MOST_SECONDS_BETWEEN_LINES = 20.0, 600.0
+SECONDS_TO_FIRST_LINE, MOST_SECONDS_BETWEEN_LINES = 30.0, 600.0
 SECONDS_IN_A_NOTEBOOK = 1.0
 """Between two lines if the second replaces the first."""
 

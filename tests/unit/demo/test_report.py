@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from toolformer_ops.local.demo.fresh_mountains import FreshMountains
-from toolformer_ops.local.demo.report import print_fresh_mountains, print_next, print_seconds
+from toolformer_ops.local.demo.report import print_fresh_mountains, print_next, seconds_in_words
 
 WRITTEN = FreshMountains(
     right_before=1,
@@ -57,4 +57,4 @@ def test_without_a_model_the_thresholds_are_next():
 
 def test_the_phases_are_named_with_their_seconds():
     seconds = {"services": 33.4, "annotation": 95.0}
-    assert printed(print_seconds, 130.0, seconds) == ["Done in 2 min 10 s: services 33, annotation 95 s."]
+    assert seconds_in_words(130.0, seconds) == "Done in 2 min 10 s: services 33, annotation 95 s."

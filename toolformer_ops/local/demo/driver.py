@@ -34,8 +34,8 @@ from toolformer_ops.local.demo.report import (
     print_fresh_mountains,
     print_next,
     print_report,
-    print_seconds,
     say,
+    seconds_in_words,
 )
 from toolformer_ops.local.lifecycle import up
 from toolformer_ops.local.state_folder import write_environment
@@ -66,9 +66,7 @@ three seconds."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
-SERVICES_CONTINUE = (
-    "Postgres, S3 and Airflow go on working: `make down`, or `toolformer-ops down`, stops them."
-)
+SERVICES_CONTINUE = "`make down`, or `toolformer-ops down`, stops Postgres, S3 and Airflow."
 """The last words of what starts the embedded services for a run."""
 
 
@@ -137,9 +135,8 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         print_fresh_mountains(console, written)
         seconds["ten mountains"] = time.monotonic() - began
     print_next(console, model_uri, tools)
-    print_seconds(console, time.monotonic() - started, seconds)
-    if not deployed:
-        say(console, SERVICES_CONTINUE)
+    done = seconds_in_words(time.monotonic() - started, seconds)
+    say(console, done if deployed else f"{done} {SERVICES_CONTINUE}")
 
 
 def new_run_id(name: str) -> str:
@@ -158,8 +155,7 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id
     seconds = {"services": time.monotonic() - started}
     seconds |= run_dags(console, settings, choices, run_id, str(wikipedia(settings.state_dir)))
     print_next(console, outputs_of(settings, run_id).model_uri, choices.tools)
-    print_seconds(console, time.monotonic() - started, seconds)
-    say(console, SERVICES_CONTINUE)
+    say(console, f"{seconds_in_words(time.monotonic() - started, seconds)} {SERVICES_CONTINUE}")
 
 
 def attach(console: Console, settings: Settings, run_id: str) -> None:

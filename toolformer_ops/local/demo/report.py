@@ -199,11 +199,11 @@ def print_next(console: Console, model_uri: str | None, tools: Collection[str]) 
     say(console, "         toolformer-ops new-tool --sql sqlite:///YOURS.db --texts YOURS.jsonl")
 
 
-def print_seconds(console: Console, all_seconds: float, by_phase: Mapping[str, float]) -> None:
-    """Print how long it took, and which phase how many seconds of it."""
+def seconds_in_words(all_seconds: float, by_phase: Mapping[str, float]) -> str:
+    """How long it took, and which phase how many seconds of it."""
     minutes, seconds = divmod(round(all_seconds), 60)
     phases = ", ".join(f"{phase} {taken:.0f}" for phase, taken in by_phase.items())
-    say(console, f"Done in {minutes} min {seconds} s: {phases} s.")
+    return f"Done in {minutes} min {seconds} s: {phases} s."
 
 
 def say(console: Console, line: str) -> None:
