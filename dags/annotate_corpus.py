@@ -1,47 +1,40 @@
 """Annotate a corpus with tool calls after Toolformer, release the texts whose calls help, and finetune the model on them.
 
-**How to trigger.** The form needs the corpus and the language model. A field that is left empty holds what
-its preset says: the paper's number, or that of the demo for a small model. To only look is 20 documents
-without finetuning, with the paper's numbers but for where a model is asked, which suits a small one too; a
-preview is 20 documents with a small model's numbers, without placebos and without finetuning. Parameters that
-the form does not have are keys of its "Configuration JSON" (`toolformer-ops parameters`). A run that cannot
-start is red at its first task within seconds, and its note says why: a field that is not known, a threshold
-below what is pruned, suites without data, an address with nothing behind it (a path only if stages run on
-this machine), records whose text has another name. What else `toolformer-ops check` would say is its note,
-too. The corpus is ingested if it was not before. Nightly runs: a schedule file (`docs/nightly.md`).
+**How to trigger.** The form needs the corpus and the language model. An empty field holds what its preset says:
+the paper's number, or the demo's for a small model. *To only look* takes 20 documents without finetuning; *a
+preview* takes 20 documents with a small model's numbers, without placebos and finetuning. Other parameters are
+keys of the form's "Configuration JSON" (`toolformer-ops parameters`). A run that cannot start is red at its first
+task within seconds, and its note says why: an unknown field, a threshold below what is pruned, suites without
+data, an address with nothing at it, records whose text has another name. The note also has what
+`toolformer-ops check` says. The run ingests the corpus. Nightly runs: a schedule file (`docs/nightly.md`).
 
-**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m calls
-sampled and up to three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's
-numbers. A 135M-parameter model takes a few seconds a text and tool on one CPU core; `toolformer-ops check
-CORPUS --model MODEL --measure` says it for yours, in texts, calls, rows and device hours. What was annotated before
-under the same recipe is not annotated again: a second run is over in a minute.
+**What it costs.** Sampling and scoring (pool `gpu`) are nearly all of it: per text and tool about k x m sampled
+calls with up to three losses each, 25 calls for most tools, 200 for Calculator and MT at the paper's numbers. A
+model of 135M parameters takes a few seconds a text and tool on one CPU core; `toolformer-ops check CORPUS --model
+MODEL --measure` estimates yours. Work under the same recipe is not repeated: a second run is over in a minute.
 
-**What you get.** Every candidate call with its three losses in Postgres (`scored_calls`), also those not
-kept; a release (Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress
-in `annotation_progress`, losses of calls by reason in `yield_by_stage`. Where suites are chosen, scores in
-`evaluation_scores` and a page under the run's tab "Annotation"; `finetune_release` does that part alone, for
-a release that is there.
+**What you get.** Every candidate call with its losses in Postgres (`scored_calls`), kept or not; a release
+(Parquet with a manifest) and the finetuned model on S3; checks in `quality_results`; progress in
+`annotation_progress`; losses of calls by reason in `yield_by_stage`. If suites are chosen, scores in
+`evaluation_scores` and a page under the run's tab "Annotation"; `finetune_release` does that part alone.
 
 **A person's yes.** With `approve` the run waits, before it finetunes or before it publishes the model, for an
-answer on the page that its note links to; a no ends it green, and what is there stays (docs/nightly.md).
+answer on the page that its note links to. After a no it ends green, and the release stays (`docs/nightly.md`).
 
-Pink tasks (`skipped`) are not needed: tools, models and suites that were not chosen, and tools for which
-everything is done. The log of the task before them says which it is. They start no process.
+Pink tasks (`skipped`) are not needed: tools, models and suites that were not chosen, and tools that have nothing
+to do. The log of the task before them says which it is.
 
-**When it is red.** A tool that fails does not stop the others. The release then comes out without it, and the
-last task,
-`finish_run`, is red and lists what failed, so that a run is green only if nothing is lacking.
+**When it is red.** A tool that fails does not stop the others. The release is made without it, and the last task,
+`finish_run`, is red and lists what failed: a run is green only if nothing is lacking. A run without a kept call is
+green and releases nothing: its note says how many calls were sampled, which come nearest, and which thresholds
+would keep how many.
 
-A run without a single kept call is green, and releases nothing: its note says how many calls were sampled,
-which come nearest, and which thresholds would keep how many.
-
-1. Open the log of the first failed task; its last line says what was expected, what was found, and the
-   remedy.
-2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a quality check that did not pass,
-   with rows named in `quality_results`; neither is retried. Everything else was, as often as docs/operations.md says ("What a
-   red task says").
-3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again. A
-   run that is cleared keeps its parameters: for another corpus or another number trigger a new one.
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy.
+2. Exit status 2 is a wrong request (parameter, corpus, model, index), 3 a failed quality check, with rows named in
+   `quality_results`; neither is retried. All else was retried, as often as docs/operations.md says ("What a red
+   task says").
+3. Mend the cause and clear the failed task with what follows. Nothing that was committed is done again. A cleared
+   run keeps its parameters: for another corpus or another number trigger a new one.
 """
 
 from airflow.sdk import DAG

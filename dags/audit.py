@@ -1,8 +1,7 @@
 """Compute again what can be proved of all rows, releases and models, and list what is lost, doubled, changed or orphaned.
 
 **How to trigger.** It starts by itself every Sunday at six (UTC): the setting `TOOLFORMER_AUDIT_SCHEDULE` has
-the cron expression, and `off` leaves it to people. The form may ask for calls to be computed again by the
-engine. At a terminal,
+the cron expression; `off` means by hand only. The form can have the engine compute calls again. At a terminal,
 `toolformer-ops audit` does the same, also for one corpus, run, release or model.
 
 **What it costs.** No GPU. Every row and every object on S3 is read once; `docs/audit.md` has the figures. It

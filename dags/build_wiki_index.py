@@ -1,13 +1,12 @@
 """Build the search index over Wikipedia that the tools WikiSearch and QA use.
 
 **How to trigger.** Give the Wikipedia pages as a KILT knowledge source (JSON Lines, optionally `.gz` or
-`.zst`): a path,
-`file://` or `s3://` address. Needed once, and again for another Wikipedia. A new index asks for new execution
-and scoring of WikiSearch and QA calls in the next annotation run, not for new sampling.
+`.zst`): a path, `file://` or `s3://` address. Needed once, and again for another Wikipedia. After a new index the
+next annotation run executes and scores WikiSearch and QA calls anew; it does not sample anew.
 
 **What it makes.** The folder of `TOOLFORMER_WIKI_INDEX` (by default `wiki_index` in the state folder), and
-the same index on S3, which pods fetch; the event of the asset `wiki_index` names its address. An index of the
-same Wikipedia that is published already is neither built nor published again.
+the same index on S3, which pods fetch; the event of the asset `wiki_index` names its address. A
+published index of the same Wikipedia is neither built nor published again.
 
 **What it costs.** No GPU. All of KILT (5.9 million pages, 35 GiB) takes about an hour with 40 threads and 11
 GB of disk; 10,000 summaries take seconds.

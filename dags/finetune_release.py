@@ -1,33 +1,30 @@
-"""Finetune a language model on a release that is there, and evaluate what it learned.
+"""Finetune a language model on an existing release, and evaluate what it learned.
 
-**How to trigger.** Give the id or the address of a release (table `dataset_releases`). Everything else is as in the run that
-made the release (language model, seed), but for the finetuning and the evaluation, which the form asks for;
-its defaults are the paper's. For the paper's tables choose suites, say where their data are
-(`docs/evaluation.md` says where they can be had; pods read them from S3 alone), and finetune the baseline
-too. `toolformer-ops evaluate` does the same for a model that is trained already.
+**How to trigger.** Give the id or the address of a release (table `dataset_releases`). Language model and seed are
+those of the run that made the release; the form asks for the finetuning and the evaluation, with the paper's
+defaults. For the paper's tables choose suites, say where their data are (`docs/evaluation.md` says where to get
+them; pods read them from S3 alone), and finetune the baseline too. `toolformer-ops evaluate` evaluates a model
+that is trained already.
 
-**What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are
-262 million tokens, each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for
-6.7 billion parameters (whose memory asks for several), half an hour for 135 million. The baseline costs the
-same again. A suite costs one answer an input and model, of up to four models; the number of inputs can be
-limited.
+**What it costs.** Training is nearly all of it. The paper's 2,000 steps of 128 sequences of 1,024 tokens are 262
+million tokens, each about 6 floating point operations a parameter: at 40 % of an A100's peak a day for 6.7 billion
+parameters (whose memory needs several A100s), half an hour for 135 million. The baseline costs the same again. A
+suite costs one answer an input and model, for up to four models; the number of inputs can be limited.
 
 **What you get.** The model on S3, with its curves; rows in `evaluation_scores`; and a page with tables, bars,
-curves and examples, shown under the run's tab "Annotation" and linked from the task `evaluation.report`. It
-is `s3://BUCKET/reports/RUN/index.html`.
+curves and examples under the run's tab "Annotation", at `s3://BUCKET/reports/RUN/index.html`.
 
-**When it is red.** A suite that fails does not stop the others: the report is made without it and names it,
-and the last task,
-`finish_run`, is red and lists what failed.
+**When it is red.** A suite that fails does not stop the others: the report is made without it and names it, and
+the last task, `finish_run`, is red and lists what failed.
 
-1. Open the log of the first failed task; its last line says what was expected, what was found, and the
-   remedy: a data set that is not there or of another format, a tool that is down, a model whose vocabulary
-   lacks the markers of calls.
-2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried.
-   Everything else was, as often as docs/operations.md says ("What a red task says"); a training starts at its
-   last checkpoint.
-3. Mend the cause and clear the failed task with what follows. What was trained and scored is not trained and
-   scored again. A run that is cleared keeps its parameters: for another release trigger a new one.
+1. Open the log of the first failed task; its last line says what was expected, what was found, and the remedy: a
+   data set that is missing or of another format, a tool that is down, a model whose vocabulary lacks the markers of
+   calls.
+2. Exit status 2 is a wrong request, 3 a release without texts (no model is published); neither is retried. All else
+   was retried, as often as docs/operations.md says ("What a red task says"); a training starts at its last
+   checkpoint.
+3. Mend the cause and clear the failed task with what follows. Trainings and scores are not repeated. A cleared run
+   keeps its parameters: for another release trigger a new one.
 """
 
 from airflow.sdk import DAG

@@ -1,10 +1,9 @@
 """Let go of what nothing uses any more: old releases and models, rows, and what Airflow keeps of old runs.
 
 **How to trigger.** It starts by itself every Sunday at five (UTC): the setting `TOOLFORMER_RETENTION_SCHEDULE`
-has the cron expression, and `off` leaves it to people. It drops nothing unless `TOOLFORMER_RETENTION_DROPS` is
+has the cron expression; `off` means by hand only. It drops nothing unless `TOOLFORMER_RETENTION_DROPS` is
 true, or the form says so: its note names what it would drop. The settings `TOOLFORMER_RETENTION_...` are the
-policy (`docs/operations.md`). At a terminal, `toolformer-ops retention --airflow 90` does
-the same.
+policy (`docs/operations.md`). At a terminal, `toolformer-ops retention --airflow 90` does the same.
 
 **What it costs.** No GPU. It reads each file of the history that it merges, or whose rows it drops.
 

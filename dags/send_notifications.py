@@ -1,14 +1,13 @@
-"""Tell people of the nights that have ended, by mail and webhooks, as the schedule files say, and end runs that have halted.
+"""Send mails and webhooks about the nights that have ended, as the schedule files say, and end runs that have halted.
 
-**How to trigger.** It starts by itself: at the end of each run of a schedule, and every hour, for what
-was not told then. By hand it does the same. A run whose DAG was deleted or paused, which Airflow does not
-continue, it ends (docs/nightly.md).
+**How to trigger.** It starts by itself: at the end of each run of a schedule, and every hour for outstanding
+messages. By hand it does the same. It ends runs that Airflow no longer continues, since their DAG was deleted or
+paused (`docs/nightly.md`).
 
 **What it costs.** About a CPU second; no GPU.
 
-**When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and
-why. Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is sent within an hour, for three
-days.
+**When it is red.** A mail server or a webhook did not take a message. The note of the night says which, and why.
+Mend the Connection (Admin, Connections; `docs/nightly.md`): the message is sent within an hour, for three days.
 """
 
 from airflow.sdk import DAG, CronTriggerTimetable
