@@ -175,8 +175,8 @@ def test_the_scheduler_starts_night_after_night_each_summed_up_in_its_note(servi
     versions = "select corpus_version from annotation_runs where schedule = 'shop' order by started_at"
     assert rows(services, versions) == [(1,), (1,)]
     first, second = (run["note"] for run in nights)
-    assert first.startswith("- Corpus: 3 texts (3 new, 0 gone, ")
-    assert second.startswith("- Nothing new: 3 texts as before")
+    assert first.startswith("- 3 new texts, ")
+    assert second.startswith("- Nothing new\n- 3 texts and ")
     assert [run["run_type"] for run in nights] == ["scheduled"] * 2
     assert nights[0]["end_date"] <= nights[1]["start_date"]
 
