@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.call_table import call_schema, call_table, draw_from, printed
+from toolformer_ops.on_a_file.annotate.file_tries import FileTries
 from toolformer_ops.on_a_file.annotate.text_annotator import Row, TextAnnotator
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE, Preset
 from toolformer_ops.storage.corpora.record_rules import Rejection
 from toolformer_ops.storage.corpora.records import read_record
+from toolformer_ops.storage.objects.parts import NoParts
 from toolformer_ops.tools.registry import typed_tools
 
 if TYPE_CHECKING:
@@ -185,12 +187,11 @@ class Annotator:
         rows: dict[tuple[Any, str], list[Row]] = {}
         for annotator in open_tools.tools:
             own_items = [item for item in items.values() if item.paragraphs[annotator.name]]
-            for batch in open_tools.batches(own_items, open_tools.settings.micro_batch_documents):
-                annotated = annotator.annotated(batch)
-                if draws:
-                    annotator.judge(annotated, draws[annotator.name], LIST_NAME)
-                for text in annotated:
-                    rows[text.document.record_id, annotator.name] = text.rows
+            annotated = open_tools.annotated(annotator, own_items, FileTries(NoParts(), annotator.name))
+            if draws:
+                annotator.judge(annotated, draws[annotator.name], LIST_NAME)
+            for text in annotated:
+                rows[text.document.record_id, annotator.name] = text.rows
         # 2. In the order of the texts.
         every_row: list[Row] = []
         for name, document in documents:

@@ -1,6 +1,7 @@
 """What workers wrote into a folder is loaded into Postgres: the rows of a run over the same texts, and its release."""
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, CorruptObjectError, UsageError
+from toolformer_ops.errors import ConfigurationError, CorruptObjectError, DeviceMemoryError, UsageError
 from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
 from toolformer_ops.on_a_file.annotate.workers import HEADER, Worker
 from toolformer_ops.on_a_file.loading import load_prefix
@@ -211,6 +212,24 @@ def test_a_forgotten_text_is_not_loaded(settings, model, corpus, tmp_path):
     tables = ("candidate_calls", "call_losses", "placebo_pool_results", "stage_ledger")
     assert [run_sql(settings, query.format(table), id=document_id) for table in tables] == [[(0,)]] * 4
     assert run_sql(settings, "select count(*) from candidate_calls") > [(0,)]
+
+
+class SmallMemory(FakeLanguageModel):
+    """Has too little memory for the first text."""
+
+    def find_positions(self, prompt: object, texts: Sequence[str], **numbers: Any) -> Any:
+        if TEXTS[0] in texts:
+            raise DeviceMemoryError("too little")
+        return super().find_positions(prompt, texts, **numbers)
+
+
+def test_a_text_that_was_set_apart_is_a_failed_document(settings, model, corpus, tmp_path, monkeypatch):
+    small = SmallMemory(SCRIPT)
+    monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", small.load)
+    work(settings, corpus, tmp_path / "calls")
+    load_prefix(settings, f"{tmp_path}/calls")
+    query = "select stage, reason from failed_documents join documents using (document_id) where text = :text"
+    assert run_sql(settings, query, text=TEXTS[0]) == [("sample", "out_of_memory")]
 
 
 def test_an_unfinished_prefix_is_refused(settings, model, corpus, tmp_path):

@@ -48,6 +48,7 @@ from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, store_pool
 from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
+from toolformer_ops.runs.tries import DEATHS, OUT_OF_MEMORY, PROCESS_KILLED
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import RunDefinition, start_run
@@ -277,6 +278,18 @@ class _StoredText:
     def rows(self, run: RunTool, document_id: uuid.UUID, smallest_keys: SmallestKeys) -> Iterator[TableRow]:
         """The rows of the text, in the tables of a run."""
         sampled = {"sampling_recipe_id": run.sampling_recipe_id, "document_id": document_id}
+        for reason, deaths in ((PROCESS_KILLED, DEATHS), (OUT_OF_MEMORY, 0)):
+            if self.entry["counts"]["sample"].get(reason):
+                yield TableRow.of(
+                    "failed_documents",
+                    stage="sample",
+                    recipe_id=run.sampling_recipe_id,
+                    run_id=run.run_id,
+                    tool=run.tool,
+                    document_id=document_id,
+                    reason=reason,
+                    deaths=deaths,
+                )
         for values in self.entry["pruned"]:
             yield TableRow.of("pruned_positions", **sampled, **dict(zip(OF_POSITION, values, strict=True)))
         for values in self.entry["lost"]:

@@ -1,8 +1,10 @@
 """Workers on one folder: its files are those of an undisturbed worker, whoever was killed, started twice or beside others."""
 
 import json
+import socket
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,13 @@ from tests.annotated_files import annotate_file
 from tests.fake_language_model import FakeLanguageModel, StoppedError
 from toolformer_ops.cli.on_a_file import app
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import CorpusError, CorruptObjectError, UsageError
+from toolformer_ops.errors import CorpusError, CorruptObjectError, DeviceMemoryError, UsageError
 from toolformer_ops.on_a_file.annotate import annotator as tool_annotator
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents
 from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
 from toolformer_ops.on_a_file.annotate.call_table import printed
 from toolformer_ops.on_a_file.annotate.workers import HEADER, Worker, finished_shards
+from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.objects.parts import FolderParts, ObjectParts
@@ -266,6 +269,84 @@ def test_the_rows_of_many_files_are_those_of_one(corpus, files, tmp_path, undist
     worker(files, tmp_path / "out").work()
     by_id = {row["call_id"]: row["loss_with_result"] for row in rows_in(files_of(tmp_path / "out"))}
     assert by_id == {row["call_id"]: row["loss_with_result"] for row in rows_in(undisturbed)}
+
+
+def texts_by_id() -> dict[str, str]:
+    return {str(Document.of(text).record_id): text for text in TEXTS}
+
+
+def leave_tries(out: Path, *tries: Sequence[str], pid: int, host: str = "") -> None:
+    """Processes of this number that began these texts, and never said that they ended."""
+    ids = {text: key for key, text in texts_by_id().items()}
+    for number, texts in enumerate(tries):
+        begun = {"host": host or socket.gethostname(), "pid": pid, "texts": [ids[text] for text in texts]}
+        FolderParts(out).put(f"tries/Calculator/{number:06d}-0.json", json.dumps(begun).encode())
+
+
+@pytest.fixture
+def dead():
+    """The number of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    return process.pid
+
+
+DEADLY, OTHER = TEXTS[3], TEXTS[4]
+FOUR_DEATHS = ([DEADLY, OTHER], [DEADLY, OTHER], [DEADLY, OTHER], [DEADLY])
+
+
+def test_a_text_that_kills_its_process_again_and_again_is_set_apart(corpus, tmp_path, undisturbed, dead):
+    worker(corpus, tmp_path / "out")
+    leave_tries(tmp_path / "out", *FOUR_DEATHS, pid=dead)
+    worker(corpus, tmp_path / "out").work()
+    rows = rows_in(files_of(tmp_path / "out"))
+    left_out = Document.of(DEADLY).document_id
+    others = [row["call_id"] for row in rows_in(undisturbed) if row["document_id"] != str(left_out)]
+    assert sorted(row["call_id"] for row in rows) == sorted(others)
+
+
+def test_a_text_that_is_set_apart_is_counted_under_its_reason(corpus, tmp_path, dead):
+    worker(corpus, tmp_path / "out")
+    leave_tries(tmp_path / "out", *FOUR_DEATHS, pid=dead)
+    worker(corpus, tmp_path / "out").work()
+    _, counts = finished_shards(FolderParts(tmp_path / "out"), ("Calculator",))
+    assert counts.tools["Calculator"].nothing["process_killed"] == 1
+
+
+ALIVE = [({"pid": 1}, "alive"), ({"pid": 2**22 + 1, "host": "another"}, "elsewhere")]
+
+
+@pytest.mark.parametrize(("process", "_where"), ALIVE)
+def test_a_process_that_may_be_alive_is_no_death(corpus, tmp_path, undisturbed, process, _where):
+    worker(corpus, tmp_path / "out")
+    leave_tries(tmp_path / "out", *FOUR_DEATHS, **process)
+    worker(corpus, tmp_path / "out").work()
+    files = {name: content for name, content in files_of(tmp_path / "out").items() if "tries/" not in name}
+    assert files == undisturbed
+
+
+@dataclass
+class SmallMemory(FakeLanguageModel):
+    """Has too little memory for one text, and for more than three."""
+
+    def find_positions(self, prompt: object, texts: Sequence[str], **numbers: Any) -> Any:
+        if len(texts) > 3 or DEADLY in texts:
+            raise DeviceMemoryError("too little")
+        return super().find_positions(prompt, texts, **numbers)
+
+
+def test_a_text_that_does_not_fit_into_memory_is_set_apart(corpus, tmp_path, undisturbed, monkeypatch):
+    monkeypatch.setattr(tool_annotator, "load_scoring_model", SmallMemory(SCRIPT).load)
+    worker(corpus, tmp_path / "out").work()
+    counts = finished_shards(FolderParts(tmp_path / "out"), ("Calculator",))[1].tools["Calculator"]
+    assert (counts.done, counts.nothing["out_of_memory"]) == (len(TEXTS), 1)
+
+
+def test_where_no_text_fits_into_memory_the_machine_is_to_blame(tmp_path, monkeypatch):
+    monkeypatch.setattr(tool_annotator, "load_scoring_model", SmallMemory(SCRIPT).load)
+    (tmp_path / "docs.jsonl").write_text(json.dumps({"text": DEADLY}) + "\n")
+    with pytest.raises(DeviceMemoryError):
+        worker(tmp_path / "docs.jsonl", tmp_path / "out").work()
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

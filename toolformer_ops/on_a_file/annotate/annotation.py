@@ -27,6 +27,7 @@ from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, documents_by_id
 from toolformer_ops.on_a_file.annotate.call_parts import part_name, part_of, texts_in
 from toolformer_ops.on_a_file.annotate.call_table import printed
+from toolformer_ops.on_a_file.annotate.file_tries import FileTries
 from toolformer_ops.on_a_file.annotate.pooled_placebos import pool_of
 from toolformer_ops.on_a_file.annotate.shown_calls import most_gain
 from toolformer_ops.on_a_file.annotate.text_annotator import (
@@ -92,6 +93,9 @@ class Annotation:
     claim: Claim = lambda _: True
     kept: Counter[str] = field(default_factory=Counter)
     """By tool, the kept calls of the finished texts."""
+
+    def __post_init__(self) -> None:
+        self._tries_of_tools: dict[str, FileTries] = {}
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
@@ -306,10 +310,13 @@ class Annotation:
     def _annotated(self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
         if items:
             self.counts.begins(f"annotating with {annotator.name}")
-        texts: list[AnnotatedText] = []
-        for together in self.annotator.batches(items, self.annotator.settings.micro_batch_documents):
-            texts += annotator.annotated(together)
-        return texts
+        return self.annotator.annotated(annotator, items, self._tries(annotator.name))
+
+    def _tries(self, tool: str) -> FileTries:
+        """The tries at a tool's texts, as they were when it was first asked for them."""
+        if tool not in self._tries_of_tools:
+            self._tries_of_tools[tool] = FileTries.of(self.parts, tool)
+        return self._tries_of_tools[tool]
 
     def _judge(
         self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw, recipe_id: str

@@ -7,8 +7,10 @@ first texts (`annotation.py`).
 """
 
 import functools
+import logging
+import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -29,6 +31,7 @@ from toolformer_ops.on_a_file.annotate.annotator import (
     scored_fields,
     with_verdict,
 )
+from toolformer_ops.on_a_file.annotate.file_tries import FileTries
 from toolformer_ops.on_a_file.annotate.pooled_placebos import with_placebos
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, most_gain
 from toolformer_ops.records import Document, Paragraph
@@ -43,6 +46,7 @@ from toolformer_ops.runs.proposers import (
 )
 from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard
+from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, plan_batches
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork, SmallestKeys
@@ -50,6 +54,8 @@ from toolformer_ops.stages.scoring import CallToScore, ScoreWork, scored_of
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.writing_systems import tokens_before
+
+logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 """A call, as `annotate` prints it, with what a run stores of it besides (`call_table.py`)."""
@@ -142,6 +148,9 @@ class AnnotatedText:
             return str(best["not_kept"])
         failures = Counter(call["reason"] for call in self.calls)
         counted = self.counts["sample"]
+        for reason in (PROCESS_KILLED, OUT_OF_MEMORY):
+            if counted[reason]:
+                return reason
         samples = Counter(
             {reason: n for reason, n in counted.items() if reason.startswith(("sample_", "proposal_"))}
         )
@@ -159,6 +168,8 @@ class ToolAnnotator:
     tool: Tool
     choices: RunChoices
     models: Models
+    has_done: bool = False
+    """Whether a text has been annotated here."""
 
     @property
     def name(self) -> str:
@@ -233,17 +244,43 @@ class ToolAnnotator:
     def annotated(self, texts: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
         """What the tool finds in each text, in order, before placebos.
 
-        All texts are computed together; if memory is short, the first half and then the second, and so on.
+        All texts are computed together; if memory is short, the first half and then the second, and so on. A
+        text that alone does not fit is given up, if another one did.
         """
         try:
-            return self._annotated(texts)
+            annotated = self._annotated(texts)
         except (DeviceMemoryError, MemoryError):
-            if len(texts) == 1:
+            if len(texts) == 1 and not self.has_done:
                 raise
+        else:
+            self.has_done = True
+            return annotated
+        if len(texts) == 1:
+            return self.given_up(texts, OUT_OF_MEMORY)
         half = len(texts) // 2
-        return [*self.annotated(texts[:half]), *self.annotated(texts[half:])]
+        try:
+            return [*self.annotated(texts[:half]), *self.annotated(texts[half:])]
+        except (DeviceMemoryError, MemoryError):
+            # Nothing is done yet. If the second half can be, a text of the first is to blame.
+            second_half = self.annotated(texts[half:])
+        return [*self.annotated(texts[:half]), *second_half]
 
-    def _annotated(self, texts: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
+    def given_up(self, texts: Sequence[TextToAnnotate], reason: str) -> list[AnnotatedText]:
+        """The texts without a call, and with the reason.
+
+        Raises:
+            DeviceMemoryError: this process has done no other, so that no text is to blame.
+        """
+        if not self.has_done:
+            raise DeviceMemoryError(
+                f"{self.name}: expected memory for a text, found too little for {texts[0].name} alone ({reason}), "
+                "and no other was done. Give the process more memory, or take TOOLFORMER_DTYPE=bfloat16 or a "
+                "smaller model."
+            )
+        logger.warning("%s: %s is given up (%s)", self.name, texts[0].name, reason)
+        return self._annotated(texts, reason)
+
+    def _annotated(self, texts: Sequence[TextToAnnotate], given_up: str | None = None) -> list[AnnotatedText]:
         if not texts:
             return []
         run, shard = self.run, Shard()
@@ -257,7 +294,8 @@ class ToolAnnotator:
             load_proposer=(lambda: self.proposer) if tool_proposes(self.choices, self.tool) else None,
             smallest_keys=SmallestKeys(at_most=ALL),
         )
-        sampled = sampling.compute({text.document.document_id: text.paragraphs[self.name] for text in texts})
+        paragraphs = {text.document.document_id: text.paragraphs[self.name] for text in texts}
+        sampled = sampling.give_up(paragraphs, given_up) if given_up else sampling.compute(paragraphs)
         candidates = _rows_of(sampled, "candidate_calls")
         # 2. Execution, of each distinct input once.
         execution = ExecuteWork(
@@ -272,6 +310,11 @@ class ToolAnnotator:
             inputs.calls[text.document.document_id] = [call["input_key"] for call in own]
             inputs.inputs.update({call["input_key"]: call["effective_input"] for call in own})
         executed = execution.compute(inputs)
+        for outcome in executed.outcomes:
+            # Which text of a batch asked an input first says nothing of the text.
+            outcome.counts.update(
+                executed=outcome.counts["from_cache"], from_cache=-outcome.counts["from_cache"]
+            )
         answers = {row.values["input_key"]: row.values for row in executed.rows}
         # 3. Scoring.
         scoring = ScoreWork(run=run, shard=shard, tool=self.tool, load_model=self.models.model)
@@ -412,22 +455,31 @@ class TextAnnotator:
         paragraphs = {tool: kept_paragraphs(document, parts) for tool, parts in decisions.items()}
         return TextToAnnotate(name, document, decisions, paragraphs)
 
-    def batches(self, texts: Iterable[TextToAnnotate], most_texts: int) -> Iterator[list[TextToAnnotate]]:
-        """The texts, so many together, and no more tokens than a micro-batch has but for one text."""
+    def annotated(
+        self, annotator: ToolAnnotator, texts: Sequence[TextToAnnotate], tries: FileTries
+    ) -> list[AnnotatedText]:
+        """What a tool finds in each text, in order, before placebos, in micro-batches as those of a run.
+
+        A text that has killed its process again and again is given up.
+        """
         settings = self.settings
         most_tokens = (
             settings.micro_batch_tokens or BATCH_SIZES[device_kind(settings.device)].micro_batch_tokens
         )
-        batch: list[TextToAnnotate] = []
-        tokens = 0.0
-        for text in texts:
-            batch.append(text)
-            tokens += float(tokens_before(text.document.text)[-1])
-            if len(batch) >= most_texts or tokens >= most_tokens:
-                yield batch
-                batch, tokens = [], 0.0
-        if batch:
-            yield batch
+        by_id = {text.document.document_id: text for text in texts}
+        tokens = {key: round(float(tokens_before(text.document.text)[-1])) for key, text in by_id.items()}
+        annotated: dict[uuid.UUID, AnnotatedText] = {}
+        for planned in plan_batches(
+            list(by_id), tries.left, settings.micro_batch_documents, tokens, most_tokens
+        ):
+            batch = [by_id[key] for key in planned.document_ids]
+            if planned.is_given_up:
+                done = annotator.given_up(batch, PROCESS_KILLED)
+            else:
+                with tries.begun(planned.document_ids):
+                    done = annotator.annotated(batch)
+            annotated.update(zip(planned.document_ids, done, strict=True))
+        return [annotated[key] for key in by_id]
 
     def close(self) -> None:
         """Close the tools; the model goes with this object."""

@@ -5,7 +5,7 @@
     pools/TOOL-RECIPE.json                       the calls whose results are the placebos
     calls/TOOL-RECIPE/SHARD-CONTENT.parquet      the calls of some texts, final (`call_parts.py`)
     ledger/SHARD.json                            the files of a shard that is finished, and its counts
-    claims/                                      who has begun what
+    claims/, tries/                              who has begun what; the texts that are computed now
 
 Each file is put once, whole, under a name that its content decides. So a worker may be killed at any moment, be
 started twice, or work beside any number of others, whatever their clocks say: header, calls and ledger are

@@ -30,6 +30,9 @@ class Parts(Protocol):
     def names(self, below: str = "") -> list[str]:
         """The names that begin so, sorted."""
 
+    def delete(self, name: str) -> None:
+        """Remove a part, if one has that name."""
+
 
 class NoParts:
     """Keeps nothing: what is computed is handed on, and never asked for again."""
@@ -45,6 +48,9 @@ class NoParts:
     def names(self, below: str = "") -> list[str]:
         """There is no name."""
         return []
+
+    def delete(self, name: str) -> None:
+        """There is no part."""
 
 
 class FolderParts:
@@ -82,6 +88,10 @@ class FolderParts:
         names = (path.relative_to(self._folder).as_posix() for path in files if _UNFINISHED not in path.name)
         return sorted(name for name in names if name.startswith(below))
 
+    def delete(self, name: str) -> None:
+        """Remove the file."""
+        (self._folder / name).unlink(missing_ok=True)
+
 
 class ObjectParts:
     """Parts as objects below a prefix of the bucket of this deployment."""
@@ -104,6 +114,10 @@ class ObjectParts:
         """The keys below the prefix."""
         return [key.removeprefix(self._prefix) for key in self._objects.list(f"{self._prefix}{below}")]
 
+    def delete(self, name: str) -> None:
+        """Remove the object."""
+        self._objects.delete(f"{self._prefix}{name}")
+
     def require_put_if_absent(self) -> None:
         """Refuse a store that writes over an object although it was told to put it only if absent.
 
@@ -119,7 +133,7 @@ class ObjectParts:
                     "overwrite each other. Use AWS, MinIO or SeaweedFS of this year, or a folder."
                 )
         finally:
-            self._objects.delete(f"{self._prefix}{name}")
+            self.delete(name)
 
 
 def open_parts(settings: Settings, address: str) -> FolderParts | ObjectParts:
