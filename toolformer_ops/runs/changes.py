@@ -35,7 +35,6 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "code_changed": "another version of the code that filters, samples, executes or scores",
         "choices_changed": "other choices of sampling or scoring",
         "threshold": "the keep threshold was moved across its loss reduction",
-        "information": "the run asks for more information than its result carries",
         "no_release": "a run kept it and made no release",
         "result_has_other_sign": "the text continues with the number of the other sign",
         "result_does_not_follow": "the text does not continue with the result, and a run asks for that",
