@@ -29,6 +29,7 @@ from tests.run_sql import run_sql
 from tests.servers import RunningPostgres, copied_database, settings_of
 from tests.tool_files import forget_tools, write_tool
 from toolformer_ops.annotation.candidates import Candidate, LostSample
+from toolformer_ops.annotation.scoring import ExecutedCall
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorpusError, ToolError, UsageError
@@ -54,7 +55,7 @@ from toolformer_ops.stages.sampling import (
     pruned_row,
     sample_stage,
 )
-from toolformer_ops.stages.scoring import ScoreWork, score_stage
+from toolformer_ops.stages.scoring import CallToScore, ScoreWork, score_stage
 from toolformer_ops.storage.postgres import database
 from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, ToolOutput
@@ -359,10 +360,10 @@ def test_a_document_of_two_paragraphs_has_the_rows_of_both() -> None:
     assert of_document.counts.items() >= counts.items()
 
 
-def executed_call(at: int, token: int, results: list[str] | None, **others: Any) -> Any:
-    """A row of undone.executed_calls."""
-    values = {"call_input": "2 + 2", "reason": None, "input_only_after": False, "results": results} | others
-    return SimpleNamespace(call_id=uuid.UUID(int=at), position_token=token, **values)
+def executed_call(at: int, token: int, results: list[str] | None, **others: Any) -> CallToScore:
+    values: dict[str, Any] = {"reason": None, "input_only_after": False, **others}
+    executed = ExecutedCall(token=token, call=Call("Calculator", "2 + 2"), results=results, **values)
+    return CallToScore(uuid.UUID(int=at), executed)
 
 
 def score_work(load_model: Callable[[], Any], tool: str = "Calculator", **choices: Any) -> ScoreWork:

@@ -15,8 +15,10 @@ import pytest
 from tests.annotated_runs import AnnotatedRun, unregistered
 from tests.fake_language_model import FakeLanguageModel
 from tests.run_sql import run_sql
+from toolformer_ops.annotation.scoring import ExecutedCall
 from toolformer_ops.audit.checking import check_tool
 from toolformer_ops.audit.running import audit, require_sound
+from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, UsageError
 from toolformer_ops.records import Document
@@ -29,7 +31,7 @@ from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import finish_run, start_run
-from toolformer_ops.stages.scoring import ScoreWork
+from toolformer_ops.stages.scoring import CallToScore, ScoreWork
 from toolformer_ops.storage.postgres import database
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.registry import get_tool
@@ -141,12 +143,13 @@ def test_a_document_that_scoring_gives_up_keeps_what_its_calls_had_to_say_themse
     )
     document = Document.of("It kills.")
     reasons = ("divides_by_zero", None, None)
-    calls: list[Any] = [
-        SimpleNamespace(call_id=uuid.UUID(int=at), reason=reason) for at, reason in enumerate(reasons)
-    ]
+    calls = []
+    for at, reason in enumerate(reasons):
+        executed = ExecutedCall(token=at, call=Call("Calculator", "1 / 0"), results=None, reason=reason)
+        calls.append(CallToScore(uuid.UUID(int=at), executed))
     done = work.give_up([(document, calls)], OUT_OF_MEMORY)
     written = [(row.values["call_id"], row.values["reason"]) for row in done.rows]
-    assert written == [(call.call_id, call.reason or OUT_OF_MEMORY) for call in calls]
+    assert written == [(call.call_id, call.executed.reason or OUT_OF_MEMORY) for call in calls]
     [outcome] = done.outcomes
     assert (outcome.document_id, outcome.rows_written) == (document.document_id, 3)
     assert outcome.counts == {"calls": 3, "divides_by_zero": 1, OUT_OF_MEMORY: 2}
