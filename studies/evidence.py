@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from studies.answers import read_answers
 from studies.arms import RULES
 from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, JudgedCalls
@@ -265,6 +266,8 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         table=lambda name, kind: TABLES[kind](study(name)),
         texts=lambda name: len(study(name).seed_lines) * study(name).plan["texts"],
         rows=RowAnswers.read(answers),
+        trained=lambda name: StudyAnswers(read_answers(answers / f"{name}.jsonl.bz2"), []),
+        is_called=is_called,
         calls_an_arm=CALLS_AN_ARM,
         judged_table=lambda name: judged_table(judged(name)),
         labelled=functools.cache(functools.partial(LabelledAnswers.read, answers)),

@@ -69,13 +69,6 @@ class StudyAnswers:
         """How many texts the arm was trained on, in all seeds together."""
         return sum(self.seed_lines[seed]["texts"].get(arm, 0) for seed in self.seeds(arm))
 
-    def share_in_common(self, arm: str) -> float:
-        """The share of these that have the very call that they have in the first arm, at the same place."""
-        in_common: int = sum(
-            self.seed_lines[seed]["texts_of_the_first_arm"].get(arm, 0) for seed in self.seeds(arm)
-        )
-        return in_common / self.texts(arm)
-
     def answers(self, arm: str, seed: int, kind: str = "") -> list[Line]:
         """The answers of an arm in a seed, of a kind of sentences if it is named."""
         return [line for line in self._answers[arm][seed] if not kind or line["kind"] == kind]
