@@ -24,6 +24,7 @@ CHECKED = (
     "make",
     "kubectl",
     ".venv/bin/python",
+    "python",
     "docker/ops",
     "docker/make-env",
     "tests/kubernetes/real",
