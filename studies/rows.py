@@ -206,7 +206,7 @@ def run_rows(settings: Settings, model: str, plan: RowPlan, folder: Path) -> Non
     if len(released) < FEWEST_TEXTS:
         raise NoResultError(
             f"{folder}: expected {FEWEST_TEXTS} texts with a kept call, found {len(released)} of {plan.texts}. No arm was trained; "
-            "give more --texts."
+            "name a model that keeps more (--model)."
         )
     stated = {text.plain_text for text in released}
     of_texts = [fact for fact in facts.of_texts if fact.text in stated][: plan.asked_of_texts]
