@@ -216,7 +216,9 @@ def test_each_morning_the_webhook_is_told(nights, received):
         [message] = [found["text"] for found in received if found["text"].endswith(address)]
         subject, text, _ = message.split("\n\n")
         assert re.fullmatch(rf"{DAG_ID}: (\d new texts?, \d+ new calls?|nothing new)", subject)
-        assert text.startswith(run["note"].removesuffix("\n…"))
+        headline, _, lines = run["note"].removesuffix("\n…").partition("\n")
+        assert subject.lower().endswith(headline.removeprefix("- ").lower())
+        assert text.startswith(lines)
 
 
 def test_no_log_holds_the_token_of_the_webhook(services, nights, received):
