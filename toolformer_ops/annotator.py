@@ -57,22 +57,18 @@ def annotation_choices(
     Raises:
         UsageError: a tool, a parameter or the model is none.
     """
+    from toolformer_ops.local.demo.model import named_model
+
     values = {"preset": preset, **parameters}
     if parameters.get("scoring_context_tokens", ALL_CONTEXT) is None:
         values["scoring_context_tokens"] = ALL_CONTEXT
     if thresholds:
         values = {"prune_below": min(thresholds.values()), **values, "keep_thresholds": dict(thresholds)}
     names = typed_tools([tools] if isinstance(tools, str) else tools)
-    choices = RunChoices.parse({"tools": names, **values, "corpus": corpus, "model": model_name(model)})
+    subject = {"corpus": corpus, "model": named_model(load_settings(), model)}
+    choices = RunChoices.parse({"tools": names, **values, **subject})
     choices.kept_from()
     return choices
-
-
-def model_name(model: str) -> str:
-    """The model that was named, or the default; raises as `named_model`."""
-    from toolformer_ops.local.demo.model import named_model
-
-    return named_model(load_settings(), model)
 
 
 def read_texts(texts: Iterable[Text]) -> list[tuple[str, Document]]:

@@ -17,7 +17,7 @@ import pandas as pd
 from rich.console import Console
 from sqlalchemy import text as sql_text
 
-from toolformer_ops.annotator import LIST_NAME, annotation_choices, model_name, read_texts
+from toolformer_ops.annotator import LIST_NAME, annotation_choices, read_texts
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError, lacking_package
 from toolformer_ops.language_model.models.identity import local_folder, split_revision
@@ -200,7 +200,10 @@ def explain(text: str, *, date: str | None = None, model: str = "") -> Explanati
         UsageError: the text does not hold one call, or the model is not there.
     """
     text, at, call = call_in_text(text)
-    return Explanation(explain_call(load_settings(), text, at, call, date, model_name(model)))
+    from toolformer_ops.local.demo.model import named_model
+
+    settings = load_settings()
+    return Explanation(explain_call(settings, text, at, call, date, named_model(settings, model)))
 
 
 class StoredRun:

@@ -1,5 +1,7 @@
 """For tests with programs that others wrote: an annotated corpus in Postgres, and its release on S3 and in a folder."""
 
+import subprocess
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 from pyarrow.fs import S3FileSystem
 
 from tests.annotated_runs import AnnotatedRun, release
-from toolformer_ops.config import Settings
+from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.release.format import DATA
 from toolformer_ops.release.hub import Described, download
 from toolformer_ops.stages.run_setup import finish_run
@@ -18,6 +20,14 @@ TEXTS = (
     "Of 1400 people, 400 passed the test, that is 29 %.",
 )
 CALLS = (("520 - 187", "333", " 333"), ("400 / 1400", "0.29", " 29"))
+
+
+def installed_apart(folder: Path, lock: str) -> Path:
+    """The folder of the programs of a lock file, installed by its hashes into an environment of their own."""
+    venv.create(folder, with_pip=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    subprocess.run([*pip, "-r", str(REPOSITORY / "requirements" / lock)], check=True)
+    return folder / "bin"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ own, by the hashes of requirements/aws.lock.
 import os
 import subprocess
 import tempfile
-import venv
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
+from tests.clients.conftest import installed_apart
 from tests.documentation import blocks
 from tests.fake_language_model import loaded_by_stages
 from tests.integration.test_audit import MODEL, State, make
@@ -37,12 +37,7 @@ def write(settings: Settings) -> None:
 @pytest.fixture(scope="module")
 def client_of_aws(tmp_path_factory):
     """The folder with the program `aws`."""
-    folder = tmp_path_factory.mktemp("aws")
-    venv.create(folder, with_pip=True)
-    lock = REPOSITORY / "requirements" / "aws.lock"
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    subprocess.run([*pip, "-r", str(lock)], check=True)
-    return folder / "bin"
+    return installed_apart(tmp_path_factory.mktemp("aws"), "aws.lock")
 
 
 @pytest.fixture

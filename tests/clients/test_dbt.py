@@ -4,13 +4,12 @@ It is installed into an environment of its own, by the hashes of requirements/db
 """
 
 import subprocess
-import venv
 from collections.abc import Callable
 
 import pytest
 
+from tests.clients.conftest import installed_apart
 from tests.run_sql import run_sql
-from toolformer_ops.config import REPOSITORY
 from toolformer_ops.local import postgres
 from toolformer_ops.storage.postgres import schema
 
@@ -66,12 +65,7 @@ ours:
 @pytest.fixture(scope="module")
 def dbt(tmp_path_factory):
     """The program, in an environment of its own."""
-    folder = tmp_path_factory.mktemp("dbt")
-    venv.create(folder, with_pip=True)
-    lock = REPOSITORY / "requirements" / "dbt.lock"
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    subprocess.run([*pip, "-r", str(lock)], check=True)
-    return folder / "bin" / "dbt"
+    return installed_apart(tmp_path_factory.mktemp("dbt"), "dbt.lock") / "dbt"
 
 
 Dbt = Callable[..., str]

@@ -3,7 +3,7 @@
 Imports nothing heavy: the command line that every stage starts with holds this module.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -114,7 +114,7 @@ def run_corpus(
     from toolformer_ops.local.demo.choices import corpus_uri, model_name
     from toolformer_ops.local.demo.outcome import outcome_line
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
-    from toolformer_ops.runs.typed_choices import TypedOptions
+    from toolformer_ops.runs.typed_choices import typed_choices
 
     new_run_options = (corpus, tools, limit, until_kept, field, model, parameters, thresholds, not finetune)
     if attach and any(new_run_options):
@@ -131,17 +131,18 @@ def run_corpus(
         if attach:
             driver.attach(console, settings, attach)
         else:
-            options = TypedOptions(
+            further: dict[str, Any] = {} if finetune else {"finetune": False}
+            chosen = typed_choices(
+                corpus_uri(settings, corpus),
+                model_name(settings, model or settings.default_model),
                 tools=tools,
                 limit=limit,
                 until_kept=until_kept,
                 thresholds=thresholds,
                 fields=field,
                 parameters=parameters,
-                further={} if finetune else {"finetune": False},
+                **further,
             )
-            address = corpus_uri(settings, corpus)
-            chosen = options.choices(address, model_name(settings, model or settings.default_model))
             if not chosen.corpus.startswith("s3://"):  # which is looked at once S3 is up
                 lines = observations(settings, chosen, CorpusLook(), is_here=False)
                 print_observations(lines, err=as_json)

@@ -205,7 +205,6 @@ def check(
     """
     from toolformer_ops.on_a_file.look import estimation
     from toolformer_ops.on_a_file.look.checking import MOST_MEASURED_TEXTS, CorpusLook, observations
-    from toolformer_ops.runs.typed_choices import TypedOptions
 
     if (as_json or store) and not measure:
         raise UsageError("--json, --store: expected --measure, too, found it missing. Add it.")
@@ -217,7 +216,9 @@ def check(
             ignored=bool(tools or model or limit or thresholds or field or proposer) or parameters != "{}",
         )
     else:
-        options = TypedOptions(
+        choices = choices_without_services(
+            corpus,
+            model,
             tools=tools,
             limit=limit,
             thresholds=thresholds,
@@ -225,7 +226,6 @@ def check(
             proposer=proposer,
             parameters=parameters,
         )
-        choices = choices_without_services(corpus, model, options)
     look = CorpusLook()
     if measure:
         look.most_texts = MOST_MEASURED_TEXTS
@@ -289,17 +289,21 @@ def preview(
     from rich.console import Console
 
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
-    from toolformer_ops.runs.typed_choices import TypedOptions
 
     if out is not None and (out.suffix.lower() not in (".html", ".htm") or not out.parent.is_dir()):
         raise UsageError(
             f"--html: expected a name that ends in .html, in a folder that is there, found {out}."
         )
     # 1. What there is.
-    options = TypedOptions(
-        tools=tools, thresholds=thresholds, fields=field, proposer=proposer, parameters=parameters
+    choices = choices_without_services(
+        corpus,
+        model,
+        tools=tools,
+        thresholds=thresholds,
+        fields=field,
+        proposer=proposer,
+        parameters=parameters,
     )
-    choices = choices_without_services(corpus, model, options)
     look = CorpusLook()
     print_observations(observations(load_settings(), choices, look))
     # 2. The texts.
@@ -382,9 +386,10 @@ def annotate(
         raise UsageError(
             f"--shard: expected a number from 0 to {shards - 1} (--shards {shards}), found {shard}."
         )
-    from toolformer_ops.runs.typed_choices import TypedOptions
 
-    options = TypedOptions(
+    choices = choices_without_services(
+        corpus,
+        model,
         tools=tools,
         limit=limit,
         until_kept=until_kept,
@@ -393,7 +398,6 @@ def annotate(
         proposer=proposer,
         parameters=parameters,
     )
-    choices = choices_without_services(corpus, model, options)
     typer.echo(
         f"annotating {corpus} with {', '.join(choices.tools)}; {Path(choices.model).name} on "
         f"{settings.device} in {settings.dtype}",

@@ -1,7 +1,7 @@
 """Options and arguments that several subcommands have, and what follows from them."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,6 @@ from toolformer_ops.shown_text import visible
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.look.checking import Observation
     from toolformer_ops.runs.choices import RunChoices
-    from toolformer_ops.runs.typed_choices import TypedOptions
 
 Model = Annotated[
     str,
@@ -88,14 +87,15 @@ def corpus_address(corpus: str, field: Sequence[str] | None) -> str:
     return str(CorpusAddress.of(corpus, field or ()))
 
 
-def choices_without_services(corpus: str, model: str, options: "TypedOptions") -> "RunChoices":
-    """The choices of a command that works in this process; raises `UsageError` with what is wrong.
+def choices_without_services(corpus: str, model: str, **options: Any) -> "RunChoices":
+    """The choices of a command that works in this process, from the options of `typed_choices`; raises as it.
 
     The model comes last, since the demo's may have to be converted.
     """
     from toolformer_ops.local.demo.model import DEMO
+    from toolformer_ops.runs.typed_choices import typed_choices
 
-    choices = options.choices(corpus, DEMO)
+    choices = typed_choices(corpus, DEMO, **options)
     return choices.model_copy(update={"model": model_name(model)})
 
 

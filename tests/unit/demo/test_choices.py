@@ -8,7 +8,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, ModelError, ToolError, UsageError
 from toolformer_ops.local.demo.choices import DEMO_DOCUMENTS, corpus_uri, demo_document_count, model_name
 from toolformer_ops.local.demo.model import demo_model_path
-from toolformer_ops.runs.typed_choices import TypedOptions
+from toolformer_ops.runs.typed_choices import typed_choices
 from toolformer_ops.tools.registry import BUILT_IN_TOOLS
 
 
@@ -32,7 +32,7 @@ def test_a_number_of_documents_holds_each_kind():
 
 
 def chosen(**typed):
-    return TypedOptions(**typed).choices("posts.jsonl", "model")
+    return typed_choices("posts.jsonl", "model", **typed)
 
 
 def test_tools_may_be_written_in_any_way():
@@ -52,7 +52,7 @@ def test_thresholds_are_those_of_the_run():
 
 
 def test_a_choice_of_the_command_stands_over_typed_ones():
-    assert chosen(parameters='{"finetune": true}', further={"finetune": False}).finetune is False
+    assert chosen(parameters='{"finetune": true}', finetune=False).finetune is False
 
 
 def test_a_local_path_becomes_absolute_unlike_one_on_s3(settings, corpus, monkeypatch):
