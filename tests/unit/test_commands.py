@@ -72,6 +72,7 @@ TYPED: list[tuple[list[str], int, str, str]] = [
     (["annotate", "ccnet.jsonl", "--tool", "Calculator", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["check", "ccnet.jsonl", "--model", "m", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["run", "ccnet.jsonl"], 2, "wrong corpus: ", "expected a corpus, tools and a model that a run can use, found corpus wrong."),
+    (["run", "posts.jsonl", "--proposer", "nobody"], 2, "", "run parameters are not valid: proposer: "),
     (["run", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["stage", "ingest", "--corpus", "ccnet.jsonl", "--field", "body"], 2, "", "--field: expected FIELD=NAME"),
     (["explain"], 2, "", "found both or neither."),

@@ -11,6 +11,7 @@ from toolformer_ops.cli.options import (
     FieldOption,
     LimitOption,
     Model,
+    ProposerOption,
     RunParametersJson,
     ThresholdOption,
     ToolsOption,
@@ -91,6 +92,7 @@ def run_corpus(
     model: Model = "",
     parameters: RunParametersJson = "",
     thresholds: ThresholdOption = None,
+    proposer: ProposerOption = "",
     finetune: _Finetune = True,
     attach: _Attach = "",
     as_json: _AsJson = False,
@@ -116,7 +118,18 @@ def run_corpus(
     from toolformer_ops.on_a_file.look.checking import CorpusLook, observations
     from toolformer_ops.runs.typed_choices import typed_choices
 
-    new_run_options = (corpus, tools, limit, until_kept, field, model, parameters, thresholds, not finetune)
+    new_run_options = (
+        corpus,
+        tools,
+        limit,
+        until_kept,
+        field,
+        model,
+        parameters,
+        thresholds,
+        proposer,
+        not finetune,
+    )
     if attach and any(new_run_options):
         raise UsageError("--attach: expected nothing else, found what only a new run takes.")
     console = Console(stderr=as_json)
@@ -140,6 +153,7 @@ def run_corpus(
                 until_kept=until_kept,
                 thresholds=thresholds,
                 fields=field,
+                proposer=proposer,
                 parameters=parameters,
                 **further,
             )
