@@ -22,6 +22,7 @@ from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
 from toolformer_ops.on_a_file.annotate.workers import HEADER, Worker
 from toolformer_ops.on_a_file.loading import load_prefix
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.summary import list_runs
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
@@ -191,13 +192,33 @@ def test_a_run_of_the_same_choices_has_nothing_left_to_compute(settings, model, 
     assert model.seen == []
 
 
-def test_an_audit_finds_nothing_in_loaded_rows(settings, model, corpus, tmp_path):
+@pytest.fixture
+def typed_load(settings, model, corpus, tmp_path):
+    """What the command `load` says; twice, since a load may be repeated."""
     work(settings, corpus, tmp_path / "calls")
-    ended = CliRunner().invoke(app, ["load", f"{tmp_path}/calls"], catch_exceptions=False)
-    assert ended.exit_code == 0
-    assert "makes its release" in ended.stderr
+    said = []
+    for _ in range(2):
+        ended = CliRunner().invoke(app, ["load", f"{tmp_path}/calls"], catch_exceptions=False)
+        assert ended.exit_code == 0
+        said.append(ended.output)
+    return said
+
+
+def test_an_audit_finds_nothing_in_loaded_rows(typed_load, settings):
     outcome = audit(settings, orphans_after=timedelta(0))
     assert list(findings_of(database.connect(settings), outcome.audit_id)) == []
+
+
+def test_a_load_releases_its_run_once(typed_load, settings):
+    with database.transaction(database.connect(settings)) as connection:
+        [run] = list_runs(connection, 9)
+    assert run.release_id is not None
+    assert release(settings, run.run_id) == run.release_id
+
+
+def test_a_repeated_load_says_that_the_texts_were_there(typed_load):
+    assert " 0 texts loaded as run loaded-" in typed_load[1]
+    assert "texts were there already, or are not in the run" in typed_load[1]
 
 
 def test_a_forgotten_text_is_not_loaded(settings, model, corpus, tmp_path):

@@ -454,24 +454,27 @@ def load(
         str, typer.Option(help="Where the texts are, if not where the workers read them.")
     ] = "",
 ) -> None:
-    """Load the rows of workers into Postgres, as a run: for its page, reviews, thresholds, releases, later nights.
+    """Load the rows of workers into Postgres, as a run, check and release it; its page, reviews and nights see it then.
 
     A load may be repeated: it passes over the rows that Postgres has already. It needs the model and the tools
     of the workers, and loads no weights.
 
     Example: toolformer-ops load s3://bucket/calls/ --kept
     """
-    from toolformer_ops.audit.checking import check_tools
+    from toolformer_ops.audit.checking import check_release, check_tools
     from toolformer_ops.on_a_file.loading import load_prefix
+    from toolformer_ops.stages.release import release_of_run
     from toolformer_ops.stages.run_setup import finish_run
 
     settings = load_settings()
     loaded = load_prefix(settings, prefix, run, corpus, only_kept=only_kept)
     check_tools(settings, loaded.run_id)
+    if release_of_run(settings, loaded.run_id).release_id is not None:
+        check_release(settings, loaded.run_id)
     typer.echo(finish_run(settings, loaded.run_id, "success"))
     typer.echo(
         f"{loaded.calls:,} calls in {loaded.texts:,} texts loaded as run {loaded.run_id}; "
-        f"`toolformer-ops stage release --run {loaded.run_id}` makes its release",
+        f"{loaded.left_out:,} texts were there already, or are not in the run",
         err=True,
     )
 
