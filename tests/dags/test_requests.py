@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (ANNOTATE, {"corpus": "/nowhere"}, f"corpus: {NOWHERE}"),
     (ANNOTATE, {"corpus": "/etc/passwd"}, OF_THE_SYSTEM),
     (ANNOTATE, {"model": "/nowhere"}, f"model: {NOWHERE}"),
-    (ANNOTATE, {"proposer": "/nowhere"}, r"proposer: expected a file /nowhere\.proposer\.toml"),
+    (ANNOTATE, {"proposer": "endpoint:/nowhere"}, r"proposer: expected a file /nowhere\.proposer\.toml"),
     (
         ANNOTATE,
         {"proposer": "endpoint:nobody"},

@@ -25,6 +25,7 @@ from pydantic import (
 
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError, did_you_mean, expectation
+from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX as ENDPOINT
 from toolformer_ops.language_model.losses import (
     MOST_GAIN,
     PROBABILITY_PRUNE_BELOW,
@@ -61,6 +62,7 @@ TOOL_AND_MODEL_PROPOSE = "tool+model"
 TOOL_OR_MODEL_PROPOSES = "tool-or-model"
 """The proposer of a run whose tools propose their calls themselves, if they can; those of the others are
 sampled."""
+TOOL_PROPOSERS = (TOOL_PROPOSES, TOOL_OR_MODEL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
 
 Part = TypeVar("Part", bound="Choices")
 
@@ -216,7 +218,13 @@ class SubjectChoices(Choices):
     @field_validator("proposer")
     @classmethod
     def _the_model_is_the_default(cls, proposer: str | None) -> str | None:
-        return None if proposer == "model" else proposer
+        if proposer in (None, "model"):
+            return None
+        if proposer not in TOOL_PROPOSERS and not proposer.startswith(ENDPOINT):
+            raise ValueError(
+                f"expected model, {', '.join(TOOL_PROPOSERS)} or {ENDPOINT}NAME, found {proposer!r}"
+            )
+        return proposer
 
     @property
     def endpoint(self) -> str | None:
@@ -226,7 +234,7 @@ class SubjectChoices(Choices):
     @property
     def tool_proposes(self) -> bool:
         """Whether the tools propose calls themselves, if they can."""
-        return self.proposer in (TOOL_PROPOSES, TOOL_OR_MODEL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
+        return self.proposer in TOOL_PROPOSERS
 
     @property
     def tool_proposes_alone(self) -> bool:
