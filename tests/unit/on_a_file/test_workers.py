@@ -29,7 +29,7 @@ from toolformer_ops.storage.objects.parts import FolderParts, ObjectParts
 
 TEXTS = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 42)]
 SCRIPT = [f"Calculator({number} + 1)" for number in range(2, 6)]
-VALUES: dict[str, Any] = {"preset": "small_model", "max_positions": 9, "samples_per_position": 4}
+VALUES: dict[str, Any] = {"preset": "small_model", "max_positions": 3, "samples_per_position": 4}
 
 Files = dict[str, bytes]
 
@@ -41,9 +41,9 @@ def model(monkeypatch):
     return fake
 
 
-@pytest.fixture
-def corpus(tmp_path):
-    path = tmp_path / "docs.jsonl"
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "docs.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     return path
 
@@ -61,10 +61,22 @@ def files_of(folder: Path) -> Files:
     return {name: parts.get(name) or b"" for name in parts.names() if not name.startswith("claims/")}
 
 
+@pytest.fixture(scope="module")
+def undisturbed(corpus, tmp_path_factory):
+    """The files of one worker, made once for all tests."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tool_annotator, "load_scoring_model", FakeLanguageModel(SCRIPT).load)
+        worker(corpus, out).work()
+    return files_of(out)
+
+
 @pytest.fixture
-def undisturbed(corpus, tmp_path):
-    worker(corpus, tmp_path / "undisturbed").work()
-    return files_of(tmp_path / "undisturbed")
+def finished(undisturbed, tmp_path):
+    """A folder of the test's own with these files."""
+    for name, content in undisturbed.items():
+        FolderParts(tmp_path / "finished").put(name, content)
+    return tmp_path / "finished"
 
 
 def rows_in(files: Files) -> list[dict[str, Any]]:
@@ -88,14 +100,13 @@ def test_shards_of_their_own_workers_have_the_files_of_one_worker(corpus, tmp_pa
     assert files_of(tmp_path / "out") == undisturbed
 
 
-def test_a_worker_that_is_started_again_changes_nothing(corpus, tmp_path, undisturbed, model):
-    worker(corpus, tmp_path / "undisturbed").work()
-    assert files_of(tmp_path / "undisturbed") == undisturbed
+def test_a_worker_that_is_started_again_changes_nothing(corpus, finished, undisturbed):
+    worker(corpus, finished).work()
+    assert files_of(finished) == undisturbed
 
 
-def test_a_finished_folder_is_not_annotated_again(corpus, tmp_path, undisturbed, model):
-    model.seen.clear()
-    worker(corpus, tmp_path / "undisturbed").work()
+def test_a_finished_folder_is_not_annotated_again(corpus, finished, model):
+    worker(corpus, finished).work()
     assert model.seen == []
 
 
@@ -182,8 +193,7 @@ def test_three_workers_at_once_leave_the_files_of_one(corpus, tmp_path, undistur
     assert files_of(tmp_path / "out") == undisturbed
 
 
-def test_workers_share_the_texts(corpus, tmp_path, undisturbed, model):
-    model.seen.clear()
+def test_workers_share_the_texts(corpus, tmp_path, model):
     for _ in interleaved(corpus, tmp_path / "out", 2):
         pass
     once = len(TEXTS) * 2  # positions, and losses
@@ -202,9 +212,9 @@ def test_the_summary_counts_all_finished_shards(corpus, tmp_path):
     assert 0 < counts.tools["Calculator"].done < len(TEXTS)
 
 
-def test_the_rate_of_a_folder_is_that_of_a_file(corpus, tmp_path, undisturbed):
+def test_the_rate_of_a_folder_is_that_of_a_file(corpus, tmp_path):
     words = ["annotate", str(corpus), "--tools", "Calculator", "--model", "fake"]
-    words += ["--parameters", json.dumps({"max_positions": 9, "samples_per_position": 4})]
+    words += ["--parameters", json.dumps({"max_positions": 3, "samples_per_position": 4})]
     runner = CliRunner()
     of_file = runner.invoke(app, [*words, "--out", str(tmp_path / "calls.jsonl")], catch_exceptions=False)
     of_folder = runner.invoke(app, [*words, "--out", f"{tmp_path}/calls/"], catch_exceptions=False)
@@ -367,9 +377,10 @@ def test_a_worker_with_other_choices_is_refused(corpus, tmp_path, values, said):
 
 def test_a_worker_on_another_corpus_is_refused(corpus, tmp_path):
     worker(corpus, tmp_path / "out")
-    corpus.write_text(json.dumps({"text": TEXTS[0]}) + "\n")
+    other = tmp_path / corpus.name
+    other.write_text(json.dumps({"text": TEXTS[0]}) + "\n")
     with pytest.raises(UsageError, match="expected corpus_files"):
-        worker(corpus, tmp_path / "out")
+        worker(other, tmp_path / "out")
 
 
 OTHERS = [
@@ -392,23 +403,21 @@ def test_a_folder_of_something_else_is_refused(corpus, tmp_path, name, content, 
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"mine"])
-def test_a_damaged_file_is_named_with_the_remedy(corpus, tmp_path, undisturbed, damage):
-    folder = tmp_path / "undisturbed"
+def test_a_damaged_file_is_named_with_the_remedy(corpus, finished, undisturbed, damage):
     [name, *_] = [name for name in undisturbed if name.startswith("calls/")]
-    (folder / name).write_bytes(damage(undisturbed[name]))
-    for ledger in (folder / "ledger").iterdir():
+    (finished / name).write_bytes(damage(undisturbed[name]))
+    for ledger in (finished / "ledger").iterdir():
         ledger.unlink()
     with pytest.raises(CorruptObjectError, match=f"{name}: .*Remove it, and start the command again"):
-        worker(corpus, folder).work()
+        worker(corpus, finished).work()
 
 
-def test_a_removed_file_is_annotated_anew(corpus, tmp_path, undisturbed):
-    folder = tmp_path / "undisturbed"
+def test_a_removed_file_is_annotated_anew(corpus, finished, undisturbed):
     for name in undisturbed:
         if name.startswith(("calls/", "ledger/")):
-            (folder / name).unlink()
-    worker(corpus, folder).work()
-    assert files_of(folder) == undisturbed
+            (finished / name).unlink()
+    worker(corpus, finished).work()
+    assert files_of(finished) == undisturbed
 
 
 def test_no_text_is_refused_as_elsewhere(tmp_path):
