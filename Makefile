@@ -81,10 +81,10 @@ lint: $(WORKSHOP) ## Check style, types, who imports whom, and that lines get no
 study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make study NAME=calculator SEEDS=10 ARMS=paper,any_call MODEL=folder OUT=folder
 	@$(BIN)/python -m studies run --out="$${OUT:-$$TOOLFORMER_STATE_DIR/models/studies}" --model="$${MODEL:-}" --texts="$${TEXTS:-0}" \
 	  --steps="$${STEPS:-64}" --seeds="$${SEEDS:-10}" --batch="$${BATCH:-16}" --learning-rate="$${LEARNING_RATE:-2e-5}" \
-	  --test="$${TEST:-100}" --processes="$${PROCESSES:-1}" --method="$${METHOD:-full}" $${ARMS:+--arms="$$ARMS"} \
-	  $${MINUTES:+--minutes="$$MINUTES"} $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} $${ANNOTATED:+--annotated="$$ANNOTATED"} -- "$${NAME:-calculator}"
+	  --test="$${TEST:-100}" --processes="$${PROCESSES:-1}" $${ARMS:+--arms="$$ARMS"} \
+	  $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} -- "$${NAME:-calculator}"
 
-study-gpu: $(WORKSHOP) ## The same on the first GPU, seeds side by side, or a larger model: make study-gpu NAME=calculator PROCESSES=12; MODEL=id@revision METHOD=lora
+study-gpu: $(WORKSHOP) ## The same on the first GPU, seeds side by side, or a larger model: make study-gpu NAME=calculator PROCESSES=12 MODEL=id@revision
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study
 
 evidence: $(WORKSHOP) ## Write docs/evidence.md anew from the raw answers in studies/answers.

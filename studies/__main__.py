@@ -1,18 +1,16 @@
 """`python -m studies`: what a model learns from calls that were chosen in different ways, as `make study` runs it."""
 
 import logging
-import math
 import sys
-import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
+from benchmarks.gpu.varlen import provide_varlen
 from studies.answers import gather
 from studies.devices import load_to_score, share_device, study_settings
 from studies.evidence import tables, write_page
@@ -20,13 +18,12 @@ from studies.hours import MEASURED_ON, model_parameters, study_hours
 from studies.judging import chosen_calls, read_verdicts, write_judged, write_sheets
 from studies.keep_rules import labelled_tables
 from studies.labelled_scores import HALVES, MOST_TEXTS, Half, pack, score_sets
-from studies.plan import ANNOTATIONS, MAIN_ARMS, PLAN, TOOLS, Annotation, StudyPlan
+from studies.plan import MAIN_ARMS, PLAN, STUDIES, TRAINED, StudyPlan, study_of
 from studies.rows import RowPlan, gather_rows, run_rows
-from studies.side_by_side import Seed, SideBySide
-from studies.stored_calls import place_stored_calls
-from studies.study import refuse_unreadable, run_seed, with_wiki_index
+from studies.side_by_side import Seed, run_side_by_side
+from studies.study import refuse_unreadable, run_seed
 from toolformer_ops.config import load_settings
-from toolformer_ops.errors import NoResultError, ToolformerError, UsageError, exit_code
+from toolformer_ops.errors import NoResultError, ToolformerError, exit_code
 from toolformer_ops.local.demo.model import prepare_demo_model
 
 logger = logging.getLogger("studies")
@@ -42,7 +39,7 @@ WIDE = 250
 @app.command()
 def run(
     names: Annotated[
-        str, typer.Argument(help=f"Studies with commas, the most wanted first: {', '.join(TOOLS)}.")
+        str, typer.Argument(help=f"Studies with commas, the most wanted first: {', '.join(STUDIES)}.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the studies; what was killed continues there.")],
     model: Annotated[
@@ -63,86 +60,72 @@ def run(
     test: Annotated[int, typer.Option(min=2, help="Fresh sentences to test with.")] = StudyPlan.test,
     arms: Annotated[
         str,
-        typer.Option(help="What is trained on, with commas, `paper` first. studies/arms.py has them all."),
+        typer.Option(
+            help="What is trained on, with commas; studies/arms.py has them all. Empty: annotate, and train nothing."
+        ),
     ] = ",".join(MAIN_ARMS),
-    method: Annotated[
-        Literal["full", "lora"], typer.Option(help="Train all weights, or adapters, for a large model.")
-    ] = "full",
     gsm8k: Annotated[
         Path | None, typer.Option(help="File of GSM8K's problems, for the studies gsm8k and problems.")
     ] = None,
     posts: Annotated[Path | None, typer.Option(help="File of dated posts, for the study posts.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many seeds side by side.")] = 1,
-    share: Annotated[
-        int, typer.Option(min=0, help="How many processes share the GPU's memory; 0: these alone.")
-    ] = 0,
-    minutes: Annotated[
-        float | None, typer.Option(help="No seed and no arm begins after so many minutes.")
-    ] = None,
-    annotate: Annotated[
-        bool,
-        typer.Option(
-            help="Annotate, and train nothing: the tables of rules need no more. The same command without it continues."
-        ),
-    ] = False,
-    annotated: Annotated[
-        Path | None,
-        typer.Option(help="Take calls from this NAME-calls.jsonl.bz2 of raw answers, and annotate nothing."),
-    ] = None,
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
 
-    A training at the defaults takes a quarter of an hour on two cores; a seed has ten. On a GPU
+    A training at the defaults takes a quarter of an hour on two cores; a seed has six. On a GPU
     `--processes` seeds run side by side, and the log says first how long all may take. No services are needed.
+    The calls of gsm8k and posts are annotated alone.
 
     Example: make study NAME=calculator SEEDS=3 OUT=.toolformer/models/calculator-study
     """
-    until = None if minutes is None else time.time() + 60 * minutes
     settings = study_settings(load_settings())
     refuse_unreadable(settings, out)
     address = model or str(prepare_demo_model(settings.state_dir))
     numbers = StudyPlan(
         model=Path(address).name if Path(address).exists() else address,
-        texts=texts,
         test=test,
         steps=steps,
         batch=batch,
         learning_rate=learning_rate,
-        arms=tuple(arms.split(",")),
-        method=method,
     )
-    files = {"gsm8k": gsm8k, "posts": posts, "problems": gsm8k}
-    plans = []
-    for study in names.lower().split(","):
-        plan = _plan_of_study(study, files, numbers)
-        plans += [replace(plan, seed=number) for number in range(first_seed, first_seed + seeds)]
+    # 1. The plan of each seed.
+    files = {"gsm8k": gsm8k, "posts": posts}
+    seeds_to_run = []
+    for name in names.lower().split(","):
+        study = study_of(name)
+        file = files.get(study.option)
+        plan = replace(
+            numbers,
+            study=name,
+            file="" if file is None else str(file.resolve()),
+            texts=texts or study.texts,
+            arms=tuple(arms.split(",")) if arms and name in TRAINED else (),
+        )
+        for number in range(first_seed, first_seed + seeds):
+            seeds_to_run.append(Seed(replace(plan, seed=number), out / name / f"seed-{number}"))
+    # 2. How long they take.
     if settings.device != "cpu":
         parameters = model_parameters(settings, address)
+        hours = study_hours([item.plan for item in seeds_to_run], parameters, processes)
         logger.info(
             "estimate: %s for %d seeds of a model of %.2g billion parameters, reckoned from what was measured on %s",
-            study_hours(plans, parameters, processes), len(plans), parameters / 1e9, MEASURED_ON,
+            hours, len(seeds_to_run), parameters / 1e9, MEASURED_ON,
         )  # fmt: skip
-    out.mkdir(parents=True, exist_ok=True)
-    with_index = with_wiki_index(settings, out, plans)
-    index = Path(with_index.wiki_index) if with_index is not settings else None
-    seeds_to_run = [Seed(plan, _folder(out, plan)) for plan in plans]
+    # 3. All of them; a folder of another plan is refused before anything begins.
     for item in seeds_to_run:
-        item.plan.write(item.folder)  # refuses a folder of another plan before anything is written
-    if annotated is not None:
-        place_stored_calls(with_index, annotated, [(item.plan, item.folder) for item in seeds_to_run])
-    together = SideBySide(
-        model=address,
-        processes=processes,
-        share=share or processes,
-        until=until,
-        index=index,
-        only_annotate=annotate,
-    )
-    unfinished = together.run(seeds_to_run)
-    for study in dict.fromkeys(plan.study for plan in plans):
-        _print_answers(study, out)
+        item.plan.write(item.folder)
+    unfinished = run_side_by_side(address, processes, seeds_to_run)
+    # 4. What they found.
+    for name in dict.fromkeys(item.plan.study for item in seeds_to_run):
+        try:
+            answers, calls = gather(out / name, out / "answers")
+        except NoResultError as error:
+            logger.warning("%s", error)
+            continue
+        Console().print(Markdown(tables(answers, calls)))
+        logger.info("raw answers are in %s", answers)
     if unfinished:
-        names_left = "; ".join(seed.name for seed in unfinished)
+        names_left = "; ".join(item.name for item in unfinished)
         logger.error(
             "not finished: %s. Their logs are in their folders; the same command continues them.", names_left
         )
@@ -154,19 +137,13 @@ def seed(
     folder: Annotated[Path, typer.Argument(help="Folder of the seed, with its plan.json.")],
     model: Annotated[str, typer.Option(help="As of `run`.")],
     share: Annotated[int, typer.Option(min=1, help="How many processes share the GPU's memory.")] = 1,
-    until: Annotated[
-        float | None, typer.Option(help="No arm begins after this second of the Unix clock.")
-    ] = None,
-    wiki_index: Annotated[str, typer.Option(help="Folder of Wikipedia's index.")] = "",
-    annotate: Annotated[bool, typer.Option(help="Train nothing.")] = False,
 ) -> None:
     """One seed of a study, as `run` starts it in a process."""
-    _provide_kernel()
+    # On a torch before 2.13: the engine's kernel for sequences of any lengths, as `make bench-gpu` provides it.
+    provide_varlen()
     settings = study_settings(load_settings())
-    if wiki_index:
-        settings = settings.model_copy(update={"wiki_index": wiki_index})
     share_device(settings, share)
-    run_seed(settings, model, StudyPlan.read(folder / PLAN), folder, until, only_annotate=annotate)
+    run_seed(settings, model, StudyPlan.read(folder / PLAN), folder)
 
 
 @app.command()
@@ -197,7 +174,7 @@ def rows(
 
 @app.command()
 def sheets(
-    study: Annotated[str, typer.Argument(help=f"One of {', '.join(TOOLS)}.")],
+    study: Annotated[str, typer.Argument(help=f"One of {', '.join(STUDIES)}.")],
     out: Annotated[Path, typer.Option(help="Folder of the studies, whose seeds are annotated.")],
 ) -> None:
     """Write the calls that arms chose for a reader who does not know the arm: two sheets, in two orders.
@@ -211,7 +188,7 @@ def sheets(
 
 @app.command()
 def judged(
-    study: Annotated[str, typer.Argument(help=f"One of {', '.join(TOOLS)}.")],
+    study: Annotated[str, typer.Argument(help=f"One of {', '.join(STUDIES)}.")],
     out: Annotated[Path, typer.Option(help="Folder of the studies, with the verdicts beside the sheets.")],
 ) -> None:
     """Put the verdicts of both readings beside their calls and arms, in answers/NAME-judged.jsonl."""
@@ -232,7 +209,6 @@ def label(
     texts: Annotated[
         int, typer.Option(min=1, help="At most so many right calls a half of a set.")
     ] = MOST_TEXTS,
-    minutes: Annotated[float, typer.Option(help="No text is begun after so many minutes.")] = math.inf,
 ) -> None:
     """Make labelled calls of the files, score them, and write raw answers into the folder `answers` of --out.
 
@@ -248,9 +224,8 @@ def label(
     settings = study_settings(load_settings())
     scorer = load_to_score(settings, model or str(prepare_demo_model(settings.state_dir)))
     out.mkdir(parents=True, exist_ok=True)
-    until = time.time() + 60 * minutes
     for half in HALVES:
-        score_sets(scorer, files, out, half=half, until=until, at_most=texts)
+        score_sets(scorer, files, out, half=half, at_most=texts)
     for file in pack(out, out / "answers"):
         logger.info("wrote %s", file)
 
@@ -272,50 +247,6 @@ def evidence(
     """Compute the tables of docs/evidence.md from the raw answers in the repository, and write them into the page."""
     write_page(page, answers)
     logger.info("wrote %s from %s", page, answers)
-
-
-def _plan_of_study(study: str, files: Mapping[str, Path | None], numbers: StudyPlan) -> StudyPlan:
-    """The plan of a study's first seed: the numbers of the command, and what they leave to the study.
-
-    Raises:
-        UsageError: the study reads a file, and the command names none.
-    """
-    file = files.get(study)
-    if study in files and file is None:
-        raise UsageError(
-            f"{study}: expected the option of its file, found none. `python -m studies run --help` says which."
-        )
-    annotation = ANNOTATIONS.get(study, Annotation(StudyPlan.texts))
-    return replace(
-        numbers,
-        study=study,
-        file="" if file is None else str(file.resolve()),
-        texts=numbers.texts or annotation.texts,
-        max_positions=annotation.max_positions,
-        samples_per_position=annotation.samples_per_position,
-    )
-
-
-def _print_answers(study: str, out: Path) -> None:
-    """Gather the raw answers of a study's seeds, and print their tables; a study without any is passed over."""
-    try:
-        answers, calls = gather(out / study, out / "answers")
-    except NoResultError as error:
-        logger.warning("%s", error)
-        return
-    Console().print(Markdown(tables(answers, calls)))
-    logger.info("raw answers are in %s", answers)
-
-
-def _folder(out: Path, plan: StudyPlan) -> Path:
-    return out / plan.study / f"seed-{plan.seed}"
-
-
-def _provide_kernel() -> None:
-    """On a torch before 2.13: the engine's kernel for sequences of any lengths, as `make bench-gpu` provides it."""
-    from benchmarks.gpu.varlen import provide_varlen
-
-    provide_varlen()
 
 
 if __name__ == "__main__":

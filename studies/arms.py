@@ -291,13 +291,3 @@ def chosen_texts(
         )  # fmt: skip
     examples = min(number for arm, number in eligible.items() if arm not in short)
     return {arm: chosen[:examples] for arm, chosen in texts.items() if arm not in short}, eligible
-
-
-def texts_in_common(texts: ChosenTexts, others: ChosenTexts) -> int:
-    """How many texts two arms have with the same call at the same place."""
-    calls_of_others = {record["document_id"]: _written(call) for record, call in others}
-    return sum(calls_of_others.get(record["document_id"]) == _written(call) for record, call in texts)
-
-
-def _written(call: ScoredCall) -> tuple[int, str]:
-    return call["position_char"], call["call"]

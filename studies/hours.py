@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from studies.plan import StudyPlan
+from studies.plan import STUDIES, StudyPlan
 from toolformer_ops.config import Settings
 
 MEASURED_ON = "one H200, 2026-11-27"
@@ -78,8 +78,9 @@ def study_hours(plans: Sequence[StudyPlan], parameters: int, processes: int) -> 
 
 def _seed_seconds(plan: StudyPlan) -> float:
     """Of a seed of the measured model beside nine others."""
-    calls = plan.texts * plan.max_positions * plan.samples_per_position
-    measured_calls = MEASURED.texts * MEASURED.max_positions * MEASURED.samples_per_position
+    study, measured_study = STUDIES[plan.study], STUDIES[MEASURED.study]
+    calls = plan.texts * study.max_positions * study.samples_per_position
+    measured_calls = MEASURED.texts * measured_study.max_positions * measured_study.samples_per_position
     training = TRAINING_SECONDS * plan.steps * plan.batch / (MEASURED.steps * MEASURED.batch)
     measuring = MEASURING_SECONDS * plan.test / MEASURED.test
     annotation = ANNOTATION_SECONDS * calls / measured_calls

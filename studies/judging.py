@@ -82,7 +82,7 @@ def chosen_calls(
             arms_of.setdefault(name, []).append(arm)
     if not calls:
         raise NoResultError(
-            f"{folder}: expected annotated seeds with calls, found none. `python -m studies run --annotate` makes them."
+            f"{folder}: expected annotated seeds with calls, found none. `python -m studies run` makes them."
         )
     return [ChosenCall(**{**asdict(calls[name]), "arms": tuple(arms_of[name])}) for name in sorted(calls)]
 

@@ -11,10 +11,8 @@ whose result is not what the text says there. What is scored and stored of them 
 """
 
 import datetime
-import gzip
 import hashlib
 import itertools
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from studies.real_texts import Posts, word_problem
+from studies.real_texts import Posts, read_records, word_problem
 from studies.sentences import Sentence
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.tools.calculator import TOOL as CALCULATOR
@@ -369,14 +367,6 @@ def _around(fact: Fact) -> tuple[str, int]:
         start = max(sentence + 2, fact.place - SHOWN_BEFORE) if sentence >= 0 else fact.place - SHOWN_BEFORE
     text = fact.passage[start : fact.place + SHOWN_AFTER]
     return text, fact.place - start
-
-
-def read_records(file: Path) -> Iterator[dict[str, Any]]:
-    """The records of JSON Lines, also with gzip."""
-    opened = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
 
 
 SETS: Mapping[str, Callable[[Path], Iterator[LabelledText]]] = {

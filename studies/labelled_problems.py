@@ -5,17 +5,20 @@ no call whether it is tried, so that arms differ in what they choose alone. Test
 """
 
 import json
+import math
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from studies.labelled_calls import MOST_WORDS, in_hash_order, problems, read_records
-from studies.real_texts import in_order, word_problem
+from studies.calls import PREFIXES
+from studies.labelled_calls import MOST_WORDS, in_hash_order, problems
+from studies.real_texts import in_order, read_records, word_problem
 from studies.sentences import Sentence, distinct
 from toolformer_ops.call_syntax import parse_call
+from toolformer_ops.language_model.losses import weighted_loss
 from toolformer_ops.storage.machine.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -37,15 +40,7 @@ class LabelledProblems:
         """The first problems in the order of their hashes, the same for each seed."""
         texts = in_hash_order(problems(read_records(self.file)))[: min(count, TEXTS)]
         return [
-            Sentence(
-                text=item.text,
-                answer=item.right.result,
-                kind="word problem",
-                fact=item.name,
-                held_out=False,
-                answer_place=item.right.place,
-            )
-            for item in texts
+            Sentence(item.text, item.right.result, item.name, answer_place=item.right.place) for item in texts
         ]
 
     def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
@@ -66,7 +61,6 @@ def write_labelled_records(plan: "StudyPlan", out: Path) -> None:
     """
     from studies.answers import Line, read_answers
     from studies.labelled_scores import digest_of
-    from studies.stored_calls import stored_call
     from toolformer_ops.tools.registry import get_tool
 
     tool = get_tool(plan.tool)
@@ -83,10 +77,25 @@ def write_labelled_records(plan: "StudyPlan", out: Path) -> None:
             draw = random.Random(f"{item.text}|{line['call']}")  # noqa: S311 - not for secrets
             calls.append(
                 {
-                    **stored_call(document_id, line, line["result"]),
+                    **_stored_call(line),
+                    "document_id": document_id,
                     "input_only_after": tool.input_only_after(parse_call(line["call"]).input, before, after),
                     "other_result": draw.choice([result for result in results if result != line["result"]]),
                 }
             )
         records.append({"document_id": document_id, "text": item.text, "calls": calls})
     replace_file(out, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def _stored_call(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A call of raw answers with the paper's losses, computed from its log probabilities in hundredths of a nat."""
+    terms = {name: weighted_loss(line["log_p"][name]) for name in PREFIXES}
+    return {
+        "position_char": line["place"],
+        "position_probability": math.nan,
+        "call": line["call"],
+        "result": line["result"],
+        **{f"loss_{name}": loss for name, loss in terms.items()},
+        "loss_reduction": min(terms["without_call"], terms["without_result"]) - terms["with_result"],
+        "log_p": line["log_p"],
+    }

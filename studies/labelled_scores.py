@@ -16,8 +16,6 @@ in turn, so that what is there when the time is over is a sample of each set.
 import hashlib
 import json
 import logging
-import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -57,12 +55,11 @@ def score_sets(
     folder: Path,
     *,
     half: Half,
-    until: float = math.inf,
     at_most: int = MOST_TEXTS,
 ) -> None:
-    """Score a half of sets of labelled calls, some texts of each in turn, into `NAME.jsonl` of a folder, as long as there is time.
+    """Score a half of sets of labelled calls, some texts of each in turn, into `NAME.jsonl` of a folder.
 
-    What the folder has is not scored again. `until` is a second of the Unix clock, `at_most` texts a half of a set.
+    What the folder has is not scored again. `at_most` texts of a half of a set are scored.
     """
     # 1. The texts of each set, and the results of all of them, of which placebos are drawn.
     waiting: dict[str, list[LabelledText]] = {}
@@ -76,8 +73,6 @@ def score_sets(
     # 2. Some of each in turn.
     while any(waiting.values()):
         for name, texts in waiting.items():
-            if time.time() > until:
-                return
             group, left = texts[:TEXTS_TOGETHER], texts[TEXTS_TOGETHER:]
             waiting[name] = left
             if group:

@@ -1,9 +1,9 @@
 """What a model of a study does: it writes behind the prompts of fresh sentences, reads these sentences, and reads plain text.
 
-    written   the first number, name or date behind a prompt is right, or it is not
+    written   the first number behind a prompt is right, or it is not
     read      the loss of each sentence, and its loss behind a call that the model makes while it reads
-    plain     the perplexity of summaries of Wikipedia, in which no arm is trained (Toolformer, section 4.3), and in how many
-              the model makes a call while it reads them
+    plain     the perplexity of 32 summaries of the demo's Wikipedia, in which no arm is trained (Toolformer, section 4.3),
+              and in how many the model makes a call while it reads them
 
 A call while reading stands where the model is the likeliest to begin one, if " [" is among its ten likeliest tokens
 there (k of section 4.2); the model writes it, the tool answers, and the words behind are read with it. Neither the
@@ -17,16 +17,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from studies.arms import ARMS
 from studies.devices import load_to_write
 from studies.plan import StudyPlan
-from studies.sentences import NO_ANSWER, Sentence
-from studies.wikipedia import plain_texts
+from studies.sentences import Sentence
 from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
+from toolformer_ops.evaluation.answers import first_number_is_right
+from toolformer_ops.local.demo.corpus import WIKIPEDIA_DOCUMENTS, wikipedia_documents, write_kilt_records
 from toolformer_ops.storage.machine.shared_files import replace_file
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ READING = DecodingSettings(max_new_tokens=1, max_call_tokens=24)
 
 
 @dataclass(frozen=True)
-class ReadSentence:
+class ReadText:
     """What a model makes of one sentence while it reads it."""
 
     tokens: int
@@ -103,8 +105,8 @@ def measure(
     started = time.process_time()
     written = write(writing, plan.fresh, calls=calls)
     seconds = time.process_time() - started
-    read = read_sentences(writing, plan.fresh, calls=calls)
-    plain = read_sentences(writing, [plain_sentence(text) for text in plain_texts()], calls=calls)
+    read = read_texts(writing, [item.text for item in plan.fresh], calls=calls)
+    plain = read_texts(writing, plain_texts(), calls=calls)
     lines = [
         json.dumps({"arm": arm, "sentence": number, **answer_line(*one)}) + "\n"
         for number, one in enumerate(zip(plan.fresh, written, read, strict=True))
@@ -121,33 +123,18 @@ def measure(
     replace_file(done, json.dumps(summary) + "\n")
 
 
-def measured_as(folder: Path, arm: str, other: str) -> None:
-    """Take over for an arm what was measured of another one, whose model it has."""
-    lines = []
-    for line in (folder / f"answers-{other}.jsonl").read_text(encoding="utf-8").splitlines():
-        lines.append(json.dumps({**json.loads(line), "arm": arm}) + "\n")
-    replace_file(folder / f"answers-{arm}.jsonl", "".join(lines))
-    summary = json.loads((folder / f"arm-{other}.json").read_text(encoding="utf-8"))
-    replace_file(
-        folder / f"arm-{arm}.json", json.dumps({**summary, "arm": arm, "same_model_as": other}) + "\n"
-    )
-
-
 def write(writing: "WritingModel", sentences: Sequence[Sentence], *, calls: bool) -> list[WrittenText]:
     """What the model writes behind the prompts."""
     decoding = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
     if not calls:
         decoding = replace(decoding, call_start_rank=0)
-    return writing.write([Prompt(item.prompt, item.date) for item in sentences], decoding)
+    return writing.write([Prompt(item.prompt) for item in sentences], decoding)
 
 
-def read_sentences(
-    writing: "WritingModel", sentences: Sequence[Sentence], *, calls: bool
-) -> list[ReadSentence]:
-    """The loss of each sentence, and that behind a call which the model makes in it."""
+def read_texts(writing: "WritingModel", texts: Sequence[str], *, calls: bool) -> list[ReadText]:
+    """The loss of each text, and that behind a call which the model makes in it."""
     model = writing.language_model
-    texts = [item.text for item in sentences]
-    read = [ReadSentence(loss.tokens, loss.nats) for loss in model.text_losses(texts)]
+    read = [ReadText(loss.tokens, loss.nats) for loss in model.text_losses(texts)]
     if not calls:
         return read
     # 1. The place in each text, and the call that the model writes there.
@@ -156,7 +143,7 @@ def read_sentences(
         likeliest = max(starts, key=lambda start: start.probability, default=None)
         if likeliest is not None and likeliest.rank <= READING.call_start_rank:
             places.append((number, likeliest.position_char))
-    prompts = [Prompt(texts[number][:place], sentences[number].date) for number, place in places]
+    prompts = [Prompt(texts[number][:place]) for number, place in places]
     # 2. The text with the call in it.
     called: list[ReadCall] = []
     for (number, place), written in zip(places, writing.write(prompts, READING), strict=True):
@@ -177,22 +164,24 @@ def read_sentences(
     return read
 
 
-def plain_sentence(text: str) -> Sentence:
-    """A text that needs no tool."""
-    return Sentence(text, NO_ANSWER, "plain text", text, held_out=False)
+def plain_texts() -> list[str]:
+    """The summaries in which no arm is trained."""
+    with TemporaryDirectory() as folder:
+        records = Path(folder) / "kilt.jsonl"
+        write_kilt_records(records)
+        return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]
 
 
-def answer_line(sentence: Sentence, written: WrittenText, read: ReadSentence) -> dict[str, Any]:
+def answer_line(sentence: Sentence, written: WrittenText, read: ReadText) -> dict[str, Any]:
     """What is kept of one sentence."""
     called = [call.input for call in written.calls if call.result is not None]
     numbers = {
         name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(read).items()
     }
     return {
-        "kind": sentence.kind,
         "held_out": sentence.held_out,
         "answer": sentence.answer,
-        "right": sentence.is_right(written.without_calls) if sentence.answer else None,
+        "right": first_number_is_right(written.without_calls, [sentence.answer]),
         "called": called[0] if called else None,
         "written": written.text,
         **numbers,

@@ -1,21 +1,16 @@
-"""The numbers of a study, and where its texts come from.
-
-A study has a name: `calculator`, `calendar` and `wikisearch` are made sentences for the tool of that name;
-`gsm8k` are word problems for the Calculator, `posts` dated posts for the Calendar, each from a file; `problems` are
-word problems with labelled calls, which are scored already.
-"""
+"""The numbers of a study, and where its texts come from (`STUDIES`)."""
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from studies.arms import ARMS
 from studies.labelled_problems import LabelledProblems
-from studies.real_texts import Posts, WordProblems
-from studies.sentences import DATES, FACTS, SUMS, Sentence
+from studies.real_texts import SOURCES_OF_FILES, Posts, WordProblems
+from studies.sentences import SUMS, Sentence, Sums
 from toolformer_ops.errors import UsageError
 from toolformer_ops.runs.choices import RunChoices
 
@@ -25,62 +20,45 @@ SUMMARY = "seed.json"
 """File of a seed with the texts and steps of its arms."""
 
 
-class SentenceSource(Protocol):
-    """Where the sentences of a study come from."""
-
-    def training(self, count: int, seed: int) -> list[Sentence]:
-        """`count` sentences to annotate."""
-        ...
-
-    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """`count` sentences to test with, of other facts than those of `known`."""
-        ...
-
-
-TOOLS: Mapping[str, str] = {
-    "calculator": "Calculator",
-    "calendar": "Calendar",
-    "wikisearch": "WikiSearch",
-    "gsm8k": "Calculator",
-    "posts": "Calendar",
-    "problems": "Calculator",
-}
-"""By study, its tool."""
-MADE: Mapping[str, SentenceSource] = {"calculator": SUMS, "calendar": DATES, "wikisearch": FACTS}
-"""By study, where sentences that are made by rules come from."""
-OF_A_FILE: Mapping[str, type[WordProblems] | type[Posts] | type[LabelledProblems]] = {
-    "gsm8k": WordProblems,
-    "posts": Posts,
-    "problems": LabelledProblems,
-}
-"""By study, what reads its file."""
-LABELLED_PROBLEMS = "problems"
-"""The study whose calls are labelled and scored already; all its seeds have the same texts."""
-
-
 @dataclass(frozen=True)
-class Annotation:
-    """How much of a study's texts is annotated, unless it is said."""
+class Study:
+    """What a study is about."""
 
+    tool: str
+    source: Callable[[Path], Sums | LabelledProblems | WordProblems | Posts]
+    """Reads its file; the calls of the last two are annotated, and no arm is trained on them."""
     texts: int
-    """Of each seed."""
+    """How many are annotated of each seed, unless it is said."""
     max_positions: int = 3
     samples_per_position: int = 3
+    option: str = ""
+    """That names its file, a key of `SOURCES_OF_FILES`; empty if its sentences are made by rules."""
 
 
-ANNOTATIONS: Mapping[str, Annotation] = {
-    "calculator": Annotation(512),
-    "calendar": Annotation(512),
-    # Of 84 atomic numbers and 42 years that Wikipedia states the test needs some, too.
-    "wikisearch": Annotation(160),
+STUDIES: Mapping[str, Study] = {
+    "calculator": Study("Calculator", lambda _: SUMS, 512),
     # A small model proposes few right calls for real texts: more texts and more places.
-    "gsm8k": Annotation(1024, max_positions=4, samples_per_position=4),
+    "gsm8k": Study("Calculator", WordProblems, 1024, max_positions=4, samples_per_position=4, option="gsm8k"),
     # Of 1,318 paragraphs of digital.gov's training half; a call of the Calendar has no input to sample.
-    "problems": Annotation(160),
-    "posts": Annotation(800, max_positions=5, samples_per_position=1),
+    "posts": Study("Calendar", Posts, 800, max_positions=5, samples_per_position=1, option="posts"),
+    # Their calls are labelled and scored already; all seeds have the same texts.
+    "problems": Study("Calculator", LabelledProblems, 160, option="gsm8k"),
 }
-TRAINING_NUMBERS = ("steps", "batch", "learning_rate", "method", "arms", "test")
+TRAINED = ("calculator", "problems")
+"""Studies whose arms are trained."""
+TRAINING_NUMBERS = ("steps", "batch", "learning_rate", "arms", "test")
 """Fields of a plan that decide nothing before the first training."""
+
+
+def study_of(name: str) -> Study:
+    """The study of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in STUDIES:
+        raise UsageError(f"study: expected {', '.join(STUDIES)}, found {name}.")
+    return STUDIES[name]
 
 
 @dataclass(frozen=True)
@@ -89,50 +67,39 @@ class StudyPlan:
 
     study: str = "calculator"
     file: str = ""
-    """The file of a study whose texts are real."""
+    """The file of its texts; empty if they are made."""
     texts: int = 512
     """Sentences that are annotated."""
     test: int = 100
     """Fresh sentences."""
     seed: int = 0
-    max_positions: int = 3
-    samples_per_position: int = 3
     steps: int = 64
     """Of the arm whose texts with their calls are the shortest; arms with more tokens a text have fewer."""
     batch: int = 16
     learning_rate: float = 2e-5
     arms: tuple[str, ...] = MAIN_ARMS
-    method: Literal["full", "lora"] = "full"
-    """What is trained: all weights, or adapters."""
+    """If there is none, calls are annotated and nothing is trained."""
     model: str = ""
     """Name of the model that annotates and is trained."""
 
     def __post_init__(self) -> None:
-        for name, values, known in (
-            ("study", (self.study,), tuple(TOOLS)),
-            ("arms", self.arms, tuple(ARMS)),
-        ):
-            if unknown := set(values) - set(known):
-                raise UsageError(f"{name}: expected {', '.join(known)}, found {', '.join(sorted(unknown))}.")
-        if self.study in OF_A_FILE:
-            self.source.training(1, 0)  # refuses a file that is not there before anything is computed
+        if unknown := set(self.arms) - set(ARMS):
+            raise UsageError(f"arms: expected {', '.join(ARMS)}, found {', '.join(sorted(unknown))}.")
+        option = study_of(self.study).option
+        if option and not Path(self.file).is_file():
+            raise UsageError(
+                f"--{option}: expected {SOURCES_OF_FILES[option]}, found no file at {self.file!r}. Fetch it, and name its path."
+            )
 
     @property
     def tool(self) -> str:
         """The tool that is taught."""
-        return TOOLS[self.study]
+        return STUDIES[self.study].tool
 
     @property
-    def is_real(self) -> bool:
-        """Whether nobody wrote its texts for a tool."""
-        return self.study in OF_A_FILE
-
-    @property
-    def source(self) -> SentenceSource:
+    def source(self) -> Sums | LabelledProblems | WordProblems | Posts:
         """Where its sentences come from."""
-        if self.study in MADE:
-            return MADE[self.study]
-        return OF_A_FILE[self.study](Path(self.file))
+        return STUDIES[self.study].source(Path(self.file))
 
     @functools.cached_property
     def training(self) -> list[Sentence]:
@@ -141,8 +108,10 @@ class StudyPlan:
 
     @functools.cached_property
     def fresh(self) -> list[Sentence]:
-        """The sentences that the models are tested with."""
-        return self.source.fresh(self.test, self.seed, self.training)
+        """The sentences that the models are tested with, of a study whose arms are trained."""
+        source = self.source
+        assert isinstance(source, Sums | LabelledProblems)  # noqa: S101 - of `TRAINED`
+        return source.fresh(self.test, self.seed, self.training)
 
     @classmethod
     def read(cls, file: Path) -> "StudyPlan":
@@ -165,14 +134,13 @@ class StudyPlan:
             before = json.loads(file.read_text(encoding="utf-8"))
             may_differ = ("arms",) if any(folder.glob("arm-*.json")) else TRAINING_NUMBERS
             differing = [
-                name for name, value in before.items() if name not in may_differ and value != plan.get(name)
+                f"{name} {value!r} and not {plan.get(name)!r}"
+                for name, value in before.items()
+                if name not in may_differ and value != plan.get(name)
             ]
             if differing:
-                values = ", ".join(
-                    f"{name} {before[name]!r} and not {plan.get(name)!r}" for name in differing
-                )
                 raise UsageError(
-                    f"{folder}: expected a folder of this plan, found one with {values}. Nothing in it was changed. "
+                    f"{folder}: expected a folder of this plan, found one with {', '.join(differing)}. Nothing in it was changed. "
                     "Give the same numbers to continue it, or another --out."
                 )
         file.write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
@@ -183,20 +151,20 @@ class StudyPlan:
 
         The tool's name is given and no place is too unlikely, as a small model needs.
         """
+        study = STUDIES[self.study]
         return RunChoices(
             corpus="-",
             model=model,
-            tools=(self.tool,),
+            tools=(study.tool,),
             call_prefix="tool_name",
-            max_positions=self.max_positions,
-            samples_per_position=self.samples_per_position,
+            max_positions=study.max_positions,
+            samples_per_position=study.samples_per_position,
             sampling_threshold=0.0,
             prune_below=0.0,
             max_call_tokens=20,
             seed=self.seed,
             finetune_steps=self.steps,
             finetune_batch=self.batch,
-            finetune_length=256 if self.is_real else 128,
+            finetune_length=256 if study.option else 128,
             finetune_learning_rate=self.learning_rate,
-            finetune_method=self.method,
         )

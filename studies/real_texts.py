@@ -3,10 +3,9 @@
     WordProblems   questions of GSM8K with the first step of their solution, its equation left out
     Posts          paragraphs of dated posts that name a day, a month, a year or a day from the writer's own
 
-Half of the problems, and half of the posts, are kept from training by a hash of their text or their id, so that
-all seeds test with texts in which none of them was trained. Seeds draw from the same files: their texts overlap,
-so that intervals over seeds say how another draw from these files would come out. The files are not part of the
-repository; `read_lines` says where they come from.
+They are annotated, and no arm is trained on them: half of the problems, and half of the posts, by a hash of their text or
+their id. Seeds draw from the same files: their texts overlap, so that intervals over seeds say how another draw from these
+files would come out. The files are not part of the repository; `SOURCES_OF_FILES` says where they come from.
 """
 
 import datetime
@@ -14,7 +13,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,7 @@ SOURCES_OF_FILES = {
     "gsm8k": "train.jsonl of github.com/openai/grade-school-math (MIT)",
     "posts": 'JSON Lines of "id", "text" with a paragraph a line, and "date", such as those of github.com/GSA/digitalgov.gov (CC0)',
 }
-"""By study, what its file is."""
+"""By option, what its file is."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,10 @@ class WordProblems:
 
     def training(self, count: int, seed: int) -> list[Sentence]:
         """Of the questions whose hash is even; the seed orders them."""
-        return self._drawn(count, seed, of_tests=False)
-
-    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """Of the others."""
-        return self._drawn(count, seed, of_tests=True)
-
-    def _drawn(self, count: int, seed: int, *, of_tests: bool) -> list[Sentence]:
         problems = []
-        for record in read_lines("gsm8k", self.file):
-            question = record["question"]
-            if _is_for_tests(question) != of_tests:
-                continue
-            problem = word_problem(question, record["answer"].partition("\n")[0])
-            if problem is not None:
+        for record in read_records(self.file):
+            problem = word_problem(record["question"], record["answer"].partition("\n")[0])
+            if problem is not None and _is_annotated(record["question"]):
                 problems.append(problem)
         return distinct(iter(in_order(problems, seed)), count, set())
 
@@ -87,7 +76,7 @@ def word_problem(question: str, step: str) -> Sentence | None:
     # The result stands alone, and nowhere before; nothing else is computed in the step.
     if _OPERATOR.search(told) or "<<" in told or text.count(mark[1]) != 1 or f" {mark[1]}" not in told:
         return None
-    return Sentence(text, mark[1], "word problem", question, held_out=False)
+    return Sentence(text, mark[1], question)
 
 
 @dataclass(frozen=True)
@@ -99,81 +88,55 @@ class Posts:
 
     def training(self, count: int, seed: int) -> list[Sentence]:
         """Of the posts whose hash is even, those that state a fact of their day as often as they come."""
-        return distinct(iter(in_order(self._paragraphs(of_tests=False), seed)), count, set())
-
-    def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
-        """Of the other posts: half of them state a fact of their day, half do not.
-
-        A paragraph that a post of training has, too, is left out.
-        """
-        trained = {item.fact for item in self._paragraphs(of_tests=False)}
-        of_other_posts = [item for item in self._paragraphs(of_tests=True) if item.fact not in trained]
-        paragraphs = in_order(of_other_posts, seed)
-        stating = [item for item in paragraphs if item.answer]
-        others = [item for item in paragraphs if not item.answer]
-        half = distinct(iter(stating), count - count // 2, set())
-        return half + distinct(iter(others), count // 2, {item.fact for item in half})
+        paragraphs = [item for name, item in self._paragraphs() if _is_annotated(name)]
+        return distinct(iter(in_order(paragraphs, seed)), count, set())
 
     def paragraphs(self) -> list[Sentence]:
-        """All that are dated, each once."""
-        return list(
-            {
-                item.fact: item for item in self._paragraphs(of_tests=False) + self._paragraphs(of_tests=True)
-            }.values()
-        )
+        """All that are dated, each once: first those of posts that are annotated."""
+        named = sorted(self._paragraphs(), key=lambda item: not _is_annotated(item[0]))
+        return list({item.fact: item for _, item in named}.values())
 
-    def _paragraphs(self, *, of_tests: bool) -> list[Sentence]:
-        found = []
-        for record in read_lines("posts", self.file):
-            if not record.get("date") or _is_for_tests(str(record["id"])) != of_tests:
+    def _paragraphs(self) -> Iterator[tuple[str, Sentence]]:
+        """Each dated paragraph behind its post's id."""
+        for record in read_records(self.file):
+            if not record.get("date"):
                 continue
             day = datetime.date.fromisoformat(record["date"][:10])
             for paragraph in record["text"].splitlines():
                 words = len(paragraph.split())
                 if FEWEST_WORDS <= words <= MOST_WORDS and _DATED.search(paragraph):
-                    found.append(dated_paragraph(paragraph.strip(), day))
-        return found
+                    yield str(record["id"]), dated_paragraph(paragraph.strip(), day)
 
 
 def dated_paragraph(text: str, day: datetime.date) -> Sentence:
     """A paragraph of this day, with the first fact of the day that it states behind a space: weekday, date or year."""
-    facts = {
-        "weekday": DAYS[day.weekday()],
-        "date": f"{MONTHS[day.month - 1]} {day.day}",
-        "year": str(day.year),
-    }
-    stated = {}
-    for kind, fact in facts.items():
+    facts = (DAYS[day.weekday()], f"{MONTHS[day.month - 1]} {day.day}", str(day.year))
+    stated = []
+    for fact in facts:
         place = re.search(rf"(?<=\w) {re.escape(fact)}\b", text)
         if place is not None:
-            stated[kind] = place.start()
+            stated.append((place.start(), fact))
     if not stated:
-        return Sentence(text, NO_ANSWER, "no fact of its day", text, held_out=False, date=day)
-    kind = min(stated, key=lambda name: stated[name])
-    return Sentence(text, facts[kind], kind, text, held_out=False, date=day, answer_place=stated[kind])
+        return Sentence(text, NO_ANSWER, text, date=day)
+    place_of_first, first = min(stated)
+    return Sentence(text, first, text, date=day, answer_place=place_of_first)
 
 
-def read_lines(study: str, file: Path) -> Iterator[dict[str, Any]]:
+def read_records(file: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON Lines, also with gzip.
 
     Raises:
-        UsageError: it is not there, or a line is no record.
+        UsageError: a line is no record.
     """
-    if not file.is_file():
-        raise UsageError(
-            f"--{study}: expected {SOURCES_OF_FILES[study]}, found no file at {file}. Fetch it, and name its path."
-        )
     opened = gzip.open if file.suffix == ".gz" else open
     with opened(file, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                record = json.loads(line)
+                yield json.loads(line)
             except ValueError as error:
                 raise UsageError(
-                    f"--{study}: {file}, line {number}: expected a JSON record, found {line[:40]!r}. "
-                    f"Take {SOURCES_OF_FILES[study]}."
+                    f"{file}, line {number}: expected a JSON record, found {line[:40]!r}. Name a file of JSON Lines."
                 ) from error
-            yield record
 
 
 def in_order(items: Sequence[Sentence], seed: int) -> list[Sentence]:
@@ -181,5 +144,5 @@ def in_order(items: Sequence[Sentence], seed: int) -> list[Sentence]:
     return sorted(items, key=lambda item: hashlib.sha256(f"{seed}|{item.fact}".encode()).digest())
 
 
-def _is_for_tests(name: Hashable) -> bool:
-    return hashlib.sha256(str(name).encode()).digest()[0] % 2 == 1
+def _is_annotated(name: str) -> bool:
+    return hashlib.sha256(name.encode()).digest()[0] % 2 == 0

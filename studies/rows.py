@@ -59,23 +59,8 @@ ANSWERS = "rows.jsonl.bz2"
 NEW_TOKENS = 12
 """Enough for the value; calls do not count."""
 SYLLABLES = (
-    "ka",
-    "ve",
-    "mo",
-    "ru",
-    "ti",
-    "sha",
-    "lo",
-    "ben",
-    "dar",
-    "ni",
-    "gor",
-    "el",
-    "pa",
-    "sen",
-    "vi",
-    "tul",
-)
+    "ka", "ve", "mo", "ru", "ti", "sha", "lo", "ben", "dar", "ni", "gor", "el", "pa", "sen", "vi", "tul",
+)  # fmt: skip
 LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
 
 Table = Literal["full", "changed", "del_on", "del_off"]
@@ -215,7 +200,7 @@ def run_rows(settings: Settings, model: str, plan: RowPlan, folder: Path) -> Non
     lines: list[Line] = [{"line": "seed", **asdict(plan), "texts_with_calls": len(released)}]
     lines += questions(load_to_write(settings, model, (MOUNTAINS,)), plan, BEFORE, facts, of_texts, tools)
     steps = row_steps(settings, model, plan, released)
-    places: dict[str, Path] = {}
+    places: list[Path] = []
     for arm in ARMS:
         started = time.monotonic()
         choices = FinetuningChoices(
@@ -231,11 +216,11 @@ def run_rows(settings: Settings, model: str, plan: RowPlan, folder: Path) -> Non
         lines.append(trained)
         writer = load_to_write(settings, str(place / "model"), (MOUNTAINS,))
         lines += questions(writer, plan, arm, facts, of_texts, tools)
-        places[arm] = place
+        places.append(place)
         logger.info("seed %d, arm %s: %.0f s", plan.seed, arm, time.monotonic() - started)
     replace_file(answers, "".join(json.dumps(line) + "\n" for line in lines))
-    for arm, place in places.items():
-        let_go(place, arm)
+    for place in places:
+        let_go(place)
 
 
 def require_plan(plan: RowPlan, folder: Path) -> None:

@@ -13,39 +13,27 @@ a study that was killed continues there. Does not replace a run through Airflow:
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from studies.arms import ChosenTexts, chosen_texts, texts_in_common
+from studies.arms import ChosenTexts, chosen_texts
 from studies.calls import CALLS, Record, annotate, inform, informed_records
 from studies.devices import free_device
-from studies.labelled_problems import write_labelled_records
-from studies.measuring import BEFORE, measure, measured_as
-from studies.plan import LABELLED_PROBLEMS, SUMMARY, StudyPlan
-from studies.training import arm_steps, let_go, measured_arm, tokens_seen, train, training_seconds
-from studies.wikipedia import write_searched_records
+from studies.labelled_problems import LabelledProblems, write_labelled_records
+from studies.measuring import BEFORE, measure
+from studies.plan import SUMMARY, StudyPlan
+from studies.training import arm_steps, let_go, tokens_seen, train, training_seconds
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.corpora.local_paths import refusal
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import get_tool
-from toolformer_ops.tools.retrieval.java_runtime import SEARCH_THREADS
 
 logger = logging.getLogger(__name__)
 
 
-def run_seed(
-    settings: Settings,
-    model: str,
-    plan: StudyPlan,
-    folder: Path,
-    until: float | None = None,
-    *,
-    only_annotate: bool = False,
-) -> list[str]:
-    """Do what is not done yet, and return the arms that are measured, in order; none if it is only to annotate.
-
-    No arm begins after `until`, seconds of the Unix clock. `answers.py` gathers what the folder then holds.
+def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> None:
+    """Do what is not done yet; `answers.py` gathers what the folder then holds.
 
     Raises:
         NoResultError: too few texts have a call for any arm.
@@ -57,39 +45,25 @@ def run_seed(
     # 1. Every call, once for all arms.
     records, seconds = annotated_records(settings, model, plan, folder)
     free_device(settings)
-    if only_annotate:
-        return []
+    if not plan.arms:
+        return
     # 2. What each arm is trained on, for how many steps.
     chosen, eligible = chosen_texts(plan.arms, records, get_tool(plan.tool), plan.seed)
     steps = arm_steps(settings, model, plan, chosen)
     texts = {arm: len(of_arm) for arm, of_arm in chosen.items()}
     _refuse_other_numbers(folder, texts, steps)
-    first_arm = chosen.get(plan.arms[0], [])
-    in_common = {arm: texts_in_common(of_arm, first_arm) for arm, of_arm in chosen.items()}
-    summary = {
-        "eligible_texts": eligible,
-        "texts": texts,
-        "texts_of_the_first_arm": in_common,
-        "steps": steps,
-        "annotation_seconds": seconds,
-    }
+    summary = {"eligible_texts": eligible, "texts": texts, "steps": steps, "annotation_seconds": seconds}
     replace_file(folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
     logger.info("seed %d: %d texts an arm of %s", plan.seed, min(texts.values()), eligible)
     # 3. Each arm in turn: train it, measure it, and let its weights go.
-    measured: list[str] = []
     for arm in (BEFORE, *chosen):
-        if until is not None and time.time() > until:
-            logger.warning("seed %d: time is up before the arm %s", plan.seed, arm)
-            break
         started = time.monotonic()
         if arm == BEFORE:
             measure(settings, model, plan, BEFORE, folder, {"texts": 0, "steps": 0, "tokens_seen": 0})
         else:
             _train_and_measure(settings, model, plan, arm, chosen[arm], steps[arm], folder)
         free_device(settings)
-        measured.append(arm)
         logger.info("seed %d, arm %s: %.1f s", plan.seed, arm, time.monotonic() - started)
-    return measured
 
 
 def refuse_unreadable(settings: Settings, folder: Path) -> None:
@@ -117,7 +91,7 @@ def annotated_records(
     seconds = (
         json.loads(summary.read_text(encoding="utf-8"))["annotation_seconds"] if summary.exists() else None
     )
-    if plan.study == LABELLED_PROBLEMS and not (folder / CALLS).exists():
+    if isinstance(plan.source, LabelledProblems) and not (folder / CALLS).exists():
         write_labelled_records(plan, folder / CALLS)
     records = informed_records(folder, plan.texts)
     if records is None:
@@ -162,14 +136,10 @@ def _train_and_measure(
     if done.exists():
         trained = json.loads(done.read_text(encoding="utf-8")).get("training")
         if trained is not None:  # a process that was killed behind the measurement left its weights
-            let_go(folder / trained, arm)
+            let_go(folder / trained)
         return
     place = train(settings, model, plan, arm, texts, steps, folder)
     free_device(settings)
-    other = measured_arm(place)
-    if other is not None:
-        measured_as(folder, arm, other)
-        return
     training = {
         "training": place.name,
         "texts": len(texts),
@@ -178,17 +148,4 @@ def _train_and_measure(
         "training_seconds": training_seconds(place),
     }
     measure(settings, str(place / "model"), plan, arm, folder, training)
-    let_go(place, arm)
-
-
-def with_wiki_index(settings: Settings, folder: Path, plans: Sequence[StudyPlan]) -> Settings:
-    """The settings with an index of the demo's Wikipedia in the folder, built unless it is there, if a plan's tool needs one."""
-    if not any(get_tool(plan.tool).spec.needs_index for plan in plans):
-        return settings
-    from toolformer_ops.tools.retrieval.index_build import build
-
-    records = folder / "kilt.jsonl"
-    if not records.exists():
-        write_searched_records(records)
-    build(lambda: records.open("rb"), records.as_uri(), folder / "wiki_index", SEARCH_THREADS)
-    return settings.model_copy(update={"wiki_index": str(folder / "wiki_index")})
+    let_go(place)

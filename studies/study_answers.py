@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from studies.answers import Line, read_answers
 from studies.arms import RULES, Rule
 from studies.measuring import BEFORE
-from studies.plan import TOOLS
+from studies.plan import STUDIES
 from studies.statistics import Estimate, Interval, Share, paired_difference, share, student
 from toolformer_ops.call_syntax import ARROW, CALL_END
 from toolformer_ops.errors import UsageError
@@ -69,21 +69,21 @@ class StudyAnswers:
         """How many texts the arm was trained on, in all seeds together."""
         return sum(self.seed_lines[seed]["texts"].get(arm, 0) for seed in self.seeds(arm))
 
-    def answers(self, arm: str, seed: int, kind: str = "") -> list[Line]:
-        """The answers of an arm in a seed, of a kind of sentences if it is named."""
-        return [line for line in self._answers[arm][seed] if not kind or line["kind"] == kind]
+    def answers(self, arm: str, seed: int) -> list[Line]:
+        """The answers of an arm in a seed."""
+        return self._answers[arm][seed]
 
     def rights(
         self, arm: str, seed: int, *, held_out: bool | None = None, reads_sign: bool = False
     ) -> list[float]:
-        """By sentence that has an answer, whether it is right: 1 or 0.
+        """By sentence, whether its answer is right: 1 or 0.
 
         `held_out` are the sentences of held-out templates alone, or of the others alone. `reads_sign`: an answer
         is not right where a call gave minus the answer.
         """
         rights = []
         for line in self.answers(arm, seed):
-            if line["right"] is not None and held_out in (None, line["held_out"]):
+            if held_out in (None, line["held_out"]):
                 is_wrong_by_sign = reads_sign and has_minus_the_answer(line)
                 rights.append(float(line["right"] and not is_wrong_by_sign))
         return rights
@@ -110,20 +110,20 @@ class StudyAnswers:
             [self.rights(other, seed, reads_sign=True) for seed in seeds],
         )
 
-    def loss(self, arm: str, *, with_calls: bool = False, kind: str = "") -> Interval:
+    def loss(self, arm: str, *, with_calls: bool = False) -> Interval:
         """The loss of fresh sentences, nats a token, over seeds; with the calls that the model makes as it reads, or without."""
         losses = []
         for seed in self.seeds(arm):
-            answers = self.answers(arm, seed, kind)
+            answers = self.answers(arm, seed)
             nats = math.fsum(_nats(line, with_calls=with_calls) for line in answers)
             losses.append(nats / sum(line["tokens"] for line in answers))
         return student(losses)
 
-    def saved_by_calls(self, arm: str, kind: str = "") -> Estimate:
+    def saved_by_calls(self, arm: str) -> Estimate:
         """By how many nats a text its calls lower the loss of a fresh sentence, those without a call included."""
         without, with_calls = [], []
         for seed in self.seeds(arm):
-            answers = self.answers(arm, seed, kind)
+            answers = self.answers(arm, seed)
             without.append([_nats(line, with_calls=False) for line in answers])
             with_calls.append([_nats(line, with_calls=True) for line in answers])
         return paired_difference(without, with_calls)
@@ -153,7 +153,7 @@ class StudyAnswers:
                 RULES[name],
                 {seed: self._threshold_that_keeps(name, seed, numbers[seed]) for seed in self.seed_lines},
             )
-        tool = get_tool(TOOLS[self.plan["study"]])
+        tool = get_tool(STUDIES[self.plan["study"]].tool)
         calls = [JudgedCall.of(call, keeps, tool) for call in self.calls]
         return RuleFigures(calls, sorted(self.seed_lines), self.plan["texts"])
 
@@ -194,8 +194,6 @@ class JudgedCall:
     """Whether the text goes on with minus its result."""
     is_right: bool
     """Whether its result holds the answer of its sentence."""
-    foretells: bool
-    """Whether its result holds the next number or name."""
 
     @classmethod
     def of(cls, call: Line, keeps: Keeps, tool: Tool) -> "JudgedCall":
@@ -208,7 +206,6 @@ class JudgedCall:
             follows=call["follows"] == "equal",
             has_other_sign=call["follows"] == "other_sign",
             is_right=bool(call["right"]),
-            foretells=bool(call["foretells"]),
         )
 
 
@@ -218,7 +215,6 @@ SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], 
     "recall": (lambda call: call.is_kept and call.follows, lambda call: call.follows),
     "other_sign": (lambda call: call.is_kept and call.has_other_sign, lambda call: call.is_kept),
     "right": (lambda call: call.is_kept and call.is_right, lambda call: call.is_kept),
-    "foretold": (lambda call: call.is_kept and call.foretells, lambda call: call.is_kept),
     "by_chance": (lambda call: call.is_kept and call.is_kept_by_chance, lambda call: call.is_kept),
 }
 """By name, which calls have something, of which:
@@ -228,7 +224,6 @@ SHARES: Mapping[str, tuple[Callable[[JudgedCall], bool], Callable[[JudgedCall], 
     recall              of the calls with whose result the text goes on those that are kept
     other_sign          of the kept calls those whose result is minus the number that the text goes on with
     right               of the kept calls those whose result holds the answer of their sentence
-    foretold            of the kept calls those whose result holds the next number or name of the text
     by_chance           of the kept calls those that the rule would keep with another text's result, too
 """
 

@@ -1,7 +1,6 @@
 """The training of an arm: the finetuning of the factory on the arm's texts, for as many tokens as every other arm reads.
 
-Arms with the same texts, calls and steps are one model, which is trained once. Its weights are removed
-when it has been measured, since a study has a hundred models; its logs stay.
+A model's weights are removed when it has been measured, since a study has a hundred models; its logs stay.
 """
 
 import json
@@ -104,8 +103,7 @@ def train_texts(
         without_calls=without_calls,
     )
     place = release.with_name(f"training-{recipe.model_id}")
-    is_trained = (place / "model" / "finetuning.json").exists()
-    if not is_trained and measured_arm(place) is None:
+    if not (place / "model" / "finetuning.json").exists():
         # No development texts: a fixed number of steps, so that arms differ in their texts alone.
         train_on_release(settings, TrainingJob(recipe, model, release, (), place))
     return place
@@ -123,14 +121,7 @@ def training_seconds(training: Path) -> float:
     return float(trained["training_seconds"])
 
 
-def measured_arm(training: Path) -> str | None:
-    """The arm as which this model has been measured, None if it has not."""
-    mark = training / "measured_as"
-    return mark.read_text(encoding="utf-8") if mark.exists() else None
-
-
-def let_go(training: Path, arm: str) -> None:
-    """Remove the weights of a model that has been measured as this arm."""
-    (training / "measured_as").write_text(arm, encoding="utf-8")
+def let_go(training: Path) -> None:
+    """Remove the weights of a model that has been measured."""
     for name in ("model", "checkpoints"):
         shutil.rmtree(training / name, ignore_errors=True)

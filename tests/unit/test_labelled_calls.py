@@ -259,12 +259,6 @@ def test_a_set_continues_where_it_was_killed(tiny_gpt2_dir, gsm8k, tmp_path):
     assert len(set(scored_texts(tmp_path))) == len(scored_texts(tmp_path)) > 1
 
 
-def test_nothing_is_scored_when_the_time_is_over(tiny_gpt2_dir, gsm8k, tmp_path):
-    model = load_to_score(Settings(), str(tiny_gpt2_dir))
-    score_sets(model, {"problems": gsm8k}, tmp_path, half="choose", until=0.0)
-    assert not (tmp_path / "problems.jsonl").exists()
-
-
 @pytest.fixture
 def source(gsm8k, monkeypatch):
     """Arms are trained on three of the problems."""

@@ -4,7 +4,6 @@ import datetime
 import json
 import math
 import operator
-import random
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -20,30 +19,29 @@ from benchmarks.reference import PlainReference
 from studies import calls, study
 from studies.__main__ import ANSWERS, PAGE, app
 from studies.answers import gather, read_answers, write_lines
-from studies.arms import ARMS, RULES, Rule, chosen_texts, foretells, is_right, texts_in_common
+from studies.arms import RULES, Rule, chosen_texts, foretells, is_right
 from studies.evidence import counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
-from studies.measuring import ReadCall, read_sentences
-from studies.plan import ANNOTATIONS, MADE, StudyPlan
-from studies.real_texts import Posts, dated_paragraph, word_problem
+from studies.measuring import ReadCall, read_texts
+from studies.plan import StudyPlan
+from studies.real_texts import dated_paragraph, word_problem
 from studies.row_figures import PICTURE, RowAnswers
-from studies.sentences import DATES, FACTS, SUMS, Sentence
-from studies.side_by_side import Seed, SideBySide
+from studies.sentences import SUMS, Sentence
+from studies.side_by_side import Seed
 from studies.statistics import Share, paired_difference, share, student
 from studies.study import refuse_unreadable, run_seed
 from studies.study_answers import StudyAnswers, has_minus_the_answer, is_called
 from studies.training import arm_steps, released_text
-from studies.wikipedia import plain_texts, searched_records
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
 from toolformer_ops.errors import NoResultError, UsageError
+from toolformer_ops.evaluation.answers import first_number_is_right
 from toolformer_ops.language_model.context import ReadCallStart
 from toolformer_ops.language_model.losses import TOKEN_WEIGHTS
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.tokenization import TokenizedText
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.models import load_tokenization
-from toolformer_ops.tools.calendar import DAYS, write_day
 from toolformer_ops.tools.registry import get_tool
 
 COMPUTED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -57,37 +55,21 @@ def test_every_sum_has_the_right_result():
         assert all(str(number) in item.prompt for number in (left, right))
 
 
-def test_every_dated_sentence_says_what_the_calendar_says():
-    for item in [*DATES.training(200, 0), *DATES.fresh(100, 0, [])]:
-        assert item.date is not None
-        if item.kind == "tomorrow":
-            assert item.answer == DAYS[(item.date + datetime.timedelta(days=1)).weekday()]
-        elif item.kind == "days until":
-            other = item.date + datetime.timedelta(days=int(item.answer))
-            assert other.strftime("%B ") + str(other.day) in item.prompt
-        else:
-            assert item.answer in write_day(item.date)
+def test_a_seed_draws_the_same_sentences():
+    trained = SUMS.training(200, 0)
+    assert SUMS.training(40, 0) == trained[:40] != SUMS.training(40, 1)
 
 
-@pytest.mark.parametrize("source", [SUMS, DATES, FACTS])
-def test_a_seed_draws_the_same_sentences(source):
-    trained = source.training(200, 0)
-    assert source.training(40, 0) == trained[:40] != source.training(40, 1)
-
-
-@pytest.mark.parametrize("study_name", MADE)
-def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates(study_name):
-    source = MADE[study_name]
-    trained = source.training(ANNOTATIONS[study_name].texts, 0)
-    fresh = source.fresh(100, 0, trained)
+def test_fresh_sentences_have_other_facts_of_which_half_have_new_templates():
+    trained = SUMS.training(512, 0)
+    fresh = SUMS.fresh(100, 0, trained)
     assert len({item.fact for item in fresh}) == len(fresh) == 100
     assert not {item.fact for item in trained} & {item.fact for item in fresh}
     assert sum(item.held_out for item in fresh) == 50
     assert not any(item.held_out for item in trained)
-    assert {item.kind for item in fresh} == {item.kind for item in trained}
     for item in [*trained, *fresh]:
         assert "{" not in item.text
-        assert item.is_right(item.text.removeprefix(item.prompt))
+        assert first_number_is_right(item.text.removeprefix(item.prompt), [item.answer])
 
 
 TEXT = "It had 520 and sold 187, so it has 333 left."
@@ -136,24 +118,26 @@ RECORDS = [
 ]
 
 
-def dated_record(item: Sentence) -> dict[str, Any]:
-    """A sentence of the Calendar with the call before its answer, as `annotate` writes it."""
-    assert item.date is not None
-    found = {
+def sum_record(item: Sentence) -> dict[str, Any]:
+    """A sum with the call before its answer, as `annotate` writes it."""
+    fact: Any = item.fact
+    operator_of_sum, left, right = fact
+    scored_call = {
         **RECORDS[0]["calls"][1],
         "document_id": str(item.document.document_id),
         "call_id": str(content_uuid(item.text)),
         "position_char": len(item.prompt),
         "position_token": 3,
-        "call": "Calendar()",
-        "result": write_day(item.date),
+        "call": f"Calculator({left} {operator_of_sum} {right})",
+        "result": item.answer,
         "reason": None,
         "number_format": "float32",
         "loss_with_result": -9.0,  # so that each placebo loses more
         "loss_reduction": 13.0,
         "reduction_bound": 13.0,
     }
-    return {"document_id": found["document_id"], "text": item.text, "answer": item.answer, "calls": [found]}
+    document_id = scored_call["document_id"]
+    return {"document_id": document_id, "text": item.text, "answer": item.answer, "calls": [scored_call]}
 
 
 @pytest.fixture
@@ -171,18 +155,6 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows():
     [(record, call)] = chosen["tau_2"]
     released = released_text("Calculator", record, call)
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
-
-
-@pytest.mark.parametrize(
-    ("arm", "texts"), [("paper", 3), ("without_calls", 3), ("foretold", 2), ("right_call", 0)]
-)
-def test_texts_in_common_have_the_same_call_at_the_same_place(arm, texts):
-    chosen = {}
-    draw = random.Random(0)  # noqa: S311
-    for name in ("paper", arm):
-        calls_of_texts = [(record, ARMS[name].chooses(record, CALCULATOR, draw)) for record in RECORDS]
-        chosen[name] = [(record, call) for record, call in calls_of_texts if call is not None]
-    assert texts_in_common(chosen[arm], chosen["paper"]) == texts
 
 
 def test_an_arm_with_few_texts_is_left_out_of_its_seed(caplog):
@@ -299,8 +271,8 @@ def test_rules_differ_in_weights_thresholds_or_terms():
 
 
 def test_log_probabilities_are_those_of_plain_passes(tmp_path, tiny_gpt2_dir):
-    choices = StudyPlan(study="calendar").choices(str(tiny_gpt2_dir))
-    records = [dated_record(item) for item in DATES.training(3, 0)]
+    choices = StudyPlan().choices(str(tiny_gpt2_dir))
+    records = [sum_record(item) for item in SUMS.training(3, 0)]
     found = calls.inform(Settings(), choices, records, tmp_path)
     reference = PlainReference(tiny_gpt2_dir, load_tokenization(Settings(), str(tiny_gpt2_dir)).start_ids)
 
@@ -316,7 +288,7 @@ def test_log_probabilities_are_those_of_plain_passes(tmp_path, tiny_gpt2_dir):
     for record in found:
         [call] = record["calls"]
         text, token = record["text"], call["position_token"]
-        empty, full = "[Calendar() -> ]", f"[Calendar() -> {call['result']}]"
+        empty, full = f"[{call['call']} -> ]", f"[{call['call']} -> {call['result']}]"
         assert call["log_p"]["without_call"] == pytest.approx(log_p("", text, token), abs=1e-4)
         assert call["log_p"]["without_result"] == pytest.approx(log_p(empty, text, token), abs=1e-4)
         assert call["log_p"]["with_result"] == pytest.approx(log_p(full, text, token), abs=1e-4)
@@ -376,19 +348,19 @@ def test_a_difference_of_two_seeds_that_disagree_has_wide_intervals():
     assert apart.student.low < -5
 
 
-ARMS_OF_THE_TEST = ("paper", "tau_0.5", "without_calls")
+ARMS_OF_THE_TEST = ("paper", "any_call", "without_calls")
 
 
 def prepared_folder(folder: Path) -> Path:
     """A seed's folder with its calls: from the choice of calls on, since a tiny model writes none."""
     folder.mkdir(parents=True)
-    records = [dated_record(item) for item in DATES.training(30, 0)]
+    records = [sum_record(item) for item in SUMS.training(30, 0)]
     for file in (calls.ANNOTATED, calls.CALLS):
         (folder / file).write_text("".join(json.dumps(record) + "\n" for record in records))
     return folder
 
 
-PLAN = StudyPlan(study="calendar", arms=ARMS_OF_THE_TEST, texts=30, test=4, steps=2, batch=2)
+PLAN = StudyPlan(arms=ARMS_OF_THE_TEST, texts=30, test=4, steps=2, batch=2)
 
 
 def comparable(answers: Path) -> list[dict[str, Any]]:
@@ -418,24 +390,11 @@ def test_a_study_that_stops_while_it_trains_ends_as_one_that_did_not(tmp_path, t
         run_seed(settings, model, PLAN, disturbed)
     monkeypatch.setattr(study, "measure", measure)
     for folder in (disturbed, undisturbed):
-        assert run_seed(settings, model, PLAN, folder) == ["before", *ARMS_OF_THE_TEST]
+        run_seed(settings, model, PLAN, folder)
         gather(folder.parent, folder.parent)
-    assert comparable(tmp_path / "disturbed" / "calendar.jsonl.bz2") == comparable(
-        tmp_path / "undisturbed" / "calendar.jsonl.bz2"
-    )
-
-
-@pytest.mark.slow
-def test_an_arm_with_the_calls_of_another_is_measured_once(tmp_path, tiny_gpt2_dir):
-    folder = prepared_folder(tmp_path / "study" / "seed-0")
-    plan = replace(PLAN, arms=("paper", "tau_0.5"))
-    run_seed(Settings(), str(tiny_gpt2_dir), plan, folder)
-    answers, calls_file = gather(folder.parent, tmp_path)
-    arms = {line["arm"]: line for line in read_answers(answers) if line["line"] == "arm"}
-    assert arms["tau_0.5"] == {**arms["paper"], "arm": "tau_0.5", "same_model_as": "paper"}
-    assert not list(folder.glob("training-*/model"))
-    first_cells = [line.split(" | ")[0] for line in tables(answers, calls_file).splitlines()]
-    assert first_cells.count("| `tau_0.5`") == 2
+    answers = comparable(tmp_path / "undisturbed" / "calculator.jsonl.bz2")
+    assert [line["arm"] for line in answers if line["line"] == "arm"] == ["before", *ARMS_OF_THE_TEST]
+    assert comparable(tmp_path / "disturbed" / "calculator.jsonl.bz2") == answers
 
 
 def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path, tiny_gpt2_dir):
@@ -444,15 +403,15 @@ def test_arms_that_would_shorten_measured_ones_are_refused(tmp_path, tiny_gpt2_d
     plan.write(folder)
     (folder / "arm-paper.json").write_text(json.dumps({"arm": "paper", "texts": 12, "steps": 2}))
     with pytest.raises(UsageError, match="leave paper its 12 texts and 2 steps"):
-        run_seed(Settings(), str(tiny_gpt2_dir), plan, folder, until=0.0)
+        run_seed(Settings(), str(tiny_gpt2_dir), plan, folder)
 
 
 def test_seeds_of_two_plans_are_not_gathered(tmp_path):
     for seed, steps in ((0, 2), (1, 3)):
-        folder = prepared_folder(tmp_path / "calendar" / f"seed-{seed}")
+        folder = prepared_folder(tmp_path / "calculator" / f"seed-{seed}")
         replace(PLAN, seed=seed, steps=steps).write(folder)
     with pytest.raises(UsageError, match="found seed 1 with another steps"):
-        gather(tmp_path / "calendar", tmp_path)
+        gather(tmp_path / "calculator", tmp_path)
 
 
 def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path):
@@ -463,17 +422,11 @@ def test_a_seed_that_lacks_an_arm_is_not_finished(tmp_path):
     assert seed.lacking_arms == {"tau_0"}
 
 
-def test_the_calendars_call_without_an_input_is_a_call():
+def test_a_call_without_an_input_is_a_call():
     answers = [{"line": "answer", "arm": "paper", "seed": 0, "called": called} for called in ("", None)]
     arm = {"line": "arm", "arm": "paper", "seed": 0}
     study_answers = StudyAnswers([{"line": "plan", "arms": ["paper"]}, arm, *answers], [])
     assert study_answers.share("paper", is_called) == 0.5
-
-
-def test_no_arm_begins_after_the_time(tmp_path, tiny_gpt2_dir):
-    folder = prepared_folder(tmp_path / "seed-0")
-    assert run_seed(Settings(), str(tiny_gpt2_dir), PLAN, folder, until=0.0) == []
-    assert (folder / "seed.json").exists()
 
 
 def test_a_folder_of_another_plan_is_refused_with_the_numbers_that_differ(tmp_path):
@@ -554,12 +507,9 @@ class CallingModel:
         return [WrittenText(prompt, text, " a", (made,), (), (), 1, "length") for prompt in prompts]
 
 
-SUM = Sentence(TEXT, "333", "-", ("-", 520, 187), held_out=False)
-
-
 def test_a_call_while_reading_counts_for_the_words_behind_it_alone():
     model: Any = CallingModel(rank=10)
-    [read] = read_sentences(model, [SUM], calls=True)
+    [read] = read_texts(model, [TEXT], calls=True)
     assert (read.call_place, read.read_call) == (TEXT.index(" 333"), "[Calculator(520 - 187) -> 333]")
     assert read.tokens == len(TEXT)
     assert read.nats == pytest.approx(0.1 * len(TEXT))
@@ -575,13 +525,13 @@ def test_a_call_is_not_counted_where_a_token_crosses_its_border():
 
 def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens():
     model: Any = CallingModel(rank=11)
-    [read] = read_sentences(model, [SUM], calls=True)
+    [read] = read_texts(model, [TEXT], calls=True)
     assert read.nats_with_call is None
 
 
 def test_a_model_without_calls_makes_none_while_reading():
     model: Any = CallingModel(rank=1)
-    assert read_sentences(model, [SUM], calls=False)[0].nats_with_call is None
+    assert read_texts(model, [TEXT], calls=False)[0].nats_with_call is None
 
 
 @pytest.mark.parametrize(
@@ -602,52 +552,22 @@ def test_a_word_problem_has_the_result_of_its_step_without_the_equation(step, to
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "prompt"),
+    ("text", "answer", "place"),
     [
-        ("We met this Thursday in 2015 and left.", "weekday", "We met this"),
-        ("It opens in July 2015 for all.", "year", "It opens in July"),
-        ("It opens on July 30 for all.", "date", "It opens on"),
-        ("It opens in July for all of us.", "no fact of its day", "It opens in July"),
-        ("2015 was good, said the old man.", "no fact of its day", "2015 was good, said"),
+        ("We met this Thursday in 2015 and left.", "Thursday", 11),
+        ("It opens in July 2015 for all.", "2015", 16),
+        ("It opens on July 30 for all.", "July 30", 11),
+        ("It opens in July for all of us.", "", None),
+        ("2015 was good, said the old man.", "", None),
     ],
 )
-def test_a_paragraph_asks_for_the_first_fact_of_its_day(text, kind, prompt):
+def test_a_paragraph_has_the_first_fact_of_its_day_as_its_answer(text, answer, place):
     paragraph = dated_paragraph(text, datetime.date(2015, 7, 30))
-    assert (paragraph.kind, paragraph.prompt) == (kind, prompt)
-
-
-def test_posts_are_for_training_or_for_tests_never_for_both(tmp_path):
-    file = tmp_path / "posts.jsonl"
-    body = " ".join(["word"] * 20)
-    lines = []
-    for number in range(60):
-        text = f"In May 2015 {body} {number}.\nToday {body} {number}."
-        lines.append(json.dumps({"id": number, "text": text, "date": "2015-05-04"}) + "\n")
-    file.write_text("".join(lines))
-    posts = Posts(file)
-    trained, fresh = posts.training(30, 0), posts.fresh(20, 0, [])
-    assert not {item.text.split()[-1] for item in trained} & {item.text.split()[-1] for item in fresh}
-    assert [bool(item.answer) for item in fresh] == [True] * 10 + [False] * 10
-
-
-def test_a_paragraph_of_two_posts_is_in_no_test_if_one_of_them_is_trained(tmp_path):
-    file = tmp_path / "posts.jsonl"
-    paragraph = "Today " + " ".join(["word"] * 20)
-    lines = [
-        json.dumps({"id": number, "text": paragraph, "date": "2015-05-04"}) + "\n" for number in range(20)
-    ]
-    file.write_text("".join(lines))
-    with pytest.raises(UsageError, match="expected 1 sentences of different facts, found 0"):
-        Posts(file).fresh(1, 0, [])
-
-
-def test_plain_text_is_not_searched():
-    searched = {part.strip() for record in searched_records() for part in record["text"]}
-    assert not searched & set(plain_texts())
+    assert (paragraph.answer, paragraph.answer_place) == (answer, place)
 
 
 def test_answers_are_gathered_from_a_seed_that_was_killed_while_it_wrote(tmp_path):
-    folder = prepared_folder(tmp_path / "calendar" / "seed-0")
+    folder = prepared_folder(tmp_path / "calculator" / "seed-0")
     PLAN.write(folder)
     with (folder / calls.CALLS).open("a") as file:
         file.write('{"document_id": "0b9f')
@@ -694,11 +614,11 @@ def test_a_study_on_a_gpu_says_its_estimate_before_a_seed_begins(
     said: list[str] = []
     monkeypatch.setenv("TOOLFORMER_DEVICE", "cuda")
 
-    def run(_: SideBySide, seeds: list[Seed]) -> list[Seed]:
+    def run(model: str, processes: int, seeds: list[Seed]) -> list[Seed]:
         said.extend(caplog.messages)
         return seeds
 
-    monkeypatch.setattr(SideBySide, "run", run)
+    monkeypatch.setattr("studies.__main__.run_side_by_side", run)
     with caplog.at_level("INFO", logger="studies"):
         CliRunner().invoke(app, ["run", "calculator", f"--out={tmp_path}", f"--model={tiny_gpt2_dir}"])
     assert any(message.startswith("estimate: ") and "for 10 seeds" in message for message in said)

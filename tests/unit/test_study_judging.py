@@ -95,7 +95,7 @@ def test_a_sheet_shows_a_call_at_its_place(annotated):
 
 
 def test_a_folder_without_annotated_seeds_is_refused(tmp_path):
-    with pytest.raises(NoResultError, match="--annotate"):
+    with pytest.raises(NoResultError, match="expected annotated seeds with calls"):
         chosen_calls(tmp_path)
 
 
