@@ -20,7 +20,7 @@ from studies.devices import load_to_score
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.batch_sizes import device_kind
 from toolformer_ops.language_model.losses import SCORED_TOKENS
-from toolformer_ops.records import Document, PlacedCall, TokenLogProbabilities
+from toolformer_ops.records import Document, PlacedCall
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.tools.base import Tool
 
@@ -157,14 +157,12 @@ def ten_tokens(
         for call in calls:
             places = (call.token, call.token + SCORED_TOKENS)
             parts = [tokens_of.get((call.call, call.result, place)) for place in places]
-            of_text.append({prefix: _joined(parts, prefix) for prefix in PREFIXES})
+            of_text.append({})
+            for prefix in PREFIXES:
+                there = [getattr(part, prefix) for part in parts if part is not None]
+                of_text[-1][prefix] = [*itertools.chain.from_iterable(there)]
         by_text.append(of_text)
     return by_text
-
-
-def _joined(parts: "Sequence[TokenLogProbabilities | None]", prefix: str) -> list[float]:
-    """The log probabilities under one prefix of tokens that follow each other; a part that the text lacks is None."""
-    return [value for part in parts if part is not None for value in getattr(part, prefix)]
 
 
 def _texts_together(settings: Settings) -> int:

@@ -122,12 +122,12 @@ LOWER_THRESHOLDS = ("tau_0", "tau_0.25", "tau_0.5", "tau_1", "tau_2")
 """Rules that keep other numbers of calls than the paper's by their nature."""
 
 
-def _by_chance(figures: RuleFigures, rule: str) -> str:
-    """The share of the kept calls that another's result would keep, too.
+def _compares_by_chance(rule: str) -> bool:
+    """Whether it can be said which kept calls another's result would keep, too.
 
     Not of a rule without a loss. A rule with another's result in L- would need a third result to compare that with.
     """
-    return "" if rule in WITHOUT_A_MODEL or RULES[rule].against_placebo else str(figures.share("by_chance"))
+    return rule not in WITHOUT_A_MODEL and not RULES[rule].against_placebo
 
 
 def _figures_table(rules: Sequence[str], figures_of: Callable[[str], RuleFigures]) -> str:
@@ -137,7 +137,10 @@ def _figures_table(rules: Sequence[str], figures_of: Callable[[str], RuleFigures
         Column("the text goes on with the result", lambda rule: str(figures_of(rule).share("precision"))),
         Column("of all such calls kept", lambda rule: str(figures_of(rule).share("recall"))),
         Column("the answer is in the result", lambda rule: str(figures_of(rule).share("right"))),
-        Column("kept with another's result, too", lambda rule: _by_chance(figures_of(rule), rule)),
+        Column(
+            "kept with another's result, too",
+            lambda rule: str(figures_of(rule).share("by_chance")) if _compares_by_chance(rule) else "",
+        ),
     ]
     return table_of(columns, rules)
 
@@ -176,22 +179,18 @@ def counts_table(study: StudyAnswers) -> str:
         Column("the answer is in the result", lambda rule: as_many(rule, "right")),
         Column(
             "kept with another's result, too",
-            lambda rule: (
-                "" if rule in WITHOUT_A_MODEL or RULES[rule].against_placebo else as_many(rule, "by_chance")
-            ),
+            lambda rule: as_many(rule, "by_chance") if _compares_by_chance(rule) else "",
         ),
     ]
     return table_of(columns, [rule for rule in DIFFERENCES if rule not in LOWER_THRESHOLDS])
 
 
-def _rate(judged: JudgedCalls, arm: str, reading: int) -> Rate:
-    counts = Counter(judged.verdicts(arm, reading))
-    return Rate(*(counts[verdict] for verdict in VERDICTS))
-
-
 def judged_table(judged: JudgedCalls) -> str:
     """By arm: calls that were read, and the share that each reading calls useful, with Wilson's interval."""
-    rate = functools.partial(_rate, judged)
+
+    def rate(arm: str, reading: int) -> Rate:
+        counts = Counter(judged.verdicts(arm, reading))
+        return Rate(*(counts[verdict] for verdict in VERDICTS))
 
     def useful(arm: str, reading: int) -> str:
         rate_of_arm = rate(arm, reading)
@@ -226,9 +225,8 @@ def tables(answers: Path, calls: Path) -> str:
     study = StudyAnswers.read(answers, calls)
     plan = study.plan
     head = f"{plan['study']}: seeds {', '.join(map(str, plan['seeds']))}, model {plan['model']}"
-    of_arms = () if study.arms else ("arms", "reading")
-    kinds = {name: make for name, make in TABLES.items() if name not in of_arms}
-    return "\n\n".join([head, *(make(study) for make in kinds.values())])
+    names = [name for name in TABLES if study.arms or name not in ("arms", "reading")]
+    return "\n\n".join([head, *(TABLES[name](study) for name in names)])
 
 
 def write_page(page: Path, answers: Path) -> None:

@@ -12,12 +12,12 @@ whose result is not what the text says there. What is scored and stored of them 
 
 import datetime
 import hashlib
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -338,9 +338,8 @@ def facts(records: Iterable[Mapping[str, Any]]) -> Iterator[LabelledText]:
         rows = in_order_of(fact, [other for other in by_column[fact.column] if other.value != fact.value])
         columns = in_order_of(fact, [other for other in by_title[fact.title] if other.value != fact.value])
         contents = [call("row", other) for other in rows[:2]]
-        contents += [
-            call("near row", other) for other in sorted(rows, key=lambda item: -_alike(item, fact))[:1]
-        ]
+        by_likeness = sorted(rows, key=lambda other: -len(commonprefix((other.value, fact.value))))  # noqa: RUF071 - of characters
+        contents += [call("near row", other) for other in by_likeness[:1]]
         contents += [call("column", other) for other in columns[:2]]
         yield LabelledText.of(fact.title, text, call(RIGHT, fact), contents)
 
@@ -351,12 +350,6 @@ def in_order_of(fact: Fact, others: Iterable[Fact]) -> list[Fact]:
     return sorted(
         others, key=lambda other: hashlib.sha256(f"{key}|{other.title}|{other.column}".encode()).digest()
     )
-
-
-def _alike(fact: Fact, other: Fact) -> int:
-    """How many characters two values share at their beginning."""
-    pairs = zip(fact.value, other.value, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _around(fact: Fact) -> tuple[str, int]:

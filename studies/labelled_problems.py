@@ -5,7 +5,6 @@ no call whether it is tried, so that arms differ in what they choose alone. Test
 """
 
 import json
-import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -92,7 +91,6 @@ def _stored_call(line: Mapping[str, Any]) -> dict[str, Any]:
     terms = {name: weighted_loss(line["log_p"][name]) for name in PREFIXES}
     return {
         "position_char": line["place"],
-        "position_probability": math.nan,
         "call": line["call"],
         "result": line["result"],
         **{f"loss_{name}": loss for name, loss in terms.items()},

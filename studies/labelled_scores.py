@@ -14,9 +14,10 @@ in turn, so that what is there when the time is over is a sample of each set.
 """
 
 import hashlib
+import itertools
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -75,9 +76,13 @@ def score_sets(
         for name, texts in waiting.items():
             group, left = texts[:TEXTS_TOGETHER], texts[TEXTS_TOGETHER:]
             waiting[name] = left
-            if group:
-                _append(folder / f"{name}.jsonl", score_texts(model, group, results[name]))
-                logger.info("%s: %d texts are left", name, len(left))
+            if not group:
+                continue
+            lines = itertools.chain.from_iterable(score_texts(model, group, results[name]))
+            with (folder / f"{name}.jsonl").open("a", encoding="utf-8") as out:
+                # Whole groups alone, so that a killed process leaves no half text behind.
+                out.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+            logger.info("%s: %d texts are left", name, len(left))
 
 
 def score_texts(
@@ -144,13 +149,6 @@ def _done(file: Path) -> set[tuple[str, str]]:
         return set()
     lines = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return {(line["text"], line["call"]) for line in lines if line["label"] == RIGHT}
-
-
-def _append(file: Path, texts: Iterable[Iterable[Line]]) -> None:
-    """Add whole groups alone, so that a killed process leaves no half text behind."""
-    lines = [json.dumps(line, ensure_ascii=False) + "\n" for text in texts for line in text]
-    with file.open("a", encoding="utf-8") as out:
-        out.write("".join(lines))
 
 
 def pack(folder: Path, answers: Path) -> list[Path]:

@@ -103,7 +103,10 @@ def measure(
     calls = arm != BEFORE and not ARMS[arm].without_calls
     writing = load_to_write(settings, model, (plan.tool,) if calls else ())
     started = time.process_time()
-    written = write(writing, plan.fresh, calls=calls)
+    decoding = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
+    if not calls:
+        decoding = replace(decoding, call_start_rank=0)
+    written = writing.write([Prompt(item.prompt) for item in plan.fresh], decoding)
     seconds = time.process_time() - started
     read = read_texts(writing, [item.text for item in plan.fresh], calls=calls)
     plain = read_texts(writing, plain_texts(), calls=calls)
@@ -121,14 +124,6 @@ def measure(
         **training,
     }
     replace_file(done, json.dumps(summary) + "\n")
-
-
-def write(writing: "WritingModel", sentences: Sequence[Sentence], *, calls: bool) -> list[WrittenText]:
-    """What the model writes behind the prompts."""
-    decoding = DecodingSettings(max_new_tokens=WRITTEN_TOKENS)
-    if not calls:
-        decoding = replace(decoding, call_start_rank=0)
-    return writing.write([Prompt(item.prompt) for item in sentences], decoding)
 
 
 def read_texts(writing: "WritingModel", texts: Sequence[str], *, calls: bool) -> list[ReadText]:

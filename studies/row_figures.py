@@ -3,7 +3,8 @@
 The arm `plain` asks no table, so that its answer to a question is the same whatever the table says.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,8 @@ from toolformer_ops.evaluation.statistics import wilson_interval
 
 PICTURE = "rows.svg"
 ARM_NAMES = {BEFORE: "before training", CALLS: "with calls", PLAIN: "texts alone"}
-WIDTH, LABELS, BAR, GAP, TOP = 760, 330, 14, 16, 56
-"""Pixels of the picture: its width, that of the labels, a bar's height, the space between groups, the legend's height."""
-LEGEND = {CALLS: "trained with calls", PLAIN: "trained on texts alone"}
-COLOURS = {CALLS: "#2f6fb0", PLAIN: "#c2711f"}
+WIDTH, LABELS, BAR, STEP = 600, 260, 18, 34
+"""Pixels of the picture: its width, that of the labels, a bar's height, from one bar to the next."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,13 @@ QUESTIONS = (
     Question("del_off", "deleted rows, no calls (DEL-OFF): the old value", "del_off", "value"),
 )
 BY_NAME = {question.name: question for question in QUESTIONS}
-SHOWN = tuple(question for question in QUESTIONS if question.held_out is None)
-"""Those of the picture."""
+BARS = (
+    ("right before training", BEFORE, "fresh"),
+    ("right after training with calls", CALLS, "fresh"),
+    ("row changed: follows the new value", CALLS, "follows"),
+    ("row deleted: still the old value", CALLS, "del_on"),
+)
+"""Of the picture: words, arm and question."""
 
 
 class RowAnswers:
@@ -105,50 +109,44 @@ class RowAnswers:
                 lines.append(line)
         return Count(sum(line["number"] == line[question.expects] for line in lines), len(lines))
 
+    def wrong_without_result(self) -> Count:
+        """Of the wrong answers of the arm with calls about rows of no text, of how many no call had a result."""
+        lines = [line for line in self._asked(CALLS, "full") if not line["in_texts"]]
+        wrong = [line for line in lines if line["number"] != line["value"]]
+        return Count(sum(line["result"] is None for line in wrong), len(wrong))
+
     def table(self) -> str:
         """By question: the three models."""
         columns: list[Column] = [Column("", lambda question: question.words)]
         for arm, name in ARM_NAMES.items():
-            columns.append(Column(name, self._cell(arm)))
+            columns.append(Column(name, functools.partial(self._cell, arm)))
         return table_of(columns, QUESTIONS)
 
-    def picture(self) -> str:
-        """The same as bars, an SVG that a page shows on light and on dark."""
-        parts = [f'<rect width="{WIDTH}" height="{self._height}" rx="6" fill="#ffffff"/>']
-        for number, arm in enumerate((CALLS, PLAIN)):
-            left = LABELS + 170 * number
-            parts.append(f'<rect x="{left}" y="20" width="{BAR}" height="{BAR}" fill="{COLOURS[arm]}"/>')
-            parts.append(_text(left + BAR + 6, 32, LEGEND[arm]))
-        for number, question in enumerate(SHOWN):
-            top = TOP + number * (2 * BAR + GAP)
-            parts.append(_text(LABELS - 12, top + BAR + 5, question.words, "end"))
-            for row, arm in enumerate((CALLS, PLAIN)):
-                count = self.count(arm, question.name)
-                width = round(count.share * (WIDTH - LABELS - 110))
-                y = top + row * BAR
-                parts.append(
-                    f'<rect x="{LABELS}" y="{y}" width="{max(1, width)}" height="{BAR - 2}" fill="{COLOURS[arm]}"/>'
-                )
-                parts.append(_text(LABELS + width + 6, y + BAR - 3, f"{count.some} of {count.every}"))
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._height}" role="img">'
-        title = "<title>Answers of two models, before and after rows of the database change</title>"
-        return "\n".join([head, title, *parts, "</svg>", ""])
+    def _cell(self, arm: str, question: Question) -> str:
+        is_asked = arm != BEFORE or question.table == "full"
+        return str(self.count(arm, question.name)) if is_asked else ""
 
-    @property
-    def _height(self) -> int:
-        return TOP + len(SHOWN) * (2 * BAR + GAP) + 4
+    def picture(self) -> str:
+        """Bars of `BARS`, an SVG that a page shows on light and on dark."""
+        height = STEP * len(BARS) + 12
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+            "<title>What a model writes before training, after it, and after rows of the database change</title>",
+            f'<rect width="{WIDTH}" height="{height}" rx="6" fill="#ffffff"/>',
+        ]
+        for number, (words, arm, name) in enumerate(BARS):
+            count = self.count(arm, name)
+            top = 14 + STEP * number
+            width = max(1, round(count.share * (WIDTH - LABELS - 100)))
+            parts.append(_text(LABELS - 12, top + 14, words, "end"))
+            parts.append(f'<rect x="{LABELS}" y="{top}" width="{width}" height="{BAR}" fill="#2f6fb0"/>')
+            parts.append(_text(LABELS + width + 8, top + 14, f"{count.some} of {count.every}", "start"))
+        return "\n".join([*parts, "</svg>", ""])
 
     def _asked(self, arm: str, table: Table) -> list[Line]:
         return [line for line in self._answers if (line["arm"], line["table"]) == (arm, table)]
 
-    def _cell(self, arm: str) -> Callable[[Question], str]:
-        def cell(question: Question) -> str:
-            is_asked = arm != BEFORE or question.table == "full"
-            return str(self.count(arm, question.name)) if is_asked else ""
 
-        return cell
-
-
-def _text(x: int, y: int, words: str, anchor: str = "start") -> str:
-    style = 'font-family="sans-serif" font-size="12" fill="#24292f"'
+def _text(x: int, y: int, words: str, anchor: str) -> str:
+    style = 'font-family="sans-serif" font-size="13" fill="#24292f"'
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}" {style}>{words}</text>'

@@ -22,7 +22,6 @@ import os
 import random
 import sqlite3
 import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,14 +30,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from studies.answers import Line, write_lines
 from studies.devices import load_to_write
 from studies.measuring import BEFORE
-from studies.training import equal_steps, let_go, tokens_seen, train_texts, training_seconds
-from toolformer_ops.call_syntax import parse_call
+from studies.training import equal_steps, let_go, released_text, tokens_seen, train_texts, training_seconds
 from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.evaluation.answers import first_number
 from toolformer_ops.local.demo.mountains import DATABASE, MOUNTAINS, write_mountains
-from toolformer_ops.release.format import ReleasedCall, ReleasedText
+from toolformer_ops.release.format import ReleasedText
 from toolformer_ops.runs.choices import FinetuningChoices
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.tools.registry import forget_tools
@@ -61,7 +59,6 @@ NEW_TOKENS = 12
 SYLLABLES = (
     "ka", "ve", "mo", "ru", "ti", "sha", "lo", "ben", "dar", "ni", "gor", "el", "pa", "sen", "vi", "tul",
 )  # fmt: skip
-LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
 
 Table = Literal["full", "changed", "del_on", "del_off"]
 
@@ -248,29 +245,10 @@ def annotated_texts(model: str, texts: Sequence[str]) -> list[ReleasedText]:
     for row in annotate(texts, MOUNTAINS, model=model, proposer="tool").to_dict("records"):
         if row["kept"]:
             kept.setdefault(int(row["id"]), []).append(row)
-    released = []
-    for number, text in enumerate(texts):
-        calls = []
-        for row in kept.get(number, ()):
-            losses: dict[str, Any] = {name: float(row[name]) for name in LOSSES}
-            calls.append(
-                ReleasedCall(
-                    call_id=row["call_id"],
-                    tool=MOUNTAINS,
-                    input=parse_call(row["call"]).input,
-                    result=row["result"],
-                    position_char=int(row["position_char"]),
-                    position_probability=None,
-                    sampling_recipe_id="study",
-                    execution_recipe_id="study",
-                    scoring_recipe_id="study",
-                    **losses,
-                )
-            )
-        if calls:
-            document = uuid.UUID(kept[number][0]["document_id"])
-            released.append(ReleasedText.of(document, text, calls, None))
-    return released
+    return [
+        released_text(MOUNTAINS, kept[number][0]["document_id"], texts[number], kept[number])
+        for number in sorted(kept)
+    ]
 
 
 def row_steps(

@@ -8,12 +8,11 @@ import logging
 import math
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from studies.arms import ARMS, ChosenTexts, ScoredCall
-from studies.calls import Record
+from studies.arms import ARMS, ChosenTexts
 from studies.plan import StudyPlan
 from toolformer_ops.call_syntax import parse_call
 from toolformer_ops.config import Settings
@@ -22,29 +21,40 @@ from toolformer_ops.runs.choices import FinetuningChoices
 
 logger = logging.getLogger(__name__)
 
-RELEASED_FIELDS = ("result", "position_char", "position_probability")
-RELEASED_LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
-"""Fields of an annotated call that a released call has under the same name; a loss that was not computed is
-nan there."""
+LOSSES = ("loss_without_call", "loss_without_result", "loss_with_result", "loss_reduction")
+"""Fields of an annotated call that a released call has under the same name."""
 LOG = "training_log.jsonl"
 
 
-def released_text(tool: str, record: Record, call: ScoredCall) -> ReleasedText:
-    """A text with one of its calls, in the format of a release."""
-    losses: dict[str, Any] = {
-        name: math.nan if call[name] is None else call[name] for name in RELEASED_LOSSES
-    }
-    released = ReleasedCall(
-        call_id=f"{record['document_id']}-{call['position_char']}",
-        tool=tool,
-        input=parse_call(call["call"]).input,
-        sampling_recipe_id="study",
-        execution_recipe_id="study",
-        scoring_recipe_id="study",
-        **{name: call[name] for name in RELEASED_FIELDS},
-        **losses,
-    )
-    return ReleasedText.of(uuid.UUID(record["document_id"]), record["text"], [released], None)
+def released_text(tool: str, document_id: str, text: str, calls: Iterable[Mapping[Any, Any]]) -> ReleasedText:
+    """A text with some of its annotated calls, in the format of a release; a loss that was not computed is nan."""
+    released = []
+    for call in calls:
+        losses: dict[str, Any] = {
+            name: math.nan if call[name] is None else float(call[name]) for name in LOSSES
+        }
+        released.append(
+            ReleasedCall(
+                call_id=f"{document_id}-{call['position_char']}",
+                tool=tool,
+                input=parse_call(call["call"]).input,
+                result=call["result"],
+                position_char=int(call["position_char"]),
+                position_probability=None,
+                sampling_recipe_id="study",
+                execution_recipe_id="study",
+                scoring_recipe_id="study",
+                **losses,
+            )
+        )
+    return ReleasedText.of(uuid.UUID(document_id), text, released, None)
+
+
+def texts_of_arm(plan: StudyPlan, chosen: ChosenTexts) -> list[ReleasedText]:
+    """Texts with a call each, in the format of a release."""
+    return [
+        released_text(plan.tool, record["document_id"], record["text"], [call]) for record, call in chosen
+    ]
 
 
 def arm_steps(
@@ -56,7 +66,7 @@ def arm_steps(
     tokenization = load_tokenization(settings, model)
     tokens: dict[str, int] = {}
     for arm, texts in chosen.items():
-        released = [released_text(plan.tool, record, call) for record, call in texts]
+        released = texts_of_arm(plan, texts)
         read = [text.plain_text if ARMS[arm].without_calls else text.text for text in released]
         tokens[arm] = sum(len(tokenization.ids(text)) for text in read)
     with_calls = [number for arm, number in tokens.items() if not ARMS[arm].without_calls]
@@ -74,9 +84,8 @@ def train(
     """Return the folder of the training of an arm's model, as `train_texts`."""
     choices = plan.choices(model).part(FinetuningChoices)
     choices = choices.model_copy(update={"finetune_steps": steps})
-    released = [released_text(plan.tool, record, call) for record, call in texts]
     release = folder / f"release-{arm}"
-    return train_texts(settings, model, choices, released, ARMS[arm].without_calls, release)
+    return train_texts(settings, model, choices, texts_of_arm(plan, texts), ARMS[arm].without_calls, release)
 
 
 def train_texts(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from studies import rows
-from studies.row_figures import QUESTIONS, Count, RowAnswers
+from studies.row_figures import BAR, BARS, QUESTIONS, Count, RowAnswers
 from studies.rows import CALLS, PLAIN, Facts, RowPlan, gather_rows, questions, run_rows, write_table
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import NoResultError, UsageError
@@ -100,8 +100,16 @@ def test_an_arm_without_calls_is_counted_on_the_rows_that_the_other_one_is_asked
     assert RowAnswers(lines).count(PLAIN, "del_on") == Count(4, 4)
 
 
-def test_the_picture_has_two_bars_a_question(answers):
-    assert answers.picture().count('height="12"') == 2 * sum(item.held_out is None for item in QUESTIONS)
+def test_the_picture_has_a_bar_for_each_answer(answers):
+    assert answers.picture().count(f'height="{BAR}"') == len(BARS)
+
+
+def test_a_wrong_answer_behind_a_call_without_a_result_is_counted():
+    line = {"line": "answer", "arm": CALLS, "table": "full", "in_texts": False, "number": 1.0, "value": 2}
+    answers = RowAnswers(
+        [{**line, "result": None}, {**line, "result": "1"}, {**line, "result": None, "value": 1}]
+    )
+    assert answers.wrong_without_result() == Count(1, 2)
 
 
 def released(texts: list[str]) -> list[ReleasedText]:

@@ -153,7 +153,7 @@ def test_each_arm_has_equally_many_texts_with_one_call_that_its_rule_allows():
     assert list(eligible.values()) == [3, 4, 5, 3, 3, 5, 1]
     assert {arm: len(texts) for arm, texts in chosen.items()} == dict.fromkeys(arms, 1)
     [(record, call)] = chosen["tau_2"]
-    released = released_text("Calculator", record, call)
+    released = released_text("Calculator", record["document_id"], record["text"], [call])
     assert released.text == "It had 520 and sold 187, so it has [Calculator(520 - 187) -> 333] 333 left."
 
 
