@@ -25,7 +25,7 @@ from benchmarks.works import Job, place_calls
 from toolformer_ops.annotation.text_sampling import TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 

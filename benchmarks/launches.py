@@ -20,10 +20,10 @@ from benchmarks.random_models import prompt_tokenizer, random_network, text_of_t
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.model import LanguageModel
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
 
 TEXTS = (1, 8, 32, 64)
 ARCHITECTURES = ("llama", "qwen2", "gpt2", "gptj", "gemma2")

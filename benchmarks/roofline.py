@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from toolformer_ops.language_model.losses import SCORED_TOKENS
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model.memory import DeviceMemory
+    from toolformer_ops.language_model.devices import DeviceMemory
 
 TEXT_TOKENS = 200.0
 TEXTS_TOGETHER = 64
@@ -188,7 +188,7 @@ class Prediction:
         import torch
         from transformers import LlamaConfig
 
-        from toolformer_ops.language_model.memory import DeviceMemory
+        from toolformer_ops.language_model.devices import DeviceMemory
 
         free = self.devices * self.device.memory_bytes - self.weights * NUMBER_BYTES[number_format]
         config = LlamaConfig(

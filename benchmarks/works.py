@@ -18,7 +18,8 @@ from toolformer_ops.annotation.candidates import candidates_at, given_call_start
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
+from toolformer_ops.language_model.tokenization import AnnotationPrompt
 from toolformer_ops.local.demo.corpus import own_documents, wikipedia_documents, write_kilt_records
 from toolformer_ops.records import CallPosition, Document, PlacedCall, SampledContinuation
 from toolformer_ops.runs.choices import RunChoices, SamplingChoices, ToolSamplingChoices

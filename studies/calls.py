@@ -26,7 +26,7 @@ from toolformer_ops.tools.base import Tool
 
 if TYPE_CHECKING:
     from toolformer_ops.annotation.placebo import JudgedCall
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from toolformer_ops.config import Settings
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 USABLE = 0.9
 """The share of a GPU's memory that all processes may take together; the rest is for their contexts."""

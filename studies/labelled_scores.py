@@ -27,7 +27,7 @@ from studies.labelled_calls import RIGHT, SETS, LabelledCall, LabelledText, in_h
 from toolformer_ops.records import PlacedCall
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from benchmarks.gpu.speed import (
 )
 from benchmarks.gpu.varlen import NONE, STAND_IN, provide_varlen
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
-from toolformer_ops.language_model.models.gpus import cuda_versions, gpus, require_gpu
+from toolformer_ops.language_model.devices import cuda_versions, gpus, require_gpu
 from toolformer_ops.language_model.models.loading import DTYPES
 
 logger = logging.getLogger("benchmarks.gpu")

@@ -18,12 +18,12 @@ from benchmarks.gpu.session import Row, Rows, Session
 from benchmarks.random_models import prompt_tokenizer, random_network, text_of_tokens, tiny_config
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import load_settings
-from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.packing import LARGEST_WIDTH
 from toolformer_ops.language_model.scoring import MARGINS
-from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
 from toolformer_ops.records import PlacedCall
 
 PROMPT = AnnotationPrompt("Calculator", "Add calls to a Calculator.\nInput: {text}\nOutput:")

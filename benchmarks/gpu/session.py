@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.report import cell, write_report
 from toolformer_ops.errors import DeviceMemoryError, InfrastructureError
-from toolformer_ops.language_model.models.gpus import GIB, gpus
+from toolformer_ops.language_model.devices import GIB, gpus
 
 logger = logging.getLogger("benchmarks.gpu")
 

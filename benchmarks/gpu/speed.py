@@ -24,10 +24,10 @@ from benchmarks.works import sampling_choices
 from toolformer_ops.annotation.candidates import annotation_prompt
 from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.models.gpus import GIB
+from toolformer_ops.language_model.devices import GIB
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.loading import DTYPES
 from toolformer_ops.language_model.scoring import score_texts
 from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText

@@ -27,7 +27,7 @@ from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
 from toolformer_ops.finetuning.trainer import ReleaseTrainer
 from toolformer_ops.finetuning.training import pass_size_of, training_arguments
 from toolformer_ops.finetuning.training_log import TrainingLog
-from toolformer_ops.language_model.models.gpus import GIB
+from toolformer_ops.language_model.devices import GIB
 from toolformer_ops.runs.choices import FinetuningChoices
 
 WARM_STEPS = 1

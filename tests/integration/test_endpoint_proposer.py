@@ -28,7 +28,7 @@ from toolformer_ops.annotation.candidates import annotation_prompt
 from toolformer_ops.audit.running import audit
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.local.ports import choose_ports
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.stages.annotating import annotate_stage

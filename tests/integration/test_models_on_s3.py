@@ -18,7 +18,7 @@ from toolformer_ops.errors import (
     UsageError,
     exit_code,
 )
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models import model_identity
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.storage.objects.publication import ObjectStore

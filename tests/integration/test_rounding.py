@@ -5,8 +5,8 @@ import json
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.language_model import LanguageModel
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.devices import DeviceMemory
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.scoring import MARGINS
 from toolformer_ops.runs import rounding
 from toolformer_ops.runs.models import load_scoring_model

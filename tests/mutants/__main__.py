@@ -87,7 +87,7 @@ TESTS = {
     ),
     "airflow_tasks/endings.py": ("tests/dags/test_endings.py",),
     "airflow_tasks/retrying.py": ("tests/dags/test_retrying.py",),
-    "language_model/layout.py": (
+    "language_model/columns.py": (
         "tests/unit/language_model/test_layout.py",
         "tests/unit/language_model/test_kv_cache.py",
     ),

@@ -31,7 +31,7 @@ from toolformer_ops.finetuning.processes import (
 from toolformer_ops.finetuning.recipe import PassSize, TrainingJob
 from toolformer_ops.finetuning.training import TrainedModel
 from toolformer_ops.finetuning.training_log import DevelopmentScore
-from toolformer_ops.language_model.models.gpus import GIB
+from toolformer_ops.language_model.devices import GIB
 from toolformer_ops.runs.choices import FinetuningChoices
 
 

@@ -216,8 +216,8 @@ def test_no_row_is_begun_once_the_time_is_spent(tmp_path):
 def test_a_warning_of_the_package_is_noted(tmp_path):
     session = session_in(tmp_path)
     with session.noting_warnings():
-        logging.getLogger("toolformer_ops.language_model.memory").warning("out of memory with %d texts", 8)
-    assert reasons(session) == {"toolformer_ops.language_model.memory": "out of memory with 8 texts"}
+        logging.getLogger("toolformer_ops.language_model.devices").warning("out of memory with %d texts", 8)
+    assert reasons(session) == {"toolformer_ops.language_model.devices": "out of memory with 8 texts"}
 
 
 def test_a_torch_without_the_function_gets_a_stand_in(tmp_path):

@@ -16,12 +16,10 @@ from toolformer_ops.errors import (
     ToolformerError,
     exit_code,
 )
-from toolformer_ops.language_model.memory import DeviceMemory
-from toolformer_ops.language_model.models import gpus
+from toolformer_ops.language_model import devices
+from toolformer_ops.language_model.devices import GIB, DeviceMemory
 from toolformer_ops.language_model.models.loading import _cannot_be_loaded
 from toolformer_ops.runs import self_check
-
-GIB = gpus.GIB
 
 
 def driver(cuda: int, error: str = "") -> SimpleNamespace:
@@ -63,7 +61,7 @@ def test_a_missing_gpu_is_told_with_its_reason(monkeypatch, built_for, library, 
     monkeypatch.setattr(torch.version, "cuda", built_for)
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=[library, library] if library else OSError))
     with pytest.raises(ToolformerError) as raised:
-        gpus.require_gpu("cuda")
+        devices.require_gpu("cuda")
     assert exit_code(raised.value) == status
     assert [word for word in words if word not in str(raised.value)] == []
     assert device_finding() == ("missing", str(raised.value))
@@ -149,4 +147,4 @@ def test_a_process_takes_no_more_of_a_gpu_than_its_share(machine, monkeypatch, s
     machine((A100, 70.0, 80.0, 4.0))
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2 * GIB)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
-    assert gpus.free_bytes(0) == gibibytes * GIB
+    assert devices.free_memory(torch.device("cuda:0")) == gibibytes * GIB

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from tests.tiny_models import SHAPES
 from toolformer_ops.config import Settings
 from toolformer_ops.finetuning.adapter import with_adapters
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.throughput import (
     WORK,
     Cards,

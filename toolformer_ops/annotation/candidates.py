@@ -33,9 +33,8 @@ from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, s
 from toolformer_ops.annotation.tool_proposals import OpenProposer, PlacedProposals, placed_proposals
 from toolformer_ops.call_syntax import ARROW, CALL_START, NOT_IN_A_CALL, Call, parse_call
 from toolformer_ops.errors import CallSyntaxError
-from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
-from toolformer_ops.language_model.tokenization import TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, TokenizedText
 from toolformer_ops.records import (
     CallPosition,
     Document,
@@ -51,7 +50,7 @@ from toolformer_ops.tools.paragraphs import on_one_line
 from toolformer_ops.tools.registry import tool_names
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 SHOWN_CHARACTERS = 200
 """So many characters of what a tool proposed that is no call are stored."""

@@ -38,7 +38,7 @@ from toolformer_ops.records import FLOAT32, TF32, LossWithResult, PlacedCall, ga
 from toolformer_ops.runs.choices import ScoringChoices
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
     from toolformer_ops.runs.placebo_pools import Pool, PooledResult
 
 Key = tuple[int, int]

@@ -25,7 +25,7 @@ from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.retrieval.own_text import OwnText
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 REPEATS_DOCUMENT_TEXT = "repeats_document_text"
 EMPTY_RESULT = "empty_result"

@@ -19,20 +19,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from toolformer_ops.annotation.chains import EarlierCalls
-from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint.proposals import (
     EndpointProposer,
     ProposalNumbers,
     Proposals,
     TextOfDocument,
 )
-from toolformer_ops.language_model.tokenization import TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, TokenizedText
 from toolformer_ops.records import CallPosition, SampledContinuation, document_id_of
 from toolformer_ops.runs.choices import ToolSamplingChoices
 from toolformer_ops.writing_systems import tokens_before
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from toolformer_ops.decoding.continuation import Continuation
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.decoding.together import Listener, Together, ToolRuns
 from toolformer_ops.errors import UsageError
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Start, Tokenization

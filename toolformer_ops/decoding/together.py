@@ -4,7 +4,7 @@ A prompt joins as soon as there is room, and leaves when it ends. A text whose c
 pauses until enough calls wait or nothing else can continue; then all calls of one tool run as one batch. What
 is written for a prompt does not depend on the others (`language_model/kv_cache.py`).
 
-It is the decode loop (`language_model/decode_loop.py`) with a choice that knows of calls: which token is the
+It is the decode loop (`language_model/kv_cache.py`) with a choice that knows of calls: which token is the
 most likely, with and without brackets, and how likely the start of a call is. All of it is computed on the
 device, for all texts at once, and read once a step.
 
@@ -32,15 +32,21 @@ from toolformer_ops.decoding.writer import Choice, Writer
 from toolformer_ops.errors import InfrastructureError, ModelError, ToolformerError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
-from toolformer_ops.language_model.decode_loop import RESTS, Chosen, DecodeLoop, NextTokens
-from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
+from toolformer_ops.language_model.kv_cache import (
+    RESTS,
+    Chosen,
+    DecodeLoop,
+    KVCache,
+    NextTokens,
+    read_prompts,
+)
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import Tool, ToolOutput, ToolRunner, run_tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
@@ -133,14 +139,14 @@ class _Text:
 class Together:
     """Writes continuations with one model and its tools.
 
-    A `decode_loop.Task`: labels are the prompts' numbers.
+    A `kv_cache.Task`: labels are the prompts' numbers.
     """
 
     def __init__(self, model: CausalModel, tokenization: Tokenization, tools: ToolRuns) -> None:
         self._model = model
         self._tokenization = tokenization
         self._tools = tools
-        self._prompts = PromptCache(model)
+        self._read_prompt = read_prompts(model)
 
     def write(
         self,
@@ -183,7 +189,7 @@ class Together:
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """Prompts join, results are taken in, calls that came to nothing are forgotten.
 
-        See `decode_loop.Task`.
+        See `kv_cache.Task`.
         """
         # 1. The prompts for which there is room.
         self._join(cache)
@@ -226,7 +232,7 @@ class Together:
             head: tuple[int, ...] = ()
             if prompt.shared_head:
                 head = (*self._tokenization.start_ids, *self._tokenization.ids(prompt.shared_head.rstrip()))
-            shared = self._prompts.read(head[: len(ids) - 1] if ids[: len(head)] == head else ())
+            shared = self._read_prompt(head[: len(ids) - 1] if ids[: len(head)] == head else ())
             joining[number] = CachedText(shared)
             continuation = Continuation(ids, self._tokenization, self._model.window_tokens)
             writer = Writer(prompt, continuation, self._decoding, self._tools.names)
@@ -260,7 +266,7 @@ class Together:
         return Chosen(chosen, ordered)
 
     def end(self, tokens: np.ndarray | None, placement: list[int], labels: np.ndarray) -> NextTokens:
-        """A text continues, waits for its tool, or is done. See `decode_loop.Task`."""
+        """A text continues, waits for its tool, or is done. See `kv_cache.Task`."""
         if tokens is None:
             raise RuntimeError("expected a choice for every row")
         numbers = tokens[: 4 * len(labels)].reshape(-1, 4).tolist()

@@ -11,7 +11,7 @@ import torch
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.finetuning.adapter import adapter_weights, described
-from toolformer_ops.language_model.models.gpus import GIB
+from toolformer_ops.language_model.devices import GIB
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.models.sharing import constant_positions
 from toolformer_ops.language_model.tokenization import Tokenization

@@ -39,7 +39,7 @@ from toolformer_ops.finetuning.summed_loss import sum_losses_in_forward
 from toolformer_ops.finetuning.trainer import AfterEachStep, ReleaseTrainer
 from toolformer_ops.finetuning.training_log import DevelopmentScore, ProgressLines, TrainingLog
 from toolformer_ops.language_model.batch_sizes import device_kind
-from toolformer_ops.language_model.models.gpus import require_own_memory
+from toolformer_ops.language_model.devices import require_own_memory
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_weights
 from toolformer_ops.language_model.models.version_4 import write_for_version_4

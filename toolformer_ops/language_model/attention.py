@@ -37,12 +37,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from toolformer_ops.language_model.attention_parts import Heads
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
-from toolformer_ops.language_model.columns import Group
+from toolformer_ops.language_model.columns import Group, Layout
 from toolformer_ops.language_model.compiled import compiled
-from toolformer_ops.language_model.layout import Layout
-from toolformer_ops.language_model.packing import Ranges, takes_variable_lengths, variable_lengths
+from toolformer_ops.language_model.packing import Heads, Ranges, takes_variable_lengths, variable_lengths
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +64,11 @@ class GroupPass:
             seen=group.seen,
             steps=group.steps,
         )
+        self.tokens, self.positions = self.layout.tokens, self.layout.positions
         self._joint_weights: Callable[..., Tensor] = compiled(joint_weights) if compiles else joint_weights
         self._weighted_sum: Callable[..., Tensor] = compiled(weighted_sum) if compiles else weighted_sum
         self._copies: dict[torch.device, _OnDevice] = {}
         """The layout's copy on each device. They follow the keys: layers may be on several devices."""
-
-    @property
-    def tokens(self) -> int:
-        """How many are new."""
-        return self.layout.tokens
-
-    @property
-    def positions(self) -> np.ndarray:
-        """(tokens,) of each in its sequence."""
-        return self.layout.positions
 
     def attend(
         self, layer: int, heads: Heads, *, scale: float, window: int | None, softcap: float | None
@@ -158,8 +147,9 @@ class GroupPass:
             prompt_keys, prompt_values = self.group.prompt.columns[layer]  # (key heads, columns, width)
             pieces.insert(0, by_head @ prompt_keys.transpose(1, 2))
         if self.group.branches:
+            rows = self.group.rows
             own_keys, own_values = (  # (tokens, key heads, columns, width)
-                (cached[: self.group.rows] if layout.in_place else cached.index_select(0, copy.row_of))[
+                (cached[:rows] if layout.in_place else cached.index_select(0, copy.row_of))[
                     :, :, : layout.own_columns
                 ]
                 for cached in self.group.own[layer]

@@ -1,12 +1,16 @@
 """How much is computed together: one table, by kind of device.
 
 These numbers bound batches and decide no result: on a CPU a row has the same bits in every batch (but for
-mixtures of experts), on a GPU it may differ by rounding. `memory.py` lowers those that fill memory to what is
-there. Imports no torch, since the stages plan their micro-batches by this table.
+mixtures of experts), on a GPU it may differ by rounding. `devices.py` lowers those that fill memory to what is
+there. Imports no torch, since the stages plan their micro-batches by this table, and `check` looks at the free
+main memory.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+
+import psutil
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -126,3 +130,26 @@ BATCH_SIZES: dict[DeviceKind, BatchSizes] = {
 def device_kind(device: str) -> DeviceKind:
     """The row of the table for a device by its name, such as cpu, cuda or cuda:1."""
     return "cpu" if device == "cpu" else "cuda"
+
+
+def free_main_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of main memory that this process may still take.
+
+    It is what the machine has, or what its container's limit leaves.
+    """
+    free = int(psutil.virtual_memory().available)
+    for group, limit, used, cache in (
+        (cgroup, "memory.max", "memory.current", "inactive_file"),
+        (cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        if (
+            not (group / limit).is_file()
+            or (most := (group / limit).read_text(encoding="ascii").strip()) == "max"
+        ):
+            continue
+        stat = dict(line.split() for line in (group / "memory.stat").read_text(encoding="ascii").splitlines())
+        taken = int((group / used).read_text(encoding="ascii")) - int(
+            stat.get(cache, 0)
+        )  # read files count as used
+        free = min(free, int(most) - taken)
+    return max(0, free)

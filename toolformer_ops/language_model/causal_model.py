@@ -4,7 +4,7 @@
 padding (`packing.py`).
 
 `CausalModel.run` is the shared way: one pass over tokens of many texts, whose attention is computed by the
-parts that they come in (`attention_parts.py`): by groups of a cache that they share (`kv_cache.py`,
+parts that they come in (`packing.py`): by groups of a cache that they share (`kv_cache.py`,
 `attention.py`), or by packed sequences.
 
 `comparison.py` makes a model of a network, and refuses architectures for which a shared cache is not exact.
@@ -20,11 +20,16 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model.attention_parts import AttentionPart, PartedAttention
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, BatchSizes, device_kind
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.devices import DeviceMemory
 from toolformer_ops.language_model.models.sharing import cannot_share, constant_positions
-from toolformer_ops.language_model.packing import ROW_MULTIPLE, PackedSequences, fill_passes
+from toolformer_ops.language_model.packing import (
+    ROW_MULTIPLE,
+    AttentionPart,
+    PackedSequences,
+    PartedAttention,
+    fill_passes,
+)
 from toolformer_ops.language_model.throughput import WORK, pass_operations
 
 

@@ -155,9 +155,24 @@ def _compare(model: CausalModel, probe: _Probe, expected: Tensor) -> None:
     """
     name = type(model.network).__name__
     try:
+        # 1. Hidden states of the tails, (rows, hidden), without a cache.
+        rows = [range(len(ids) - probe.compared, len(ids)) for ids in probe.sequences]
+        packed = torch.cat(model.hidden_states(probe.sequences, rows))
+        # 2. The same of two rows that continue a prompt of 4 tokens and a text.
+        cache = KVCache(model)
+        cache.join([CachedText(read_prompt(model, probe.shared[:4]))])
+        cache.extend([0], [probe.shared[4:]])
+        [text] = cache.texts()
+        cache = KVCache(model)
+        cache.share([(text, probe.seen, range(len(probe.tails)))])
+        steps: list[Tensor] = []
+        for tokens in zip(*probe.tails, strict=True):
+            steps.append(cache.step(np.array(tokens)))  # (2, hidden)
+        shared = torch.stack(steps, dim=1).flatten(0, 1)
+        # 3. Their logits.
         for what, hidden in (
-            ("output projection of the last hidden states", _packed(model, probe)),
-            ("passes over a shared KV cache", _over_a_shared_cache(model, probe)),
+            ("output projection of the last hidden states", packed),
+            ("passes over a shared KV cache", shared),
         ):
             computed, wanted = _centred(model.logits(hidden)), _centred(expected)
             difference, size = float((computed - wanted).norm()), float(wanted.norm())
@@ -172,21 +187,3 @@ def _compare(model: CausalModel, probe: _Probe, expected: Tensor) -> None:
     except _OF_ANOTHER_STRUCTURE as error:
         reason = f"a pass over shared keys and values that ends in {type(error).__name__}: {error}"
         raise cannot_share(name, reason) from error
-
-
-def _packed(model: CausalModel, probe: _Probe) -> Tensor:
-    """Hidden states of the tails, (rows, hidden), without a cache."""
-    rows = [range(len(ids) - probe.compared, len(ids)) for ids in probe.sequences]
-    return torch.cat(model.hidden_states(probe.sequences, rows))
-
-
-def _over_a_shared_cache(model: CausalModel, probe: _Probe) -> Tensor:
-    """Logits of two rows that continue a prompt of 4 tokens and a text."""
-    cache = KVCache(model)
-    cache.join([CachedText(read_prompt(model, probe.shared[:4]))])
-    cache.extend([0], [probe.shared[4:]])
-    [text] = cache.texts()
-    cache = KVCache(model)
-    cache.share([(text, probe.seen, range(len(probe.tails)))])
-    steps = [cache.step(np.array(tokens)) for tokens in zip(*probe.tails, strict=True)]  # (2, hidden) each
-    return torch.stack(steps, dim=1).flatten(0, 1)

@@ -26,7 +26,7 @@ from torch import Tensor
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
-from toolformer_ops.language_model.kv_cache import KVCache, PromptCache
+from toolformer_ops.language_model.kv_cache import KVCache, read_prompts
 from toolformer_ops.language_model.packing import consecutive_parts, padded_parts
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
@@ -101,7 +101,7 @@ class ContextBuilder:
     def __init__(self, model: CausalModel, tokenization: Tokenization) -> None:
         self._model = model
         self._tokenization = tokenization
-        self._prompts = PromptCache(model)
+        self._read_prompt = read_prompts(model)
         self._kept: dict[_Key, AnnotationContext] = {}  # oldest first
 
     def windows(self, prompt: AnnotationPrompt, text: TokenizedText) -> list[Window]:
@@ -149,7 +149,17 @@ class ContextBuilder:
             # 1. Contexts that are not kept, after the prompt in one pass.
             if missing:
                 copies = [self._copies(prompt, between, text, window) for text, window in missing.values()]
-                contexts.update(zip(missing, self._read(prompt, copies), strict=True))
+                start = self._read_prompt(self._prompt_ids(prompt))
+                cache = KVCache(self._model)
+                cache.join([CachedText(start) for _ in copies])
+                hidden = cache.extend(range(len(copies)), [copy.ids for copy in copies])
+                for key, copy, cached, states in zip(missing, copies, cache.texts(), hidden, strict=True):
+                    contexts[key] = AnnotationContext(
+                        text=cached.compact() if self._model.texts_together else cached,
+                        text_hidden=states[copy.second :].clone(),  # no view that holds all texts of the pass
+                        text_start=start.length + copy.second + copy.shift,
+                        hidden_shift=copy.shift,
+                    )
             # 2. The newest are kept.
             self._kept.update((key, contexts[key]) for key in keys)
             most_kept = self._model.memory.kept_text_tokens
@@ -169,20 +179,6 @@ class ContextBuilder:
         )
         return _Copies((*spelled, *between, *spelled), len(spelled) + len(between), shift)
 
-    def _read(self, prompt: AnnotationPrompt, copies: Sequence[_Copies]) -> Iterator[AnnotationContext]:
-        """The contexts of windows that are read after the prompt, in order."""
-        start = self._prompts.read(self._prompt_ids(prompt))
-        cache = KVCache(self._model)
-        cache.join([CachedText(start) for _ in copies])
-        hidden = cache.extend(range(len(copies)), [copy.ids for copy in copies])
-        for copy, cached, states in zip(copies, cache.texts(), hidden, strict=True):
-            yield AnnotationContext(
-                text=cached.compact() if self._model.texts_together else cached,
-                text_hidden=states[copy.second :].clone(),  # not a view that holds all texts of the pass
-                text_start=start.length + copy.second + copy.shift,
-                hidden_shift=copy.shift,
-            )
-
     def forget_texts(self) -> None:
         """Drop the kept contexts."""
         self._kept.clear()
@@ -190,7 +186,7 @@ class ContextBuilder:
     def let_go(self) -> None:
         """Drop contexts and prompts, since the model is let go."""
         self._kept.clear()
-        self._prompts.clear()
+        self._read_prompt.cache_clear()
 
     def find_positions(
         self, prompt: AnnotationPrompt, texts: Sequence[TokenizedText]
@@ -295,18 +291,12 @@ def call_starts(
         rows = [[len(before) + token - 1 for token in tokens] for tokens in word_starts[part]]
         hidden = model.hidden_states(sequences[part], rows)
         for text, tokens, states in zip(texts[part], word_starts[part], hidden, strict=True):
-            starts.append(_starts_of(model, text, tokens, states, marker))
-    return starts
-
-
-def _starts_of(
-    model: CausalModel, text: TokenizedText, tokens: Sequence[int], states: torch.Tensor, marker: int
-) -> list[ReadCallStart]:
-    starts: list[ReadCallStart] = []
-    for log_probs in model.log_probability_blocks(states):  # (rows, vocabulary)
-        chosen = log_probs[:, marker]  # (rows,)
-        ranks = (log_probs >= chosen[:, None]).sum(dim=1)
-        for probability, rank in zip(chosen.exp().tolist(), ranks.tolist(), strict=True):
-            place = text.starts[tokens[len(starts)]]
-            starts.append(ReadCallStart(position_char=place, probability=probability, rank=rank))
+            own: list[ReadCallStart] = []
+            for log_probs in model.log_probability_blocks(states):  # (rows, vocabulary)
+                chosen = log_probs[:, marker]  # (rows,)
+                ranks = (log_probs >= chosen[:, None]).sum(dim=1)
+                for probability, rank in zip(chosen.exp().tolist(), ranks.tolist(), strict=True):
+                    place = text.starts[tokens[len(own)]]
+                    own.append(ReadCallStart(position_char=place, probability=probability, rank=rank))
+            starts.append(own)
     return starts

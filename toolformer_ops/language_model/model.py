@@ -20,14 +20,14 @@ import torch
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import decode_loop, perplexity, scoring
+from toolformer_ops.language_model import kv_cache, perplexity, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.context import ContextBuilder, ReadCallStart, best_positions, call_starts
+from toolformer_ops.language_model.devices import DeviceMemory
 from toolformer_ops.language_model.kv_cache import KVCache, read_prompt
 from toolformer_ops.language_model.losses import KEEP_RULES, KeepRule
-from toolformer_ops.language_model.memory import DeviceMemory
 from toolformer_ops.language_model.models.loading import load_network, load_weights
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.language_model.sampling import Sampler, SamplingSettings
@@ -443,7 +443,7 @@ class LanguageModel:
         Raises:
             ModelError: a prompt with its continuation does not fit into the model's window (`window_tokens`).
         """
-        return decode_loop.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
+        return kv_cache.generate_texts(self._model, self._tokenization, prompts, max_new_tokens, stop)
 
     @torch.inference_mode()
     def continuation_log_probabilities(self, prompt: str, continuations: Sequence[str]) -> list[float]:

@@ -35,9 +35,8 @@ from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.columns import CachedText
 from toolformer_ops.language_model.context import ContextBuilder
-from toolformer_ops.language_model.decode_loop import Chosen, DecodeLoop, NextTokens
-from toolformer_ops.language_model.kv_cache import KVCache
-from toolformer_ops.language_model.memory import give_back
+from toolformer_ops.language_model.devices import give_back
+from toolformer_ops.language_model.kv_cache import Chosen, DecodeLoop, KVCache, NextTokens
 from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
 from toolformer_ops.records import SampledContinuation
 
@@ -146,7 +145,7 @@ class Sampler:
         """Take in a text, to be sampled before these tokens of it.
 
         Its random numbers are made from `seed_key`. The text joins those that grow as soon as there is room
-        for its keys and values (`memory.py`); until then they take decode steps. Its KV cache is computed, or
+        for its keys and values (`devices.py`); until then they take decode steps. Its KV cache is computed, or
         taken over if `find_positions` has just computed it.
 
         Raises:
@@ -224,7 +223,7 @@ class Sampler:
     def admit(self, cache: KVCache) -> Mapping[int, int]:
         """The batches that have room join: one row a position, which takes in the call's start.
 
-        See `decode_loop.Task`.
+        See `kv_cache.Task`.
         """
         tokens: dict[int, int] = {}
         shares = []
@@ -240,7 +239,7 @@ class Sampler:
         return tokens
 
     def choose(self, hidden: Tensor, labels: np.ndarray) -> Chosen[_Step]:
-        """Draw the next token of every sample: (rows, most samples of a row). See `decode_loop.Task`."""
+        """Draw the next token of every sample: (rows, most samples of a row). See `kv_cache.Task`."""
         # 1. Where the rows of the samples that grow are in this step, and which of its row's samples each is.
         samples = np.flatnonzero(self._samples["row"] >= 0)
         place_of = np.empty(len(labels), dtype=np.int64)
@@ -296,7 +295,7 @@ class Sampler:
     def end(self, tokens: np.ndarray | None, placement: _Step, labels: np.ndarray) -> NextTokens:
         """Samples that have their end leave; those of a row that drew different tokens become rows.
 
-        See `decode_loop.Task`.
+        See `kv_cache.Task`.
         """
         state, step, settings = self._samples, placement, self._settings
         # 1. Rows that are still in the call's start take in its next token.
@@ -374,7 +373,7 @@ def cumulative_probabilities(log_probs: Tensor, temperature: float, top_p: float
 
     They are made from log probabilities of the same shape. `temperature` divides the logits; of the result
     only the most likely tokens count that are needed to reach `top_p`. Computed in place if that is possible:
-    `memory.py` counts what is held at once.
+    `devices.py` counts what is held at once.
     """
     probabilities = (log_probs / temperature).softmax(dim=-1) if temperature != 1.0 else log_probs.exp()
     if top_p < 1.0:

@@ -37,7 +37,7 @@ from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.tools.retrieval.wiki_index import with_index_of
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
     from toolformer_ops.language_model.tokenization import Tokenization, TokenizedText
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def load_model(settings: Settings, model: str) -> "LanguageModel":
     Raises:
         ModelError: it is not there.
     """
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
     name, revision = split_revision(model)
     return LanguageModel.load(

@@ -30,7 +30,7 @@ from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 

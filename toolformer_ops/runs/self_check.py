@@ -153,7 +153,7 @@ def device(settings: Settings) -> str:
     """
     if settings.device == "cpu":
         return "cpu, as set"
-    from toolformer_ops.language_model.models.gpus import MAKE_ROOM, cuda_versions, gpus, require_gpu
+    from toolformer_ops.language_model.devices import MAKE_ROOM, cuda_versions, gpus, require_gpu
 
     require_gpu(settings.device)
     cards = gpus()

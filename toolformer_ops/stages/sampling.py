@@ -38,7 +38,7 @@ from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 
 def candidate_row(recipe_id: str, tool: Tool, paragraph: Paragraph, candidate: Candidate) -> TableRow:

@@ -29,7 +29,7 @@ from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 
 def losses_row(recipe_id: str, call_id: uuid.UUID, document_id: uuid.UUID, scored: ScoredCall) -> TableRow:

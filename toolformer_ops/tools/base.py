@@ -27,7 +27,7 @@ from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 FilterRule = Literal["paper", "sharp"]
 """How a filter decides: as the paper says, or by a stricter rule of a tool that has one."""

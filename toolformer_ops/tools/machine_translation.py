@@ -30,7 +30,7 @@ from toolformer_ops.tools.translators import NllbTranslator, PromptedTranslator,
 from toolformer_ops.writing_systems import is_unspaced
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 LANGUAGES_CONSIDERED = 5
 

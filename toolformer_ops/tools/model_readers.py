@@ -24,7 +24,7 @@ from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 PROMPT = Path(__file__).parent / "prompts" / "read_passages.txt"
 PASSAGES = 3
@@ -224,7 +224,7 @@ def load_causal_model(settings: Settings, load_model: "Callable[[], LanguageMode
     """
     if settings.qa_reader_model is None:
         return load_model()
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
     return LanguageModel.load(
         *split_revision(settings.qa_reader_model),

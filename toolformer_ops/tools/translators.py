@@ -21,7 +21,7 @@ from toolformer_ops.tools.languages import ENGLISH, ENGLISH_CODE, NLLB_CODE, Lan
 from toolformer_ops.tools.sequence_to_sequence import load_checkpoint, write_in_batches
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 PROMPT = Path(__file__).parent / "prompts" / "translate_with_language_model.txt"
 MAX_NEW_TOKENS = 128

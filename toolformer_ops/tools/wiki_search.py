@@ -19,7 +19,7 @@ from toolformer_ops.tools.retrieval.sentences import cut_at_sentence_end
 from toolformer_ops.tools.retrieval.wiki_index import index_folder, index_version
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 RESULTS = 5
 RESULT_TOKENS = 64

@@ -12,7 +12,7 @@ from tests.fake_language_model import UNFINISHED, FakeLanguageModel
 from toolformer_ops.annotation.candidates import candidates_at, read_call, sample_paragraphs
 from toolformer_ops.annotation.text_sampling import SampledText, TextToSample, sample_texts
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.language_model import AnnotationPrompt
+from toolformer_ops.language_model.tokenization import AnnotationPrompt
 from toolformer_ops.records import CallPosition, Document, Paragraph, SampledContinuation
 from toolformer_ops.runs.choices import ToolSamplingChoices
 from toolformer_ops.tools.base import Tool

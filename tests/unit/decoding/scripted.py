@@ -67,16 +67,6 @@ class HeldTokens:
         self._rows = [(int(label), self._rows[row][1]) for row, label in zip(parents, labels, strict=True)]
 
 
-class UnreadPrompts:
-    """Prompts by their tokens alone."""
-
-    def __init__(self, model: Any) -> None:
-        pass
-
-    def read(self, ids: tuple[int, ...]) -> CachedPrompt:
-        return CachedPrompt(ids)
-
-
 @dataclass
 class ScriptedNetwork:
     """A network whose logits follow the script."""
@@ -177,5 +167,7 @@ def written_by(
     """The continuations of a network without keys and values."""
     words = network.tokenization
     encoded = [(*words.start_ids, *words.ids(prompt.text)) for prompt in prompts]
-    with mock.patch.multiple(together, KVCache=ScriptedNetwork.new_cache, PromptCache=UnreadPrompts):
+    with mock.patch.multiple(
+        together, KVCache=ScriptedNetwork.new_cache, read_prompts=lambda _model: CachedPrompt
+    ):
         return Together(network, words, tools).write(prompts, encoded, decoding, told)

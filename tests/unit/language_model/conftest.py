@@ -13,11 +13,11 @@ from transformers import AutoTokenizer
 from benchmarks.reference import PlainReference
 from tests.tiny_models import SHAPES, save_tiny_gpt2
 from toolformer_ops.call_syntax import Call
-from toolformer_ops.language_model import AnnotationPrompt, LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.loading import load_network
-from toolformer_ops.language_model.tokenization import Tokenization
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, Tokenization
 from toolformer_ops.records import CallLosses, CallPosition, PlacedCall, SampledContinuation
 
 PROMPT = AnnotationPrompt(

@@ -19,8 +19,8 @@ from tests.unit.language_model.conftest import (
 )
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.perplexity import TextLoss
 from toolformer_ops.records import CallPosition, PlacedCall
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from toolformer_ops.language_model.attention import has_mixed_products, product_in_float32
-from toolformer_ops.language_model.attention_parts import Heads
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.packing import Heads
 
 IDS = np.array([5, 6, 7])
 

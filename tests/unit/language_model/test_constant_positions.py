@@ -7,7 +7,7 @@ import pytest
 
 from tests.tiny_models import save_tiny
 from tests.unit.language_model.conftest import LONG_TEXT, TEXT, calculator
-from toolformer_ops.language_model import LanguageModel
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.sharing import constant_positions
 
 LONGROPE: dict[str, Any] = {

@@ -24,7 +24,6 @@ from tests.openai_server import (
 )
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, ModelError
-from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.endpoint import client as client_module
 from toolformer_ops.language_model.endpoint.answers import FileAnswers, KeptReply
 from toolformer_ops.language_model.endpoint.client import (
@@ -48,7 +47,7 @@ from toolformer_ops.language_model.endpoint.proposals import (
     ProposalNumbers,
     TextOfDocument,
 )
-from toolformer_ops.language_model.tokenization import TokenizedText
+from toolformer_ops.language_model.tokenization import AnnotationPrompt, TokenizedText
 from toolformer_ops.records import CallPosition, SampledContinuation
 from toolformer_ops.tools.files.tool_file import tool_files
 from toolformer_ops.tools.registry import get_tool

@@ -37,9 +37,9 @@ from toolformer_ops.errors import (
     ModelError,
     ToolError,
 )
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models import loading, model_identity
 from toolformer_ops.language_model.models.conversion import convert_gguf
 from toolformer_ops.language_model.models.identity import HASH_CACHE
@@ -408,7 +408,7 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
-    monkeypatch.setattr(loading, "free_bytes", free.__getitem__)
+    monkeypatch.setattr(loading, "free_memory", lambda device: free[device.index])
     monkeypatch.setattr(loading, "gpus", lambda: ["0: an A100", "1: an A100"])
     load = mock.Mock(side_effect=RuntimeError("transformers was asked"))
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)

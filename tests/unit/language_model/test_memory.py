@@ -11,10 +11,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tests.unit.language_model.conftest import TEXT, TextToSample, sample_calls, score_calls
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.errors import DeviceMemoryError
-from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
+from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, free_main_memory
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.main_memory import free_main_memory
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.devices import DeviceMemory
 from toolformer_ops.records import CallPosition, PlacedCall
 
 GIGABYTE = 2**30
@@ -53,7 +52,7 @@ def test_budgets_follow_from_free_memory_for_a_shape():
 
 def test_a_network_on_two_gpus_has_the_budget_of_the_fuller_one(monkeypatch):
     free = {torch.device("cuda:0"): 1 * GIGABYTE, torch.device("cuda:1"): 60 * GIGABYTE}
-    monkeypatch.setattr("toolformer_ops.language_model.memory._free_bytes", free.__getitem__)
+    monkeypatch.setattr("toolformer_ops.language_model.devices.free_memory", free.__getitem__)
     spread = DeviceMemory(seven_billion(32_000, "cuda:0", "cuda:1"))
     assert spread.cached_tokens == int(2 * 0.85 * 0.6 * 2048)  # half of a token's keys and values are on each
 

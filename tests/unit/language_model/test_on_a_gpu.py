@@ -20,9 +20,10 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.model import WritingModel
 from toolformer_ops.decoding.records import DecodingSettings, Prompt
-from toolformer_ops.language_model import LanguageModel, attention, packing, scoring
+from toolformer_ops.language_model import attention, packing, scoring
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import PlacedCall

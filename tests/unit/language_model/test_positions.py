@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from tests.unit.language_model.conftest import FORMATS, LONG_TEXT, PROMPT, TEXT, find_all
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.causal_model import Pulse
 from toolformer_ops.language_model.context import ContextBuilder, best_positions
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.records import CallPosition
 

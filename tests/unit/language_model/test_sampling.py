@@ -22,9 +22,9 @@ from tests.unit.language_model.conftest import (
     sample_calls,
 )
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel
 from toolformer_ops.language_model.comparison import compared_model
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.devices import DeviceMemory
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.loading import load_network
 from toolformer_ops.language_model.sampling import cumulative_probabilities, draw, only, uniforms
 from toolformer_ops.language_model.tokenization import Tokenization

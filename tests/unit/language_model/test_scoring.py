@@ -19,11 +19,12 @@ from tests.unit.language_model.conftest import (
     score_calls,
 )
 from toolformer_ops.errors import ModelError
-from toolformer_ops.language_model import LanguageModel, model, scoring
 from toolformer_ops.language_model import losses as losses_module
+from toolformer_ops.language_model import model, scoring
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES
+from toolformer_ops.language_model.devices import DeviceMemory
 from toolformer_ops.language_model.losses import KEEP_RULES
-from toolformer_ops.language_model.memory import DeviceMemory
+from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.tokenization import MIN_WINDOW, owner, plan_windows
 from toolformer_ops.records import CallLosses, PlacedCall
 

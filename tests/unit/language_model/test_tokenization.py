@@ -12,9 +12,9 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from tests.tiny_models import train_tokenizer
 from toolformer_ops.errors import ModelError, UsageError
-from toolformer_ops.language_model import AnnotationPrompt
 from toolformer_ops.language_model.tokenization import (
     MIN_WINDOW,
+    AnnotationPrompt,
     Tokenization,
     owner,
     plan_windows,

@@ -13,7 +13,7 @@ import torch
 
 from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import ModelError, ToolformerError
-from toolformer_ops.language_model.models.gpus import GIB, free_bytes, gpus, require_gpu, require_own_memory
+from toolformer_ops.language_model.devices import GIB, free_memory, gpus, require_gpu, require_own_memory
 from toolformer_ops.language_model.models.identity import (
     hub_model_missing,
     hub_options,
@@ -172,7 +172,7 @@ def _require_room(source: str, pinned: dict[str, Any], dtype: str, device: str, 
         raise _cannot_be_loaded(source, pinned, error) from error
     # 2. What is free.
     numbers_of_gpus = range(torch.cuda.device_count()) if is_spread else (torch.device(device).index or 0,)
-    free = sum(free_bytes(number) for number in numbers_of_gpus)
+    free = sum(free_memory(torch.device("cuda", number)) for number in numbers_of_gpus)
     if needed <= free:
         return
     require_own_memory(f"the weights of {source}")

@@ -35,7 +35,7 @@ from toolformer_ops.tools.base import ToolOutput, run_tool
 from toolformer_ops.tools.registry import get_tool
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 

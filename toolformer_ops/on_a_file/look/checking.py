@@ -18,7 +18,7 @@ from typing import Literal
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError
-from toolformer_ops.language_model.main_memory import free_main_memory
+from toolformer_ops.language_model.batch_sizes import free_main_memory
 from toolformer_ops.language_model.models.identity import (
     local_folder,
     model_config,
@@ -375,9 +375,9 @@ def _free_bytes(settings: Settings) -> int:
         return free_main_memory()
     import torch
 
-    from toolformer_ops.language_model.models.gpus import free_bytes
+    from toolformer_ops.language_model.devices import free_memory
 
-    return free_bytes(torch.device(settings.device).index or 0)
+    return free_memory(torch.device(settings.device))
 
 
 def observations(

@@ -17,7 +17,7 @@ from toolformer_ops.tools.files.patterns import SEARCH_SECONDS, PatternTimedOutE
 from toolformer_ops.tools.files.tool_file import ToolFile, short_hash
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 HOLDS_PATTERN = "holds_pattern"
 NO_PATTERN = "no_pattern"

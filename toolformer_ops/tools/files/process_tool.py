@@ -14,7 +14,7 @@ from toolformer_ops.tools.files.tool_file import RecordedTable
 from toolformer_ops.tools.files.tool_process import ToolProcess
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 
 class ProcessTool(FileTool):

@@ -49,7 +49,7 @@ from toolformer_ops.tools.servers.term_proposals import (
 )
 
 if TYPE_CHECKING:
-    from toolformer_ops.language_model import LanguageModel
+    from toolformer_ops.language_model.model import LanguageModel
 
 logger = logging.getLogger(__name__)
 
