@@ -21,7 +21,7 @@ from toolformer_ops.records import (
 from toolformer_ops.runs import models
 from toolformer_ops.stages import release
 from toolformer_ops.storage.history import history, history_queries
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 from toolformer_ops.storage.objects.publication import Manifest
 from toolformer_ops.storage.objects.s3 import ListedFile
 from toolformer_ops.tools.base import ToolOutput

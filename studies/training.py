@@ -101,7 +101,7 @@ def train_texts(
     from toolformer_ops.finetuning.release_training import train_on_release
     from toolformer_ops.language_model.models import model_identity
     from toolformer_ops.language_model.models.identity import split_revision
-    from toolformer_ops.storage.machine.file_hashes import file_sha256
+    from toolformer_ops.storage.machine.shared_files import file_sha256
 
     release.mkdir(exist_ok=True)
     write_texts(release, texts)

@@ -15,8 +15,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
-from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, load_run_tool
+from toolformer_ops.runs.run_tools import NO_LIMIT, DocumentOutcome, RunTool, load_run_tool, write_ledger
 from toolformer_ops.stages.release import release_of_run
 from toolformer_ops.storage.postgres import database, partitions, queries
 

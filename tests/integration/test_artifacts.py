@@ -19,7 +19,7 @@ from toolformer_ops.errors import (
     InfrastructureError,
     ObjectNotFoundError,
 )
-from toolformer_ops.storage.machine import file_hashes
+from toolformer_ops.storage.machine import shared_files
 from toolformer_ops.storage.objects import artifacts, publication
 from toolformer_ops.storage.objects.publication import ObjectStore
 
@@ -38,7 +38,7 @@ FORK = multiprocessing.get_context("fork")
 def _small_parts(monkeypatch):
     monkeypatch.setattr(publication, "PART_BYTES", PART)
     monkeypatch.setattr(artifacts, "_in_use", {})
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(shared_files, "_known", {})
     yield
     for descriptor in artifacts._in_use.values():
         os.close(descriptor)
@@ -77,7 +77,7 @@ def in_a_process(work: Callable[..., object], *arguments: object) -> Any:
 
     def run() -> None:
         artifacts._in_use.clear()
-        file_hashes._known.clear()
+        shared_files._known.clear()
         work(*arguments)
 
     process = FORK.Process(target=run)

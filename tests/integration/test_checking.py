@@ -33,7 +33,7 @@ from toolformer_ops.errors import (
     UsageError,
 )
 from toolformer_ops.release.format import ReleasedText, read_release, write_texts
-from toolformer_ops.runs.tries import retry_failed
+from toolformer_ops.runs.claims import retry_failed
 from toolformer_ops.stages.release import release_prefix
 from toolformer_ops.stages.run_setup import finish_run
 from toolformer_ops.storage.objects.publication import ObjectStore

@@ -22,9 +22,8 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.records import CallLosses
 from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.claims import Claims
+from toolformer_ops.runs.claims import Claims, Tries
 from toolformer_ops.runs.run_tools import load_run_tool
-from toolformer_ops.runs.tries import Tries
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus

@@ -33,8 +33,8 @@ from toolformer_ops.errors import (
     ObjectStoreUnreachableError,
     UsageError,
 )
+from toolformer_ops.runs.claims import retry_failed
 from toolformer_ops.runs.numbers import store_numbers
-from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage.history import history, history_queries, retention
 from toolformer_ops.storage.history import merging as history_merging
 from toolformer_ops.storage.history.files import (

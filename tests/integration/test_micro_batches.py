@@ -20,10 +20,9 @@ from toolformer_ops.errors import DatabaseError
 from toolformer_ops.language_model.throughput import WORK, Cards
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs import micro_batches
-from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
+from toolformer_ops.runs.claims import retry_failed
 from toolformer_ops.runs.micro_batches import MicroBatch, work_off
-from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.runs.tries import retry_failed
+from toolformer_ops.runs.run_tools import DocumentOutcome, Shard, load_run_tool, write_ledger
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.storage.history.forgetting import forget
 from toolformer_ops.storage.history.retention import Uses, drop_unused

@@ -13,11 +13,10 @@ from sqlalchemy import Connection, text
 from tests.run_sql import run_sql
 from tests.written_nights import URI, Nights, Record, Tool, draw
 from toolformer_ops.config import Settings
-from toolformer_ops.release.choosing import count_kept
-from toolformer_ops.runs.numbers import store_numbers, what_to_count
+from toolformer_ops.runs.claims import retry_failed
+from toolformer_ops.runs.numbers import count_kept, store_numbers, what_to_count
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.run_tools import load_run_tool
-from toolformer_ops.runs.tries import retry_failed
 from toolformer_ops.storage.history import forgetting
 from toolformer_ops.storage.postgres import database, queries
 

@@ -23,9 +23,9 @@ from toolformer_ops.config import REPOSITORY, Settings
 from toolformer_ops.errors import DeviceMemoryError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.claims import OUT_OF_MEMORY, FailedDocument, retry_failed
 from toolformer_ops.runs.micro_batches import work_off
 from toolformer_ops.runs.run_tools import Shard, load_run_tool
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, FailedDocument, retry_failed
 from toolformer_ops.stages.annotating import annotate_stage
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import filter_stage

@@ -16,13 +16,12 @@ from toolformer_ops.records import Document
 from toolformer_ops.runs import micro_batches
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.stages.annotating import annotate_stage
+from toolformer_ops.stages.annotating import annotate_stage, annotate_until_kept, why_nothing_to_do
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.planning import tools_to_do
 from toolformer_ops.stages.release import release_of_run
 from toolformer_ops.stages.run_setup import finish_run, start_run
-from toolformer_ops.stages.until_kept import annotate_until_kept, why_nothing_to_do
 from toolformer_ops.storage.history import history
 from toolformer_ops.storage.history.history_queries import ask
 

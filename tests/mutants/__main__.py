@@ -46,7 +46,7 @@ TESTS = {
         "tests/integration/test_exact_pruning.py",
     ),
     "runs/feeding.py": ("tests/unit/runs/test_feeding.py",),
-    "runs/ledger.py": ("tests/integration/test_micro_batches.py", _STAGES),
+    "runs/run_tools.py": ("tests/integration/test_micro_batches.py", _STAGES),
     "runs/micro_batches.py": ("tests/integration/test_micro_batches.py", _STAGES),
     "stages/annotating.py": (_STAGES,),
     "audit/checking.py": ("tests/integration/test_checking.py",),

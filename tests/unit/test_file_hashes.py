@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from toolformer_ops.config import Settings
-from toolformer_ops.storage.machine import file_hashes
-from toolformer_ops.storage.machine.file_hashes import remember, verified_sha256
+from toolformer_ops.storage.machine import shared_files
+from toolformer_ops.storage.machine.shared_files import remember, verified_sha256
 
 FORK = multiprocessing.get_context("fork")
 
@@ -19,8 +19,8 @@ FORK = multiprocessing.get_context("fork")
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     """Large here."""
-    monkeypatch.setattr(file_hashes, "LARGE", 10)
-    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(shared_files, "LARGE", 10)
+    monkeypatch.setattr(shared_files, "_known", {})
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"sixteen bytes...")
     return path
@@ -35,14 +35,14 @@ def settings(tmp_path):
 def read(monkeypatch):
     """The files that are read for their hash."""
     found: list[Path] = []
-    plain = file_hashes.file_sha256
-    monkeypatch.setattr(file_hashes, "file_sha256", lambda path: (found.append(path), plain(path))[1])
+    plain = shared_files.file_sha256
+    monkeypatch.setattr(shared_files, "file_sha256", lambda path: (found.append(path), plain(path))[1])
     return found
 
 
 def of_another_process(settings: Settings, path: Path) -> str:
     """What a process finds that has read nothing yet."""
-    file_hashes._known.clear()
+    shared_files._known.clear()
     return verified_sha256(settings, path)
 
 
@@ -74,7 +74,7 @@ def test_an_overwritten_file_is_read_again_even_at_its_old_size_with_its_old_tim
 def test_a_day_later_a_file_is_read_again(file, settings, read):
     verified_sha256(settings, file)
     [note] = [path for path in (settings.cache_folder / "hashes").iterdir() if path.name != "lock"]
-    yesterday = time.time() - file_hashes.TRUSTED_SECONDS - 1
+    yesterday = time.time() - shared_files.TRUSTED_SECONDS - 1
     os.utime(note, (yesterday, yesterday))
     of_another_process(settings, file)
     assert len(read) == 2
@@ -83,9 +83,9 @@ def test_a_day_later_a_file_is_read_again(file, settings, read):
 def test_on_another_node_a_file_is_read_again(file, settings, read, tmp_path, monkeypatch):
     verified_sha256(settings, file)
     [note] = [path for path in (settings.cache_folder / "hashes").iterdir() if path.name != "lock"]
-    yesterday = time.time() - file_hashes.TRUSTED_SECONDS - 1
+    yesterday = time.time() - shared_files.TRUSTED_SECONDS - 1
     (tmp_path / "boot_id").write_text("another\n")
-    monkeypatch.setattr(file_hashes, "_BOOT", tmp_path / "boot_id")
+    monkeypatch.setattr(shared_files, "_BOOT", tmp_path / "boot_id")
     os.utime(note, (yesterday, yesterday))
     of_another_process(settings, file)
     assert len(read) == 2
@@ -101,7 +101,7 @@ def test_processes_that_start_together_read_it_once(file, settings, tmp_path):
         return proceed.read_text()
 
     def run(instead: object) -> None:
-        file_hashes.file_sha256 = instead  # type: ignore[assignment]
+        shared_files.file_sha256 = instead  # type: ignore[assignment]
         os._exit(0 if verified_sha256(settings, file) == "first" else 1)
 
     first = FORK.Process(target=run, args=(slow,))

@@ -26,7 +26,7 @@ def why_no_placebos(settings: Settings, run_id: str, tool: str, shard: str) -> s
 
 def why_enough_kept(settings: Settings, run_id: str, tool: str, shard: str) -> str | None:
     """Return that a run with `until_kept` has enough kept calls of the tool; None if not."""
-    from toolformer_ops.stages.until_kept import why_nothing_to_do
+    from toolformer_ops.stages.annotating import why_nothing_to_do
 
     return why_nothing_to_do(settings, run_id, tool)
 

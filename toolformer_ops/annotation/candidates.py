@@ -44,7 +44,7 @@ from toolformer_ops.records import (
     content_uuid,
 )
 from toolformer_ops.runs.choices import RunChoices, ToolSamplingChoices
-from toolformer_ops.runs.proposers import model_proposes
+from toolformer_ops.runs.recipes import model_proposes
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool
 from toolformer_ops.tools.paragraphs import on_one_line
 from toolformer_ops.tools.registry import tool_names

@@ -39,8 +39,9 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.evaluation.overlap import EvaluationNgrams, Overlap
 from toolformer_ops.language_model.models.late_imports import imported_when_used
-from toolformer_ops.release.choosing import PAGE_TEXTS, count_kept
+from toolformer_ops.release.choosing import PAGE_TEXTS
 from toolformer_ops.release.format import read_release
+from toolformer_ops.runs.numbers import count_kept
 from toolformer_ops.runs.placebo_rates import FEWEST_PLACEBOS, store_rates
 from toolformer_ops.runs.run_tools import (
     RunTool,

@@ -18,8 +18,7 @@ from toolformer_ops.audit.auditing import Auditing, Check, Kind, Page
 from toolformer_ops.errors import UsageError
 from toolformer_ops.records import Document, content_uuid
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.proposers import proposer_identity, tool_proposes
-from toolformer_ops.runs.recipes import tool_recipes
+from toolformer_ops.runs.recipes import proposer_identity, tool_proposes, tool_recipes
 from toolformer_ops.runs.run_tools import RunTool, Shard, load_run_tool
 from toolformer_ops.stages.execution import ExecuteWork
 from toolformer_ops.stages.filtering import FilterWork

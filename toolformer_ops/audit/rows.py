@@ -12,8 +12,7 @@ from sqlalchemy import Connection, Row, Select, column, delete, insert, literal_
 from sqlalchemy import table as sql_table
 
 from toolformer_ops.audit.auditing import NO_DOCUMENT, Auditing, Check, Page, statement_page
-from toolformer_ops.release.choosing import count_kept
-from toolformer_ops.runs.numbers import store_numbers
+from toolformer_ops.runs.numbers import count_kept, store_numbers
 from toolformer_ops.runs.placebo_rates import store_rates
 from toolformer_ops.runs.recipes import Recipe
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool

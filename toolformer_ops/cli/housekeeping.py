@@ -245,9 +245,9 @@ def retry_failed_command(run: Annotated[str, typer.Option(help="Id of the annota
 
     Example: toolformer-ops retry-failed --run night-1
     """
-    from toolformer_ops.runs import tries
+    from toolformer_ops.runs.claims import retry_failed
 
-    documents = tries.retry_failed(load_settings(), run)
+    documents = retry_failed(load_settings(), run)
     for document in documents:
         typer.echo(f"{document.tool} {document.stage} {document.document_id}: {document.reason}")
     typer.echo(

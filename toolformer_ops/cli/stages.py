@@ -182,7 +182,7 @@ def _with_model(stage: Callable[..., object], run: str, tool: str, shard: str) -
     """
     from toolformer_ops.runs.micro_batches import StartUp
     from toolformer_ops.runs.models import RunModel
-    from toolformer_ops.stages.until_kept import annotate_until_kept
+    from toolformer_ops.stages.annotating import annotate_until_kept
 
     settings = load_settings()
     model = RunModel(settings, StartUp())

@@ -4,7 +4,7 @@ See Toolformer, section 2.
 
     tokenization.py   one encoding of a text, its windows, a tool's prompt, start token
     packing.py        a pass in parts that attend together; passes over many texts, without padding
-    columns.py        keys and values of prompts, texts and the rows that continue them; what a pass writes and sees
+    columns.py        keys and values of prompts, texts and the rows that continue them; where a pass writes
     attention.py      attention of one pass over a group of texts
     causal_model.py   passes through the network; log probabilities
     kv_cache.py       the KV cache (prefill, share, step, keep, cut), and the decode loop; greedy text

@@ -1,8 +1,8 @@
 """How much is computed together: one table, by kind of device.
 
 These numbers bound batches and decide no result: on a CPU a row has the same bits in every batch (but for
-mixtures of experts), on a GPU it may differ by rounding. `devices.py` lowers those that fill memory to what is
-there. Imports no torch, since the stages plan their micro-batches by this table, and `check` looks at the free
+mixtures of experts), on a GPU it may differ by rounding. `devices.py` lowers those that fill memory to what
+is there. Imports no torch: the stages plan their micro-batches by this table, and `check` looks at the free
 main memory.
 """
 

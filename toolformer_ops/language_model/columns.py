@@ -1,4 +1,4 @@
-"""The columns that a KV cache holds, where the new tokens of a pass write into them, and what each token sees.
+"""The columns that a KV cache holds, where the tokens of a pass write, and what each sees.
 
     CachedPrompt   keys and values of start token and prompt, computed once
     CachedText     keys and values of one text after a prompt; any number of sequences continue it

@@ -1,7 +1,7 @@
-"""The devices that a network computes on: why torch can use no GPU, what is free, and how much may be in flight.
+"""The devices that a network computes on: GPUs, their free memory, and how much may be in flight.
 
-Of a GPU that cannot be used it asks the CUDA driver itself (`libcuda.so.1`) for what torch does not say: which
-CUDA it knows, and why it shows no device.
+Asks the CUDA driver itself (`libcuda.so.1`) for what torch does not say of a GPU that it cannot use: which
+CUDA the driver knows, and why it shows no device.
 
 `DeviceMemory` divides what is free once the weights are there by what the network's shape says that a token
 takes:

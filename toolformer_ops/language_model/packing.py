@@ -1,4 +1,4 @@
-"""Passes of tokens in parts: what of a pass attends together, and sequences that share a pass without padding.
+"""Passes in parts: the tokens that attend together, and sequences that share a pass without padding.
 
 The tokens of a part attend to keys that only this part knows: a part is what one group of a KV cache adds
 (`attention.py`), or sequences without a cache (`PackedSequences`). `PartedAttention` takes the place of

@@ -45,10 +45,15 @@ from toolformer_ops.on_a_file.annotate.workers import (
 )
 from toolformer_ops.records import content_uuid
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
-from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
+from toolformer_ops.runs.claims import DEATHS, OUT_OF_MEMORY, PROCESS_KILLED
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, store_pool
-from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
-from toolformer_ops.runs.tries import DEATHS, OUT_OF_MEMORY, PROCESS_KILLED
+from toolformer_ops.runs.run_tools import (
+    DocumentOutcome,
+    RunTool,
+    load_run_tool,
+    members_of_run,
+    write_ledger,
+)
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import RunDefinition, start_run

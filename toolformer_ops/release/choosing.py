@@ -14,8 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from toolformer_ops.release.format import ReleasedCall
-from toolformer_ops.runs.numbers import what_to_count
-from toolformer_ops.runs.run_tools import RunTool, load_run_tool, members_of_run
+from toolformer_ops.runs.numbers import count_kept
+from toolformer_ops.runs.run_tools import load_run_tool, members_of_run
 from toolformer_ops.storage.postgres import database, queries
 
 PAGE_TEXTS = 500
@@ -47,26 +47,6 @@ class ChosenText:
     url: str | None
     """That of the record that counts in the run."""
     calls: Sequence[ReleasedCall]
-
-
-@dataclass(frozen=True)
-class KeptCounts:
-    """How much of a tool's work in a run was kept; columns of `checked_yields`."""
-
-    judged_calls: int
-    kept_calls: int
-    releasable_calls: int
-    kept_texts: int
-
-
-def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
-    """The counts of a tool in a run.
-
-    They are those of the newest passed check, with what joined and left the corpus since.
-    """
-    parameters = what_to_count(connection, run.run_id, run.tool, "checked_yields")
-    counted = database.fetch_one(connection, queries.choosing.kept_counts, **parameters)
-    return KeptCounts(**counted._asdict())
 
 
 def more_than(texts: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 from toolformer_ops.storage.objects.publication import ObjectStore
 
 FILE_NAME = "train.jsonl"

@@ -2,7 +2,7 @@
 
 While the stage computes a micro-batch, one thread reads the next and one writes the one before, so that a
 model does not wait for Postgres (`feeding.py`). Each micro-batch's rows and its `stage_ledger` rows
-(`ledger.py`) are one transaction, committed in order. A stage that is killed loses the micro-batch that it
+(`run_tools.py`) are one transaction, committed in order. A stage that is killed loses the micro-batch that it
 computed and what was being written, a stage that is told to end (SIGTERM) the first alone; run again, it
 starts at the first document without a ledger row. A green task proves nothing: the ledger does.
 
@@ -14,8 +14,8 @@ Where losses are verified in float32 though the device may lack room for both we
 or all), a shard is one round, and the stages that ask for float32 have micro-batches as large as most shards:
 weights take turns once in each.
 
-Writes the rows that a stage hands over; `tries.py` is about what kills its process, `claims.py` about runs
-with equal recipes at the same time.
+Writes the rows that a stage hands over; `claims.py` is about runs with equal recipes at the same time, and
+about what kills a process.
 """
 
 import contextlib
@@ -37,11 +37,23 @@ from toolformer_ops.errors import DeviceMemoryError, TerminationRequest
 from toolformer_ops.language_model.batch_sizes import BATCH_SIZES, device_kind
 from toolformer_ops.language_model.throughput import WORK, NetworkWork, Throughput, cards_of
 from toolformer_ops.records import Document
-from toolformer_ops.runs.claims import Claims
+from toolformer_ops.runs.claims import (
+    OUT_OF_MEMORY,
+    PROCESS_KILLED,
+    Claims,
+    PlannedBatch,
+    Tries,
+    plan_batches,
+)
 from toolformer_ops.runs.feeding import FeedingTimes, feed
-from toolformer_ops.runs.ledger import DocumentOutcome, write_ledger
-from toolformer_ops.runs.run_tools import RunTool, Shard, documents_after, kept_tokens
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, PlannedBatch, Tries, plan_batches
+from toolformer_ops.runs.run_tools import (
+    DocumentOutcome,
+    RunTool,
+    Shard,
+    documents_after,
+    kept_tokens,
+    write_ledger,
+)
 from toolformer_ops.storage.postgres import database, partitions, queries
 from toolformer_ops.storage.postgres.database import TableRow
 
@@ -186,7 +198,7 @@ def work_off(
     """Do all undone documents of a shard, micro-batch by micro-batch, each committed with its ledger rows.
 
     Documents that a process of another run computes at this moment are left to it (`claims.py`). A text that
-    kills its process, or that alone does not fit into memory, is set apart and given up (`tries.py`).
+    kills its process, or that alone does not fit into memory, is set apart and given up.
 
     Args:
         settings: of the deployment.

@@ -27,7 +27,7 @@ from toolformer_ops.language_model.models.identity import S3, local_folder, publ
 from toolformer_ops.records import VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
-from toolformer_ops.runs.proposers import proposer_identity
+from toolformer_ops.runs.recipes import proposer_identity
 from toolformer_ops.runs.rounding import allow_measured_rounding, allow_rounding_without_database
 from toolformer_ops.runs.run_tools import RunTool, require_run_tool
 from toolformer_ops.storage.objects.publication import ObjectStore

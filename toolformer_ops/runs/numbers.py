@@ -11,11 +11,13 @@ Owns the tables `finished_run_thresholds`, `finished_run_gains`, `finished_run_p
 """
 
 import logging
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection
 
 from toolformer_ops.runs.changes import previous_run
+from toolformer_ops.runs.run_tools import RunTool
 from toolformer_ops.storage.postgres import database, queries
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,26 @@ def what_to_count(
     """
     row = database.fetch_one(connection, queries.numbers.counted, run_id=run_id, tool=tool, kind=kind)
     return {"run_id": run_id, "tool": tool, **row._asdict()}
+
+
+@dataclass(frozen=True)
+class KeptCounts:
+    """How much of a tool's work in a run was kept; columns of `checked_yields`."""
+
+    judged_calls: int
+    kept_calls: int
+    releasable_calls: int
+    kept_texts: int
+
+
+def count_kept(connection: Connection, run: RunTool) -> KeptCounts:
+    """The counts of a tool in a run.
+
+    They are those of the newest passed check, with what joined and left the corpus since.
+    """
+    parameters = what_to_count(connection, run.run_id, run.tool, "checked_yields")
+    counted = database.fetch_one(connection, queries.choosing.kept_counts, **parameters)
+    return KeptCounts(**counted._asdict())
 
 
 def store_numbers(connection: Connection, run_id: str) -> None:

@@ -13,7 +13,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import ToolformerError, UsageError, did_you_mean
 from toolformer_ops.language_model.endpoint.endpoint_file import read_endpoint
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
-from toolformer_ops.runs.proposers import require_proposing_tools
+from toolformer_ops.runs.recipes import require_proposing_tools
 from toolformer_ops.storage.corpora.addresses import normal_uri
 from toolformer_ops.storage.corpora.local_paths import described, local_path
 

@@ -1,13 +1,17 @@
-"""One tool in one run, read from Postgres: its recipes, its keep rule, and which of the run's documents are not finished.
+"""One tool in one run: its recipes, its keep rule, and the ledger of the documents that are finished.
+
+A document is done if it has a row in `stage_ledger`, in the transaction of its other rows. Beside it
+`micro_batches` says what each run did itself, in sums. Owns both tables.
 
 What is not finished is looked for among the documents that no finished work covers (`finished_work`,
 written by `audit/checking.py`), so that a night over a million documents that are done reads the new ones
-alone. Reads `annotation_runs`, `run_tools`, `finished_work`, `stage_ledger`; writes nothing.
+alone. Reads `annotation_runs`, `run_tools`, `finished_work`.
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +19,10 @@ from sqlalchemy import Connection, Engine, Row
 
 from toolformer_ops.config import MOST_SHARDS, Settings
 from toolformer_ops.errors import ToolError, UsageError
+from toolformer_ops.language_model.throughput import Throughput
 from toolformer_ops.runs.choices import RunChoices, registered_name
 from toolformer_ops.storage.postgres import database, queries
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.registry import get_tool
 
 NO_LIMIT = 2**31 - 1
@@ -265,3 +271,77 @@ def kept_tokens(
         document_ids=list(document_ids),
     )
     return {row.document_id: row.tokens for row in rows}
+
+
+@dataclass
+class DocumentOutcome:
+    """What a stage did for one document; becomes its ledger row."""
+
+    document_id: uuid.UUID
+    rows_written: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+def write_ledger(
+    connection: Connection,
+    run: RunTool,
+    stage: str,
+    outcomes: Sequence[DocumentOutcome],
+    start_up_seconds: float | None = None,
+    *,
+    network: Throughput | None = None,
+) -> None:
+    """Write the ledger rows of a micro-batch, and what it did by its run.
+
+    Both count a document that is finished already once. The stage's own rows are there by now, in the same
+    transaction: the ledger keeps their hash.
+    """
+    # 1. The micro-batch: sums over its documents, and what language models did, null if none worked.
+    peak = network.cards.peak if network else None
+    network_columns = {
+        "network_tokens": network.tokens if network else None,
+        "network_seconds": network.seconds if network else None,
+        "network_operations": network.operations if network else None,
+        "peak_operations": peak * network.seconds if network and peak is not None else None,
+        "cards": str(network.cards) if network else None,
+    }
+    document_ids = [outcome.document_id for outcome in outcomes]
+    tokens = kept_tokens(connection, run, document_ids)
+    key = {"stage": stage, "recipe_id": run.recipe_of(stage)}
+    batch = database.fetch_one(
+        connection,
+        queries.micro_batches.insert,
+        **run.ids,
+        **key,
+        **sums_of(outcomes, tokens),
+        start_up_seconds=start_up_seconds,
+        **network_columns,
+    )
+    # 2. The ledger row of each document.
+    rows = database.fetch_all(
+        connection, queries.micro_batches.hashes, **run.ids, stage=stage, document_ids=document_ids
+    )
+    hashes = {row.document_id: row.rows_hash for row in rows}
+    key["batch_id"] = batch.batch_id
+    ledger = [
+        TableRow.of("stage_ledger", outcome, **key, rows_hash=hashes[outcome.document_id])
+        for outcome in outcomes
+    ]
+    # 3. What was finished already counts for nothing here.
+    if database.insert_rows(connection, ledger) < len(ledger):
+        rows = database.fetch_all(connection, queries.micro_batches.ledger, **key, document_ids=document_ids)
+        own = {row.document_id for row in rows}
+        sums = sums_of([outcome for outcome in outcomes if outcome.document_id in own], tokens)
+        database.execute(connection, queries.micro_batches.correct, batch_id=batch.batch_id, **sums)
+
+
+def sums_of(outcomes: Sequence[DocumentOutcome], tokens: Mapping[uuid.UUID, int]) -> dict[str, object]:
+    """The columns of `micro_batches` that are sums over documents, a document without `tokens` counting for none."""
+    return {
+        "documents": len(outcomes),
+        "tokens": sum(tokens.get(outcome.document_id, 0) for outcome in outcomes),
+        "rows_written": sum(outcome.rows_written for outcome in outcomes),
+        "counts": sum((outcome.counts for outcome in outcomes), Counter[str]()),
+        "seconds": sum(outcome.seconds for outcome in outcomes),
+    }

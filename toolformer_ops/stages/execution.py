@@ -16,10 +16,9 @@ from sqlalchemy import Connection
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 from toolformer_ops.runs.feeding import UNWRITTEN_BATCHES
-from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard
+from toolformer_ops.runs.run_tools import DocumentOutcome, Shard
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.storage.postgres.in_use import keep_results

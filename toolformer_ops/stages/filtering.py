@@ -16,10 +16,9 @@ from toolformer_ops.annotation.chains import EarlierCalls
 from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document, document_id_of
-from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard, members_beyond_finished
+from toolformer_ops.runs.run_tools import DocumentOutcome, Shard, members_beyond_finished
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool

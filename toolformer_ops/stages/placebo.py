@@ -32,11 +32,11 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import PlaceboChoices
-from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.placebo_pools import choose_pool, load_pool
 from toolformer_ops.runs.run_tools import (
+    DocumentOutcome,
     RunTool,
     Shard,
     documents_after,

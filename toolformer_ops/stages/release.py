@@ -42,7 +42,7 @@ from toolformer_ops.runs.changes import previous_run
 from toolformer_ops.runs.choices import ReleaseChoices, RunChoices
 from toolformer_ops.runs.placebo_rates import store_missing_rates
 from toolformer_ops.runs.run_tools import load_run_tool, require_run, unfinished_documents
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 from toolformer_ops.storage.machine.temporary_folders import temporary_folder
 from toolformer_ops.storage.objects.publication import (
     Manifest,

@@ -29,8 +29,13 @@ from toolformer_ops.runs.numbers import store_numbers
 from toolformer_ops.runs.owners import COMMAND_LINE, DagRun, owner_of
 from toolformer_ops.runs.placebo_pools import known_pool
 from toolformer_ops.runs.placebo_rates import store_missing_rates
-from toolformer_ops.runs.proposers import proposer_identity, require_proposing_tools
-from toolformer_ops.runs.recipes import Recipe, store_recipe, tool_recipes
+from toolformer_ops.runs.recipes import (
+    Recipe,
+    proposer_identity,
+    require_proposing_tools,
+    store_recipe,
+    tool_recipes,
+)
 from toolformer_ops.runs.run_tools import RECIPE_OF_STAGE, load_run_tool
 from toolformer_ops.runs.summary import summarise
 from toolformer_ops.storage.corpora.addresses import corpus_id_of, corpus_uri_of

@@ -26,11 +26,10 @@ from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.config import Settings
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.records import CallPosition, Document, Paragraph, content_uuid
-from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.proposers import model_proposes, tool_proposes
-from toolformer_ops.runs.run_tools import RunTool, Shard
+from toolformer_ops.runs.recipes import model_proposes, tool_proposes
+from toolformer_ops.runs.run_tools import DocumentOutcome, RunTool, Shard
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
 from toolformer_ops.storage.postgres import queries
 from toolformer_ops.storage.postgres.database import TableRow

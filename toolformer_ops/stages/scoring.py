@@ -19,10 +19,9 @@ from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, Scored
 from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.records import FLOAT32, TF32, Document
-from toolformer_ops.runs.ledger import DocumentOutcome
 from toolformer_ops.runs.micro_batches import MicroBatch, StageWork, work_off
 from toolformer_ops.runs.models import RunModel
-from toolformer_ops.runs.run_tools import Shard
+from toolformer_ops.runs.run_tools import DocumentOutcome, Shard
 from toolformer_ops.storage.postgres import queries
 from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import Tool

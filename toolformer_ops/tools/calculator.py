@@ -27,8 +27,7 @@ from fractions import Fraction
 from toolformer_ops.errors import RejectedInputError
 from toolformer_ops.records import Document
 from toolformer_ops.tools.base import FilterDecision, FilterRule, ProposedCalls, Tool, ToolOutput, ToolSpec
-from toolformer_ops.tools.computations import judge_computations
-from toolformer_ops.tools.proposed_sums import proposed_sums
+from toolformer_ops.tools.computations import judge_computations, proposed_sums
 from toolformer_ops.tools.written_numbers import (
     COMMA,
     POINT,
@@ -101,7 +100,7 @@ class Calculator(Tool):
         return self.filter(document) if rule == "paper" else _decided(document, judge_computations)
 
     def proposals(self, document: Document) -> ProposedCalls:
-        """The computations of the text as expressions, each before its result (`proposed_sums.py`)."""
+        """The computations of the text as expressions, each before its result (`computations.py`)."""
         return ProposedCalls(tuple(proposed_sums(document.text)))
 
     def effective_input(self, call_input: str, document: Document) -> str:

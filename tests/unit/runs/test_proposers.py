@@ -4,7 +4,7 @@ import pytest
 
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import RunChoices
-from toolformer_ops.runs.proposers import (
+from toolformer_ops.runs.recipes import (
     model_proposes,
     proposer_identity,
     require_proposing_tools,

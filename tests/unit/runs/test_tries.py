@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolformer_ops.runs.tries import Try, plan_batches
+from toolformer_ops.runs.claims import Try, plan_batches
 
 DOCUMENTS = [uuid.UUID(int=number) for number in range(16)]
 MOST = 100

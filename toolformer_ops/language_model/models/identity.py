@@ -5,7 +5,7 @@ pinned revision (`HuggingFaceTB/SmolLM2-135M@93efa2f...`). A model on S3 has the
 model has: its manifest holds what decides it. Imports neither torch nor transformers, so that a stage which
 only registers a run stays cheap: it takes hashes from a file beside the weights, by the files' sizes and
 times, and of a model on S3 it reads the manifest alone. For a process that loads the model its files are read
-and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/machine/file_hashes.py` says what that
+and hashed, once a node and day (1.4 s a GiB on a shared core; `storage/machine/shared_files.py` says what that
 trusts): a byte that changed without a trace in sizes and times is refused then, and the model has another
 name from then on.
 """
@@ -33,8 +33,7 @@ from toolformer_ops.errors import (
 )
 from toolformer_ops.language_model.models.sharing import require_sharing_config
 from toolformer_ops.storage.corpora.local_paths import local_path, refusal
-from toolformer_ops.storage.machine.file_hashes import verified_sha256
-from toolformer_ops.storage.machine.shared_files import replace_file
+from toolformer_ops.storage.machine.shared_files import replace_file, verified_sha256
 
 if TYPE_CHECKING:
     from toolformer_ops.storage.objects.artifacts import Artifact
@@ -95,7 +94,7 @@ def model_identity(
 
     Also takes the `s3://` address of a published model, whose identity is that of the folder or hub model it
     was published from.
-    `read`: by the bytes of the files (`storage/machine/file_hashes.py`), for a process that loads them, rather than
+    `read`: by the bytes of the files (`storage/machine/shared_files.py`), for a process that loads them, rather than
     by the hashes beside the weights or by the manifest alone.
     `annotates`: refuse a model of a folder or hub whose config.json says that the engine cannot use it
     (`sharing.py`); one on S3 is refused when it is loaded.

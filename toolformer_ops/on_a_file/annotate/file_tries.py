@@ -1,4 +1,4 @@
-"""Set apart a text that kills its process, without a database, by the rule of `runs/tries.py`.
+"""Set apart a text that kills its process, without a database, by the rule of `runs/claims.py`.
 
 Before some texts are computed a file says so, which goes when they are done, or when the process ends in
 order. A file whose process is gone is a death. Of a process on another machine nothing is known: it counts as
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from toolformer_ops.runs.tries import Try
+from toolformer_ops.runs.claims import Try
 from toolformer_ops.storage.objects.parts import Parts
 
 

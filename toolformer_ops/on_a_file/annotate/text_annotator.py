@@ -36,17 +36,17 @@ from toolformer_ops.on_a_file.annotate.pooled_placebos import with_placebos
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, most_gain
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.claims import OUT_OF_MEMORY, PROCESS_KILLED, plan_batches
 from toolformer_ops.runs.micro_batches import MicroBatch
 from toolformer_ops.runs.models import with_sample_end
-from toolformer_ops.runs.proposers import (
+from toolformer_ops.runs.recipes import (
     model_proposes,
     proposer_identity,
     require_proposing_tools,
     tool_proposes,
+    tool_recipes,
 )
-from toolformer_ops.runs.recipes import tool_recipes
 from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard
-from toolformer_ops.runs.tries import OUT_OF_MEMORY, PROCESS_KILLED, plan_batches
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork, SmallestKeys

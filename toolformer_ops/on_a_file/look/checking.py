@@ -31,8 +31,8 @@ from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_endpoint
-from toolformer_ops.runs.proposers import model_proposes, require_proposing_tools, tool_proposes
 from toolformer_ops.runs.reasons import title
+from toolformer_ops.runs.recipes import model_proposes, require_proposing_tools, tool_proposes
 from toolformer_ops.shown_text import threshold_in_words
 from toolformer_ops.storage.corpora.addresses import UNMAPPED, CorpusAddress, FieldNames, likely_fields
 from toolformer_ops.storage.corpora.files import OpenedFile, find_files

@@ -29,7 +29,7 @@ from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
 from toolformer_ops.runs.models import with_sample_end
 from toolformer_ops.runs.placebo_pools import Pool, PooledResult, sample_share
-from toolformer_ops.runs.proposers import require_proposing_tools
+from toolformer_ops.runs.recipes import require_proposing_tools
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.base import Tool
 from toolformer_ops.tools.registry import get_tool

@@ -44,7 +44,7 @@ from toolformer_ops.storage.history.files import (
     manifest_bytes,
     read_manifest,
 )
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 from toolformer_ops.storage.machine.temporary_folders import temporary_folder
 from toolformer_ops.storage.objects.s3 import Objects
 from toolformer_ops.storage.postgres import database, queries, sessions

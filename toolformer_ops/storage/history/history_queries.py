@@ -34,7 +34,7 @@ from toolformer_ops.storage.history.files import (
     read_manifest,
     registered_manifest,
 )
-from toolformer_ops.storage.machine.file_hashes import remember, verified_sha256
+from toolformer_ops.storage.machine.shared_files import remember, verified_sha256
 from toolformer_ops.storage.machine.temporary_folders import remove_left, temporary_folder
 from toolformer_ops.storage.objects.s3 import PARTS_AT_ONCE, Objects
 from toolformer_ops.storage.postgres import database, queries

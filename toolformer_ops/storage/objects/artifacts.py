@@ -13,7 +13,7 @@ room:
     locks/<key>.download      held by the process that downloads
     locks/<key>.use           held, shared, by every process that uses the entry, until it ends
     locks/space               held while room is made
-    hashes/                   what processes of this node have hashed (`file_hashes.py`)
+    hashes/                   what processes of this node have hashed (`shared_files.py`)
     downloads.jsonl           a line for each download that was completed
 
 A key is made of kind, name and content, so that equal contents are one entry. An entry appears by a rename,
@@ -45,8 +45,7 @@ import filelock
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ConfigurationError, CorruptObjectError, InfrastructureError
-from toolformer_ops.storage.machine.file_hashes import remember, verified_sha256
-from toolformer_ops.storage.machine.shared_files import locked
+from toolformer_ops.storage.machine.shared_files import locked, remember, verified_sha256
 from toolformer_ops.storage.objects.publication import (
     Manifest,
     ObjectStore,
@@ -170,7 +169,7 @@ def fetch(settings: Settings, artifact: Artifact) -> Path:
     """The folder with an artifact's files, which stays there until this process ends.
 
     Downloads if the cache does not hold it. Compares the bytes of what exists with the manifest
-    (`file_hashes.py`); an entry that is damaged is removed and downloaded again.
+    (`shared_files.py`); an entry that is damaged is removed and downloaded again.
 
     Raises:
         InfrastructureError: there is no room, and what the cache holds is in use.

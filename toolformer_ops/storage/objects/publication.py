@@ -36,7 +36,7 @@ from pathlib import Path
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import AlreadyPublishedError, CorruptObjectError, ObjectNotFoundError
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 from toolformer_ops.storage.objects.s3 import PART_BYTES, PARTS_AT_ONCE, Objects
 from toolformer_ops.storage.postgres import database, queries
 

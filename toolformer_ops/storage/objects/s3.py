@@ -47,7 +47,7 @@ from toolformer_ops.errors import (
     ToolformerError,
     WriteConflictError,
 )
-from toolformer_ops.storage.machine.file_hashes import file_sha256
+from toolformer_ops.storage.machine.shared_files import file_sha256
 
 PART_BYTES = 16 * 2**20
 """Files above this size are sent in parts of it, and larger ones above 156 GiB, since S3 allows at most

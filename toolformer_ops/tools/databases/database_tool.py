@@ -25,7 +25,7 @@ from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
-from toolformer_ops.storage.machine.file_hashes import verified_sha256
+from toolformer_ops.storage.machine.shared_files import verified_sha256
 from toolformer_ops.tools.databases import reasons
 from toolformer_ops.tools.databases.cell_proposals import PROPOSAL_VERSION, CellIndex
 from toolformer_ops.tools.databases.database_file import (

@@ -22,7 +22,7 @@ from toolformer_ops.errors import RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.local_paths import local_path
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
-from toolformer_ops.storage.machine.file_hashes import verified_sha256
+from toolformer_ops.storage.machine.shared_files import verified_sha256
 from toolformer_ops.tools.base import BEYOND_THE_LIMIT, TIMED_OUT, ProposedCall, ProposedCalls
 from toolformer_ops.tools.files.named_arguments import NamedArguments
 from toolformer_ops.tools.files.number_text import number_text

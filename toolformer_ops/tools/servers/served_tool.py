@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import InfrastructureError, NoAnswerError, RejectedInputError, ToolError
 from toolformer_ops.records import Document
-from toolformer_ops.storage.machine.file_hashes import verified_sha256
+from toolformer_ops.storage.machine.shared_files import verified_sha256
 from toolformer_ops.tools.base import ToolOutput
 from toolformer_ops.tools.databases.cell_proposals import PROPOSAL_VERSION as CELL_PROPOSAL_VERSION
 from toolformer_ops.tools.files.file_tool import FileTool
