@@ -55,27 +55,18 @@ from unnest(cast(:file_uris as text[]), cast(:sizes as bigint[]), cast(:stamps a
     size_bytes, stamp)
 where file.corpus_id = :corpus_id and file.file_uri = seen.file_uri
 
--- name: forgotten_documents
--- Which of these texts were forgotten: no ingestion takes them again.
-select document_id
-from forgotten_documents
-where document_id = any(cast(:document_ids as uuid[]))
-
 -- name: insert
 insert into corpora (corpus_id, uri) values (:corpus_id, :uri) on conflict do nothing
 
 -- name: insert_version
--- What the files hold now, and what changed since the version before. A constraint compares the files' sums
--- with the number of documents.
+-- What the files hold now, what changed since the version before, and from which files the version was made. A
+-- constraint compares the files' sums with the number of documents.
 insert into corpus_versions
     (corpus_id, version, documents, added, removed, corrected, changed, kept, files, records, duplicates,
         rejected)
 select :corpus_id, :version, :documents, :added, :removed, :corrected, :changed,
     :documents - :added - :corrected,
-       :files, :records, :duplicates, :rejected
-
--- name: insert_version_files
--- From which files a version was made.
+       :files, :records, :duplicates, :rejected;
 insert into corpus_version_files (corpus_id, version, file_uri, change, content_sha256, records)
 select :corpus_id, :version, file_uri, change, content_sha256, records
 from read_files

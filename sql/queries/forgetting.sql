@@ -126,7 +126,11 @@ from (
     for update skip locked
 ) pending
 
--- name: pending_texts
+-- name: any_pending
+-- A row if a text is being forgotten, whose rows are still to be deleted.
+select 1 from forgotten_documents where removed_at is null limit 1
+
+-- name: take_pending
 -- Take all texts whose rows are still to be deleted.
 insert into texts_to_forget (document_id, text_id)
 select document_id, document_id from forgotten_documents where removed_at is null

@@ -67,22 +67,18 @@ select (
        (select count(*) from read_lines
            where document_id in (select document_id from forgotten_documents)) as records
 
--- name: missing_documents
--- Which of these documents have no row yet.
-select asked.document_id
+-- name: texts_there
+-- Which of these texts have a row, and which were forgotten: no ingestion takes them again.
+select asked.document_id,
+       exists (select from documents d where d.document_id = asked.document_id) as has_row,
+       exists (select from forgotten_documents f where f.document_id = asked.document_id) as is_forgotten
 from unnest(cast(:document_ids as uuid[])) as asked (document_id)
-where not exists (select from documents d where d.document_id = asked.document_id)
 
 -- name: texts_without_sketch
 -- Which of these texts have no sketch yet.
 select asked.document_id
 from unnest(cast(:document_ids as uuid[])) as asked (document_id)
 where not exists (select from text_sketches sketch where sketch.document_id = asked.document_id)
-
--- name: near_duplicates
--- How many texts of a corpus are left out since they nearly repeat another.
-select count(*) as near_duplicates from corpus_spare_records where corpus_id = :corpus_id
-    and why = 'near_duplicate'
 
 -- name: compare
 -- What the files read now change in a corpus: temporary tables up to `outcomes`, one row for each document
@@ -462,11 +458,13 @@ cross join lateral (
 where c.corpus_id = :corpus_id and c.file_uri = touched.file_uri
 
 -- name: file_sums
--- What the files of a corpus hold now.
+-- What the files of a corpus hold now, and how many of its texts are left out since they nearly repeat another.
 select count(*) as files,
        coalesce(sum(records), 0)::bigint as records,
        coalesce(sum(accepted), 0)::bigint as documents,
        coalesce(sum(duplicates), 0)::bigint as duplicates,
-       coalesce(sum(rejected), 0)::bigint as rejected
+       coalesce(sum(rejected), 0)::bigint as rejected,
+       (select count(*) from corpus_spare_records spare
+           where spare.corpus_id = :corpus_id and spare.why = 'near_duplicate') as near_duplicates
 from corpus_files
 where corpus_id = :corpus_id

@@ -8,7 +8,7 @@ delete from forgotten_numbers where run_id = :run_id and tool = :tool and kind =
 delete from placebo_rates where run_id = :run_id and tool = :tool
 
 -- name: add_counts
--- As counts_at, at each threshold. Parameters: numbers.counted of placebo_counts.
+-- As counts_at, at each threshold; returns what it adds. Parameters: numbers.counted of placebo_counts.
 insert into placebo_counts (run_id, tool, threshold, placebos, calls, documents)
 select :run_id, :tool, threshold, placebos, calls, sum(documents)
 from (
@@ -22,6 +22,7 @@ from (
 ) found
 group by threshold, placebos, calls
 having sum(documents) > 0
+returning threshold, placebos, calls, documents
 
 -- name: sample_size
 -- How many calls of a tool of a run are sampled, and how many of them have a placebo.
@@ -43,10 +44,6 @@ from (
     join placebo_losses placebo on placebo.document_id = counted.document_id
     where placebo.placebo_recipe_id = :placebo_recipe_id and placebo.is_sampled
 ) found
-
--- name: counts_of_run
-select threshold, placebos, calls, documents from placebo_counts where run_id = :run_id and tool = :tool
-    order by threshold, placebos, calls
 
 -- name: insert_rates
 insert into placebo_rates (run_id, tool, threshold, placebo_recipe_id, calls, placebos, placebos_scored,

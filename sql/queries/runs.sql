@@ -116,7 +116,8 @@ join annotation_runs run on run.run_id = release.run_id
 where release.uri = :uri and release.withdrawn_at is null
 
 -- name: insert
--- Registering a run twice leaves the first registration, which is hashed.
+-- Registering a run twice leaves the first registration, which is hashed. A run that did not start before has
+-- started now.
 insert into annotation_runs
     (run_id, corpus_id, corpus_uri, corpus_version, ordinal_limit, tools, document_limit, parameters,
         model_identity, code_version, image,
@@ -128,9 +129,7 @@ values
          :dag_run_after)
 on conflict do nothing;
 update annotation_runs run set registered_hash = registration_hash(run) where run_id = :run_id
-    and registered_hash is null
-
--- name: started_after_all
+    and registered_hash is null;
 delete from runs_not_started where run_id = :run_id
 
 -- name: insert_not_started

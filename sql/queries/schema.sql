@@ -28,18 +28,6 @@ order by is_view, c.oid
 -- name: files
 select name, sha256 from schema_files order by name
 
--- name: partition_exists
--- A row if the partition is there and attached.
-select 1
-from pg_inherits
-where inhrelid = partition_of(:table, :recipe_id)
-
--- name: partition_detached
--- A row if the table of the partition exists and is detached.
-select 1
-from pg_class
-where oid = partition_of(:table, :recipe_id) and not relispartition
-
 -- name: grown_tables
 -- The tables and partitions of :tables that have grown by more than a tenth since their statistics were made,
 -- and their parents. Autovacuum looks at the partitions too, at its own times, and never at a partitioned
@@ -231,3 +219,9 @@ select pg_database_size(current_database()) as database_bytes,
        pg_size_bytes(current_setting('work_mem')) as work_mem,
        cast(current_setting('max_connections') as integer) as connections,
        coalesce(inet_server_addr() << inet '127.0.0.0/8' or inet_server_addr() = inet '::1', true) as is_here
+
+-- name: partition
+-- A row if the table of the partition is there, and whether it is attached.
+select relispartition as is_attached
+from pg_class
+where oid = partition_of(:table, :recipe_id)

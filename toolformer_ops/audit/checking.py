@@ -323,13 +323,15 @@ def run_checks(
         # 2. The rows that break each claim, and how many there are to check.
         claims = claims_of(scope)
         names = {claim.scopes[scope] for claim in claims}
-        batches, counts = {}, {}
+        batches, sizes = {}, []
+        for name in names:
+            is_table = name.startswith("checked_")
+            batches[name] = batch = name if is_table else f"({queries.checks[name].sql}) as rows_to_check"
+            sizes.append(f"select '{name}' as batch, count(*) as rows from {batch}")  # noqa: S608
+        count = queries.Statement("rows to check", " union all ".join(sizes))
         with database.transaction(own_engine) as connection:
-            for name in names:
-                is_table = name.startswith("checked_")
-                batches[name] = batch = name if is_table else f"({queries.checks[name].sql}) as rows_to_check"
-                count = queries.Statement(f"rows of {name}", f"select count(*) as rows from {batch}")  # noqa: S608
-                counts[name] = database.fetch_all(connection, count, **parameters)[0].rows
+            sized = database.fetch_all(connection, count, **parameters)
+            counts = {row.batch: row.rows for row in sized}
             for claim in claims:
                 offending = claim.statement.replace("{batch}", batches[claim.scopes[scope]])
                 first_rows = FIRST_ROWS.format(name=claim.name, statement=offending)

@@ -158,13 +158,12 @@ def store_rates(connection: Connection, run: RunTool) -> dict[float, Rate]:
     scope = what_to_count(connection, run.run_id, run.tool, "placebo_counts")
     scope["placebo_recipe_id"] = run.placebo_recipe_id
     thresholds = scope["thresholds"]
-    database.execute(connection, queries.placebos.add_counts, **scope, at_least=thresholds[0])
+    rows = database.fetch_all(connection, queries.placebos.add_counts, **scope, at_least=thresholds[0])
     sample = database.fetch_one(connection, queries.placebos.sample_size, **scope)
     pool = database.fetch_one(
         connection, queries.placebo_pools.by_id, placebo_recipe_id=run.placebo_recipe_id
     )
     # 2. The rates.
-    rows = database.fetch_all(connection, queries.placebos.counts_of_run, run_id=run.run_id, tool=run.tool)
     rates: dict[float, Rate] = {}
     for threshold in thresholds:
         counted = [

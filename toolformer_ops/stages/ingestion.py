@@ -171,6 +171,8 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
             read_as=corpus_reading.READING_VERSION,
         )
     sums = database.fetch_one(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
+    counted = sums._asdict()
+    near_duplicates = counted.pop("near_duplicates")  # no column of a version
     if newest is None or reading.read_files:
         # 2. Documents that were forgotten since the newest version are no longer in the tables, and have
         #    left, too.
@@ -195,7 +197,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         is_new = (
             newest is None
             or any(changes.values())
-            or any(getattr(newest, name) != value for name, value in sums._asdict().items())
+            or any(getattr(newest, name) != value for name, value in counted.items())
         )
         if is_new:
             database.execute(
@@ -204,12 +206,8 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
                 corpus_id=corpus_id,
                 version=version,
                 **changes,
-                **sums._asdict(),
+                **counted,
             )
-            database.execute(
-                connection, queries.corpora.insert_version_files, corpus_id=corpus_id, version=version
-            )
-    near = database.fetch_one(connection, queries.ingestion.near_duplicates, corpus_id=corpus_id)
     reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
         corpus_id=corpus_id,
@@ -218,8 +216,8 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         is_new=is_new,
         **changes,
         kept=sums.documents - changes["added"] - changes["corrected"],
-        **sums._asdict(),
-        near_duplicates=near.near_duplicates,
+        **counted,
+        near_duplicates=near_duplicates,
         unchanged_files=reading.unchanged_files,
         rejected_by_reason={row.reason: row.records for row in reasons},
         ignored_fields=dict(reading.ignored_fields),

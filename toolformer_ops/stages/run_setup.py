@@ -447,7 +447,6 @@ def _register_run(
         dag_run_after=dag_run.run_after if dag_run else None,
         **columns,
     )
-    database.execute(connection, queries.runs.started_after_all, run_id=run_id)
     run = database.fetch_one(connection, queries.runs.by_id, run_id=run_id)
     if dag_run and not dag_run.owns(run):
         raise ConfigurationError(

@@ -350,10 +350,24 @@ class Reading:
 
     def _write_records(self, connection: Connection) -> None:
         """Write the texts and records; those of forgotten texts are refused."""
-        document_ids = [read.document_id for read in self.unwritten if read.document_id]
-        rows = database.fetch_all(connection, queries.ingestion.missing_documents, document_ids=document_ids)
-        missing = {row.document_id for row in rows}
-        forgotten = self._forgotten(connection)
+        # 1. Which texts have no row yet, and which were forgotten: a text whose control characters were replaced
+        #    when it was forgotten has the id of then.
+        former_ids: dict[uuid.UUID, uuid.UUID | None] = {}
+        for read in self.unwritten:
+            if isinstance(read.record, Record) and read.document_id is not None:
+                former_ids[read.document_id] = read.record.former_document_id
+        rows = database.fetch_all(
+            connection,
+            queries.ingestion.texts_there,
+            document_ids=[*former_ids, *filter(None, former_ids.values())],
+        )
+        missing = {row.document_id for row in rows if not row.has_row}
+        forgotten_ids = {row.document_id for row in rows if row.is_forgotten}
+        forgotten = forgotten_ids & former_ids.keys()
+        for own_id, former_id in former_ids.items():
+            if former_id in forgotten_ids:
+                forgotten.add(own_id)
+        # 2. The rows.
         records: list[tuple[Any, ...]] = []
         texts: dict[uuid.UUID, Record] = {}  # the first record with a text gives its row url and date
         rejections: list[tuple[Any, ...]] = []
@@ -383,44 +397,26 @@ class Reading:
             for document_id, record in texts.items()
         )
         database.copy_insert(connection, "documents", _DOCUMENT_COLUMNS, documents)
-        if self.near_duplicates is not None:
-            self._write_sketches(connection, forgotten)
         database.copy_rows(connection, "read_lines", _RECORD_COLUMNS, copy_text(records))
         database.copy_rows(connection, "read_lines", _REJECTION_COLUMNS, copy_text(rejections))
-
-    def _write_sketches(self, connection: Connection, forgotten: set[uuid.UUID]) -> None:
-        """Write the sketches of those of the texts that have none."""
-        texts = {}
+        if self.near_duplicates is None:
+            return
+        # 3. The sketches of those of the texts that have none.
+        to_sketch = {}
         for read in self.unwritten:
             if isinstance(read.record, Record) and read.document_id not in forgotten:
-                texts[read.document_id] = read.record.text
+                to_sketch[read.document_id] = read.record.text
         rows = database.fetch_all(
-            connection, queries.ingestion.texts_without_sketch, document_ids=list(texts)
+            connection, queries.ingestion.texts_without_sketch, document_ids=list(to_sketch)
         )
         numbers: list[tuple[Any, ...]] = []
         bands: list[tuple[Any, ...]] = []
         for row in rows:
-            sketch = sketch_of(texts[row.document_id])
+            sketch = sketch_of(to_sketch[row.document_id])
             numbers.append((row.document_id, sketch.numbers))
             bands.extend((band, row.document_id) for band in sketch.bands)
         database.copy_insert(connection, "text_sketches", ("document_id", "numbers"), numbers)
         database.copy_insert(connection, "text_bands", ("band", "document_id"), bands)
-
-    def _forgotten(self, connection: Connection) -> set[uuid.UUID]:
-        """The documents among the unwritten records that were forgotten."""
-        # A text that was forgotten while its control characters were replaced has the id of then.
-        former_ids: dict[uuid.UUID, uuid.UUID | None] = {}
-        for read in self.unwritten:
-            if isinstance(read.record, Record) and read.document_id is not None:
-                former_ids[read.document_id] = read.record.former_document_id
-        document_ids = [*former_ids, *filter(None, former_ids.values())]
-        rows = database.fetch_all(connection, queries.corpora.forgotten_documents, document_ids=document_ids)
-        stored = {row.document_id for row in rows}
-        forgotten = stored & former_ids.keys()
-        for document_id, former_id in former_ids.items():
-            if former_id in stored:
-                forgotten.add(document_id)
-        return forgotten
 
     def require_whole(self, connection: Connection) -> None:
         """Refuse what was read if one of its texts was forgotten since; until the transaction ends none is.
@@ -446,7 +442,14 @@ class Reading:
         """Write which files were read to their end, which of their lines are gone, and what their source says of others."""
         gone: list[tuple[Any, ...]] = []
         for file in self.ended:
-            self._require_half(file)
+            usable_before = 0 if file.before is None else file.before.usable
+            is_half = (file.all_usable + file.refused["forgotten"]) * 2 >= usable_before
+            if not (self.accept_shrink or is_half):
+                raise CorpusError(
+                    f"{file.file.uri}: expected at least half of the {usable_before} usable records of the "
+                    f"newest version, found {file.all_usable}. No version is made. Look at what wrote the "
+                    f"file, {ACCEPT_SHRINK}."
+                )
             gone.extend((file.number, line, "gone") for line in file.stored_lines.gone())
         database.copy_rows(connection, "read_lines", ("file", "line", "kind"), copy_text(gone))
         rows = copy_text(file.row() for file in self.ended)
@@ -460,17 +463,6 @@ class Reading:
                 sizes=[file.size for file in self.restamped],
                 stamps=[file.stamp for file in self.restamped],
             )
-
-    def _require_half(self, file: ReadFile) -> None:
-        """Raise `CorpusError` if a file lost more than half of its records, unless that is accepted."""
-        usable_before = 0 if file.before is None else file.before.usable
-        if self.accept_shrink or (file.all_usable + file.refused["forgotten"]) * 2 >= usable_before:
-            return
-        raise CorpusError(
-            f"{file.file.uri}: expected at least half of the {usable_before} usable records of the newest "
-            f"version, found {file.all_usable}. No version is made. Look at what wrote the file, "
-            f"{ACCEPT_SHRINK}."
-        )
 
 
 def _not_whole(file: ReadFile, refusal: Rejection) -> CorpusError:

@@ -36,9 +36,10 @@ def require_whole_texts(connection: Connection, run_id: str) -> None:
     Raises:
         InfrastructureError: one of its texts is marked, and not yet deleted.
     """
-    database.execute(connection, queries.forgetting.texts_table)
-    if not database.execute(connection, queries.forgetting.pending_texts):
+    if not database.fetch_all(connection, queries.forgetting.any_pending):
         return
+    database.execute(connection, queries.forgetting.texts_table)
+    database.execute(connection, queries.forgetting.take_pending)
     database.execute(connection, queries.forgetting.add_variants)
     if database.fetch_all(connection, queries.forgetting.runs_of_texts, corpus_id="", run_id=run_id):
         raise InfrastructureError(

@@ -66,7 +66,8 @@ def has_partition(connection: Connection, table: str, recipe_id: str) -> bool:
     No other transaction makes or drops it until the end of this one.
     """
     lock_partition(connection, table, recipe_id)
-    return bool(fetch_all(connection, queries.schema.partition_exists, table=table, recipe_id=recipe_id))
+    tables = fetch_all(connection, queries.schema.partition, table=table, recipe_id=recipe_id)
+    return bool(tables) and bool(tables[0].is_attached)
 
 
 def ensure_partition(connection: Connection, table: str, recipe_id: str) -> None:
@@ -96,7 +97,8 @@ def attach_detached(connection: Connection, table: str, recipe_id: str) -> None:
     What was forgotten meanwhile goes: the rows of documents that are there no more.
     """
     lock_partition(connection, table, recipe_id)
-    if fetch_all(connection, queries.schema.partition_detached, table=table, recipe_id=recipe_id):
+    tables = fetch_all(connection, queries.schema.partition, table=table, recipe_id=recipe_id)
+    if tables and not tables[0].is_attached:
         forgets = (
             "delete from {partition} where not exists "
             "(select from documents where documents.document_id = {partition}.document_id)"
