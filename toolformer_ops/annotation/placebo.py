@@ -160,19 +160,18 @@ class PlaceboDraw:
         # Most often all placebos are at the front of the order: it is sorted no further than they reach.
         near = _FIRST_LOOK
         while True:
-            drawn = self._first_of_others(_smallest(keys, near), call)[:count]
+            # The first call with each result in an order of the pool, without the call's own result and
+            # document.
+            order = _smallest(keys, near)
+            is_of_another = self._documents[order] != self._document_numbers.get(call.document_id, -1)
+            is_another = self._texts[order] != self._text_numbers.get(call.scored.result, -1)
+            others: np.ndarray = order[is_of_another & is_another]
+            _, firsts = np.unique(self._texts[others], return_index=True)
+            first_of_each: np.ndarray = others[np.sort(firsts)]
+            drawn = first_of_each[:count]
             if len(drawn) >= possible or near >= len(keys):
                 return [self._results[index] for index in drawn]
             near *= 4
-
-    def _first_of_others(self, order: np.ndarray, call: JudgedCall) -> np.ndarray:
-        """The first call with each result in an order of the pool, without the call's own result and document."""
-        is_of_another = self._documents[order] != self._document_numbers.get(call.document_id, -1)
-        is_another = self._texts[order] != self._text_numbers.get(call.scored.result, -1)
-        others: np.ndarray = order[is_of_another & is_another]
-        _, firsts = np.unique(self._texts[others], return_index=True)
-        first_of_each: np.ndarray = others[np.sort(firsts)]
-        return first_of_each
 
 
 def score_placebos(

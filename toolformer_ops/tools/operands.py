@@ -169,7 +169,20 @@ def operands(text: str) -> list[Operand]:
             token = bisect_right(token_starts, start) - 1
             value = _value(blanked, start, written)
             numbers.append(Operand(token=token, start_char=start, end_char=written.end_char, value=value))
-    return _without_ranges(blanked, numbers)
+    # The operands without those that are the ends of a range: `60 to 90 minutes`, `between two and four`.
+    ends: set[int] = set()
+    for first, second in itertools.pairwise(numbers):
+        word = blanked[first.end_char : second.start_char].strip("$€£¥% ").lower()
+        before = blanked[max(0, first.start_char - 10) : first.start_char].lower().rstrip("$€£¥ ")
+        is_sum = blanked[second.end_char : second.end_char + 3].lstrip().startswith("=")
+        is_range = (
+            (word in ("to", "or") and not before.endswith("from"))
+            or (word in ("-", "–", "—") and not is_sum)  # noqa: RUF001
+            or (word == "and" and before.endswith("between"))
+        )
+        if is_range:
+            ends |= {first.start_char, second.start_char}
+    return [number for number in numbers if number.start_char not in ends]
 
 
 def _without_list_numbers(text: str) -> str:
@@ -260,20 +273,3 @@ def _is_counted(text: str, start: int, end: int) -> bool:
     if _ORDINAL.search(text, start, end):
         return bool(_SHARE_BEFORE.search(text, max(0, start - 8), start) and _SHARE_BEHIND.match(text, end))
     return True
-
-
-def _without_ranges(text: str, numbers: list[Operand]) -> list[Operand]:
-    """The operands without those that are the ends of a range: `60 to 90 minutes`, `between two and four`."""
-    ends: set[int] = set()
-    for first, second in itertools.pairwise(numbers):
-        word = text[first.end_char : second.start_char].strip("$€£¥% ").lower()
-        before = text[max(0, first.start_char - 10) : first.start_char].lower().rstrip("$€£¥ ")
-        is_sum = text[second.end_char : second.end_char + 3].lstrip().startswith("=")
-        is_range = (
-            (word in ("to", "or") and not before.endswith("from"))
-            or (word in ("-", "–", "—") and not is_sum)  # noqa: RUF001
-            or (word == "and" and before.endswith("between"))
-        )
-        if is_range:
-            ends |= {first.start_char, second.start_char}
-    return [number for number in numbers if number.start_char not in ends]

@@ -107,7 +107,12 @@ def write(
     """
     engine = database.connect(settings)
     if run_id is not None:
-        _require_finished(engine, run_id)
+        runs = database.fetch_all(engine, queries.runs.by_id, run_id=run_id)
+        if not runs or runs[0].finished_at is None:
+            state = "a run that has not ended" if runs else "none of this id"
+            raise UsageError(
+                f"--run: expected a finished run, found {state}: {run_id}. `toolformer-ops runs` lists them."
+            )
     with writing(engine):
         return Writer(settings, engine, seconds, gives_up_lost=gives_up_lost).write(run_id)
 
@@ -210,15 +215,6 @@ def writing(engine: Engine, *, waits: bool = True) -> Iterator[None]:
         yield
 
 
-def _require_finished(engine: Engine, run_id: str) -> None:
-    runs = database.fetch_all(engine, queries.runs.by_id, run_id=run_id)
-    if not runs or runs[0].finished_at is None:
-        state = "a run that has not ended" if runs else "none of this id"
-        raise UsageError(
-            f"--run: expected a finished run, found {state}: {run_id}. `toolformer-ops runs` lists them."
-        )
-
-
 class Writer:
     """One process that writes the history; it holds the lock."""
 
@@ -236,7 +232,13 @@ class Writer:
         """See the function `write`."""
         # 1. What a killed process left, and what is not there any more.
         self._objects.require_bucket()
-        self._lose_what_is_gone()
+        # Have files written again whose object is not there with its size.
+        sizes = {
+            self._objects.key_of(file.uri): file.size for file in self._objects.list_objects(f"{PREFIX}/")
+        }
+        for row in self._files("whole", "stale"):
+            if sizes.get(row.file_key) != row.size_bytes:
+                self._lose(row, "nothing" if row.file_key not in sizes else f"{sizes[row.file_key]} bytes")
         self.mend()
         # 2. The runs, the oldest first.
         runs = database.fetch_all(self._engine, queries.history.unwritten_runs, run_id=run_id)
@@ -256,15 +258,6 @@ class Writer:
     def _files(self, *states: str) -> list[Row[Any]]:
         rows = database.fetch_all(self._engine, queries.history.files)
         return [row for row in rows if row.state in states]
-
-    def _lose_what_is_gone(self) -> None:
-        """Have files written again whose object is not there with its size."""
-        sizes = {
-            self._objects.key_of(file.uri): file.size for file in self._objects.list_objects(f"{PREFIX}/")
-        }
-        for row in self._files("whole", "stale"):
-            if sizes.get(row.file_key) != row.size_bytes:
-                self._lose(row, "nothing" if row.file_key not in sizes else f"{sizes[row.file_key]} bytes")
 
     def _lose(self, row: Row[Any], instead: str) -> None:
         """Have a file written again from Postgres, unless nothing else has its rows.

@@ -163,7 +163,24 @@ def postgres_address(part: DatabasePart, tool: str) -> tuple[dict[str, str], dic
         ToolError: a secret or the Connection is not set, or is no address of a Postgres.
     """
     if part.connection:
-        return _of_connection(part.connection, tool)
+        # The address that an Airflow Connection has: a URI, or JSON as Airflow writes it.
+        connection = part.connection
+        variable = connection_variable(connection)
+        value = secret_of(variable)
+        if not value:
+            raise ToolError(
+                f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, "
+                "found nothing. A stage that Airflow starts on its worker gets it from Airflow; commands and "
+                "pods need it in their environment."
+            )
+        try:
+            address = _of_json(value) if value.lstrip().startswith("{") else _of_uri(value, tool)
+        except (ValueError, AttributeError) as error:
+            raise ToolError(
+                f"tool {tool}: expected the address of a Postgres in {variable}, a URI or JSON as Airflow writes "
+                "it, found other text."
+            ) from error
+        return address, {variable: value, f"{variable}'s password": address.get("password") or value}
     secrets = secret_values(part.secrets, tool)
     return _of_url(part.url, secrets, tool), secrets
 
@@ -199,26 +216,6 @@ def _of_url(url: str, secrets: dict[str, str], tool: str) -> dict[str, str]:
         for key, value in (parameters | more).items()
     }
     return {key: value for key, value in filled.items() if value}
-
-
-def _of_connection(connection: str, tool: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The address that an Airflow Connection has: a URI, or JSON as Airflow writes it."""
-    variable = connection_variable(connection)
-    value = secret_of(variable)
-    if not value:
-        raise ToolError(
-            f"tool {tool}: expected the address of the Connection {connection} in the variable {variable}, "
-            "found nothing. A stage that Airflow starts on its worker gets it from Airflow; commands and "
-            "pods need it in their environment."
-        )
-    try:
-        address = _of_json(value) if value.lstrip().startswith("{") else _of_uri(value, tool)
-    except (ValueError, AttributeError) as error:
-        raise ToolError(
-            f"tool {tool}: expected the address of a Postgres in {variable}, a URI or JSON as Airflow writes "
-            "it, found other text."
-        ) from error
-    return address, {variable: value, f"{variable}'s password": address.get("password") or value}
 
 
 def _of_uri(value: str, tool: str) -> dict[str, str]:

@@ -89,17 +89,6 @@ class SaidValues:
             return self._next(self._dates.get(day[1], ()), after_word, reach)
         if is_number(value):
             return self._next(self._numbers.get(written(Decimal(value)), ()), after_word, reach)
-        return self._words_place(value, after_word, reach)
-
-    def _next(self, starts: Sequence[int], after_word: int, reach: int) -> Place | None:
-        """The first of these places within reach."""
-        at = bisect_left(starts, self._words.ends[after_word])
-        if at == len(starts):
-            return None
-        word = bisect_left(self._words.starts, starts[at])
-        return Place(starts[at], word) if word - after_word <= reach else None
-
-    def _words_place(self, value: str, after_word: int, reach: int) -> Place | None:
         wanted = WORD.findall(value)
         if sum(map(len, wanted)) < 3:
             return None
@@ -115,6 +104,14 @@ class SaidValues:
             if is_there and is_written_as(self._words.span(word, end), core):
                 return Place(self._words.starts[word], word)
         return None
+
+    def _next(self, starts: Sequence[int], after_word: int, reach: int) -> Place | None:
+        """The first of these places within reach."""
+        at = bisect_left(starts, self._words.ends[after_word])
+        if at == len(starts):
+            return None
+        word = bisect_left(self._words.starts, starts[at])
+        return Place(starts[at], word) if word - after_word <= reach else None
 
     @functools.cached_property
     def _by_word(self) -> dict[str, list[int]]:
