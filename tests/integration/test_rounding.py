@@ -8,7 +8,7 @@ from toolformer_ops.config import Settings
 from toolformer_ops.language_model.devices import DeviceMemory
 from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.scoring import MARGINS
-from toolformer_ops.runs import rounding
+from toolformer_ops.runs import models, rounding
 from toolformer_ops.runs.models import load_scoring_model
 from toolformer_ops.storage.postgres import database, queries
 
@@ -38,9 +38,7 @@ def test_rounding_is_measured_once_for_every_process(settings, tiny_model_dir, m
     rounding.allow_measured_rounding(settings, another, "auto", "paper")
     assert another.surely_below(0.5 - 1.01 * stored.margin, 0.5)
 
-    rounding.allow_measured_rounding(
-        settings, LanguageModel.load(str(tiny_model_dir)), "on", "paper"
-    )  # float32 needs no margin
+    models.load_scoring_model(settings, str(tiny_model_dir), "on", "paper")  # float32 needs no margin
 
 
 def test_the_margin_is_twice_the_largest_difference_that_was_measured(settings, tiny_model_dir, monkeypatch):

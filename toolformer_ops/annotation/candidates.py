@@ -43,8 +43,7 @@ from toolformer_ops.records import (
     SampledContinuation,
     content_uuid,
 )
-from toolformer_ops.runs.choices import RunChoices, ToolSamplingChoices
-from toolformer_ops.runs.recipes import model_proposes
+from toolformer_ops.runs.choices import ToolSamplingChoices
 from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, Tool
 from toolformer_ops.tools.paragraphs import on_one_line
 from toolformer_ops.tools.registry import tool_names
@@ -169,27 +168,6 @@ def propose_paragraphs(
         )
         for paragraph, proposals in zip(paragraphs, placed, strict=True)
     ]
-
-
-def candidate_paragraphs(
-    load_model: "Callable[[], LanguageModel]",
-    tool: Tool,
-    choices: RunChoices,
-    paragraphs: Sequence[Paragraph],
-    endpoint: EndpointProposer | None = None,
-    load_proposer: Callable[[], OpenProposer] | None = None,
-) -> list[SampledParagraph]:
-    """The candidate calls of each paragraph by whom the choices name as proposer.
-
-    The model is loaded only if it is one. `load_proposer` opens the tool, if that is one.
-    """
-    own = choices.for_tool(tool.spec, tool.prompt)
-    proposing = load_proposer() if load_proposer else None
-    if model_proposes(choices, tool):
-        return sample_paragraphs(load_model(), tool, own, paragraphs, endpoint, proposing)
-    if proposing is None:
-        raise ValueError(f"expected a proposer of {tool.spec.name}, found none")
-    return propose_paragraphs(tool, own, paragraphs, proposing)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def _attend_in_layer(
     if not attention.parts:
         raise RuntimeError("expected a pass of the engine, found the network's own, which has no attention")
     attention.beat()
-    heads = Heads(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)))
+    heads = Heads(query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     window = sliding_window if attention.slides else None
     layer = module.layer_idx

@@ -447,7 +447,35 @@ class _ShardAtWork(Generic[Loaded]):
         self.work.prepare(batch.loaded)
         with self.tries.begun([document.document_id for document in batch.documents]) as try_id:
             before, started = replace(WORK), time.perf_counter()
-            done = self._within_memory(batch.documents, batch.loaded)
+            # If memory is short, the first half and then the second, and so on.
+            done = MicroBatch([], [])
+            parts: list[Sequence[Document]] = [batch.documents]
+            while parts:
+                part = parts.pop()
+                loaded = batch.loaded
+                if part is not batch.documents:
+                    with database.transaction(self.engine) as connection:
+                        loaded = self.work.load(connection, part)
+                try:
+                    own = self.work.compute(loaded)
+                except (DeviceMemoryError, MemoryError) as error:
+                    reason = str(error) or type(error).__name__
+                else:
+                    done = MicroBatch(
+                        [*done.outcomes, *own.outcomes],
+                        [*done.rows, *own.rows],
+                        done.counts_on | own.counts_on,
+                    )
+                    continue
+                # Not within the handler, whose traceback holds what fills the memory.
+                if len(part) == 1:
+                    self.too_large.extend(part)
+                    continue
+                logger.warning(
+                    "%s: out of memory with %d documents, halving: %s", self.work.stage, len(part), reason
+                )
+                half = len(part) // 2
+                parts += [part[half:], part[:half]]
             network, seconds = WORK.since(before), time.perf_counter() - started
             self.network.add(network)
             self.network_seconds += seconds
@@ -507,34 +535,6 @@ class _ShardAtWork(Generic[Loaded]):
             with database.transaction(self.engine) as connection:
                 loaded = self.work.load(connection, [document])
             self.write(_ComputedBatch(self._given_up(document, loaded, OUT_OF_MEMORY)))
-
-    def _within_memory(self, documents: Sequence[Document], loaded: Loaded) -> MicroBatch:
-        """The work on the documents.
-
-        If memory is short, it does the first half and then the second, and so on.
-        """
-        try:
-            return self.work.compute(loaded)
-        except (DeviceMemoryError, MemoryError) as error:
-            reason = str(error) or type(error).__name__
-        # Not within the handler, whose traceback holds what fills the memory.
-        if len(documents) == 1:
-            self.too_large.extend(documents)
-            return MicroBatch([], [])
-        logger.warning(
-            "%s: out of memory with %d documents, halving: %s", self.work.stage, len(documents), reason
-        )
-        half, whole = len(documents) // 2, MicroBatch([], [])
-        for part in (documents[:half], documents[half:]):
-            with database.transaction(self.engine) as connection:
-                loaded = self.work.load(connection, part)
-            done = self._within_memory(part, loaded)
-            whole = MicroBatch(
-                [*whole.outcomes, *done.outcomes],
-                [*whole.rows, *done.rows],
-                whole.counts_on | done.counts_on,
-            )
-        return whole
 
     def _given_up(self, document: Document, loaded: Loaded, reason: str, deaths: int = 0) -> MicroBatch:
         self.tries.require_others_done(document.document_id, reason, here=self.totals["documents"])

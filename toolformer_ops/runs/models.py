@@ -24,7 +24,7 @@ from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.endpoint.stored_answers import DatabaseAnswers
 from toolformer_ops.language_model.losses import KeepRule
 from toolformer_ops.language_model.models.identity import S3, local_folder, published_model, split_revision
-from toolformer_ops.records import VerifyInFloat32
+from toolformer_ops.records import FLOAT32, VerifyInFloat32
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.micro_batches import StartUp
 from toolformer_ops.runs.recipes import proposer_identity
@@ -76,7 +76,8 @@ def load_scoring_model(
         ModelError: it is not there.
     """
     loaded = load_model(settings, model)
-    allow_rounding_without_database(settings, loaded, verify, keep_rule)
+    if loaded.number_format != FLOAT32:
+        allow_rounding_without_database(settings, loaded, verify, keep_rule)
     return loaded
 
 
@@ -295,7 +296,8 @@ def load_run_model(settings: Settings, run: RunTool) -> "LanguageModel":
     """
     model = load_model(settings, run.choices.model)
     require_identity(f"run {run.run_id} was started", run.model_identity, model.identity, run.choices.model)
-    choices = run.choices
-    allow_measured_rounding(settings, model, choices.verify_in_float32, choices.keep_rule)
+    if model.number_format != FLOAT32:
+        choices = run.choices
+        allow_measured_rounding(settings, model, choices.verify_in_float32, choices.keep_rule)
     logger.info("loaded %s on %s in %s", model.identity, settings.device, settings.dtype)
     return model

@@ -24,7 +24,7 @@ from toolformer_ops.call_syntax import Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import ModelError
 from toolformer_ops.language_model.losses import KeepRule
-from toolformer_ops.records import FLOAT32, TF32, PlacedCall, VerifyInFloat32
+from toolformer_ops.records import TF32, PlacedCall, VerifyInFloat32
 from toolformer_ops.storage.machine.shared_files import replace_file
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import BUILT_IN_TOOLS, get_tool
@@ -55,8 +55,6 @@ def allow_measured_rounding(
     Raises:
         ModelError: as `LanguageModel.verifies`, for this choice.
     """
-    if model.number_format == FLOAT32:
-        return
     engine = database.connect(settings)
     verifies = model.verifies(verify)
     for number_format in _formats_of(model):
@@ -83,8 +81,6 @@ def allow_rounding_without_database(
 
     Two processes that measure at once find the same number on one device.
     """
-    if model.number_format == FLOAT32:
-        return
     file = settings.state_dir / FILE
     for number_format in _formats_of(model):
         key = f"{model.identity} {device_name(settings.device)} {number_format} {keep_rule}"

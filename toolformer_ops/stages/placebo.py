@@ -8,6 +8,7 @@ many calls are kept by chance: `sql/views` and `runs/placebo_rates.py` do.
 """
 
 import dataclasses
+import functools
 import logging
 import time
 from collections import Counter
@@ -195,7 +196,7 @@ def placebo_stage(
     with database.transaction(run_model.engine) as connection:
         if run.placebo_recipe_id is None:
             run = dataclasses.replace(run, placebo_recipe_id=choose_pool(connection, run, placebo_choices))
-        work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), lambda: run_model.of(run))
+        work = PlaceboWork.of_pool(connection, run, Shard.parse(shard), functools.partial(run_model.of, run))
     return work_off(settings, run_model.engine, work, run_model.start_up, waits_for_others=waits_for_others)
 
 

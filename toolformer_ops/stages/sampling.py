@@ -6,6 +6,7 @@ ledger; some tens of each reason are stored in `lost_samples`. Positions at whic
 `prune_below` are stored in `pruned_positions` with the loss that proves it. Does not run tools.
 """
 
+import functools
 import heapq
 import uuid
 from collections import Counter
@@ -20,7 +21,8 @@ from toolformer_ops.annotation.candidates import (
     Candidate,
     LostSample,
     call_id_of,
-    candidate_paragraphs,
+    propose_paragraphs,
+    sample_paragraphs,
 )
 from toolformer_ops.annotation.tool_proposals import OpenProposer
 from toolformer_ops.config import Settings
@@ -147,7 +149,7 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
             run=run,
             shard=shard,
             tool=tool,
-            load_model=lambda: model.of(run),
+            load_model=functools.partial(model.of, run),
             endpoint=model.endpoint_of(run),
             load_proposer=(
                 (lambda: OpenProposer(model.proposer_of(run), model.tokenize_of(run)))
@@ -187,9 +189,20 @@ class SampleWork(StageWork[dict[uuid.UUID, list[Paragraph]]]):
         outcomes = {document_id: DocumentOutcome(document_id) for document_id in loaded}
         rows: list[TableRow] = []
         if paragraphs := list(chain.from_iterable(loaded.values())):
-            for sampled in candidate_paragraphs(
-                self.load_model, self.tool, self.run.choices, paragraphs, self.endpoint, self.load_proposer
-            ):
+            # 1. The candidates, by whom the choices name as proposer.
+            tool, choices = self.tool, self.run.choices
+            own = choices.for_tool(tool.spec, tool.prompt)
+            proposing = self.load_proposer() if self.load_proposer else None
+            if model_proposes(choices, tool):
+                candidates = sample_paragraphs(
+                    self.load_model(), tool, own, paragraphs, self.endpoint, proposing
+                )
+            elif proposing is not None:
+                candidates = propose_paragraphs(tool, own, paragraphs, proposing)
+            else:
+                raise ValueError(f"expected a proposer of {tool.spec.name}, found none")
+            # 2. Their rows.
+            for sampled in candidates:
                 paragraph = sampled.paragraph
                 key = self.recipe_id, self.tool.spec.id_of_read(paragraph.document)
                 rows += [

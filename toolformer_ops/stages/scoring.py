@@ -5,6 +5,7 @@ writes one row a call, with losses or with the reason why there are none. Does n
 `sql/views` do.
 """
 
+import functools
 import time
 import uuid
 from collections import Counter
@@ -175,6 +176,9 @@ def score_stage(
     run_model = model or RunModel(settings)
     run = run_model.run_tool(run_id, tool_name)
     work = ScoreWork(
-        run=run, shard=Shard.parse(shard), tool=get_tool(run.tool), load_model=lambda: run_model.of(run)
+        run=run,
+        shard=Shard.parse(shard),
+        tool=get_tool(run.tool),
+        load_model=functools.partial(run_model.of, run),
     )
     return work_off(settings, run_model.engine, work, run_model.start_up, waits_for_others=waits_for_others)
