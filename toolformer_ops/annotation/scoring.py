@@ -156,13 +156,13 @@ def score_texts(
     """
     # 1. Results.
     scored: list[list[ScoredCall]] = []
-    placed: dict[int, dict[int, PlacedCall]] = {}
+    placed: dict[int, dict[int, PlacedCall]] = {}  # by text, then by call; those with a result
     for number, text in enumerate(texts):
         chosen_results = [choose_result(call.results, call.reason, text.own_text) for call in text.calls]
         scored.append(chosen_results)
-        calls_with_result = _placed_calls(text.calls, chosen_results)
-        if calls_with_result:
-            placed[number] = calls_with_result
+        for index, (call, choice) in enumerate(zip(text.calls, chosen_results, strict=True)):
+            if choice.result is not None:
+                placed.setdefault(number, {})[index] = PlacedCall(call.token, call.call, choice.result)
     if not placed:
         return scored
     # 2. Losses.
@@ -179,15 +179,6 @@ def score_texts(
         for index, call_losses in zip(calls, losses_of_text, strict=True):
             scored[number][index] = _with_losses(scored[number][index], call_losses)
     return scored
-
-
-def _placed_calls(calls: Sequence[ExecutedCall], chosen: Sequence[ScoredCall]) -> dict[int, PlacedCall]:
-    """The calls of a text that have a result, by their index among all."""
-    placed = {}
-    for index, (call, choice) in enumerate(zip(calls, chosen, strict=True)):
-        if choice.result is not None:
-            placed[index] = PlacedCall(call.token, call.call, choice.result)
-    return placed
 
 
 def _with_losses(chosen: ScoredCall, call_losses: CallLosses) -> ScoredCall:

@@ -98,15 +98,6 @@ def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *
     page.add("changed", "evaluation_scores", place, what, remedy)
 
 
-def _differing(expected: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
-    """The parts of a recipe's definition that are stored otherwise, but for those of the code, as text."""
-    differing = []
-    for name, value in expected.items():
-        if name not in OF_CODE and name in stored and stored[name] != value:
-            differing.append(f"{name} {value!r}, found {stored[name]!r}")
-    return differing
-
-
 def models_of_runs(auditing: Auditing, run_id: str, _: str) -> Page:
     """The models of a run are trained on its release, from its language model, with its choices."""
     page = Page()
@@ -120,7 +111,11 @@ def models_of_runs(auditing: Auditing, run_id: str, _: str) -> Page:
             choices=RunChoices.of_run(row.parameters).part(FinetuningChoices),
             without_calls=row.without_calls,
         )
-        differing = _differing(recipe.definition, row.definition)
+        # What decides the model and is stored otherwise, but for what its code decides.
+        differing = []
+        for name, value in recipe.definition.items():
+            if name not in OF_CODE and name in row.definition and row.definition[name] != value:
+                differing.append(f"{name} {value!r}, found {row.definition[name]!r}")
         if differing:
             kind = "baseline" if row.without_calls else "model"
             what = f"expected a model of the run, with {differing[0]} in {row.model_id}"

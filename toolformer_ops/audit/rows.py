@@ -253,17 +253,16 @@ def _comparable(numbers: Numbers) -> Numbers:
     """Without what is no property of the data: moments, seconds, and which document was the first to ask an input."""
     comparable: dict[str, list[dict[str, Any]]] = {}
     for table, rows in numbers.items():
-        proper = (row for row in rows if row.get("reason") not in ("executed", "from_cache"))
-        comparable[table] = list(map(_comparable_row, proper))
-    return comparable
-
-
-def _comparable_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    comparable = {}
-    for name, value in row.items():
-        if name not in ("run_id", "seconds", "counted_at"):
-            # The ends of an interval may differ in their last digits on another machine.
-            comparable[name] = float(f"{value:.9g}") if isinstance(value, float) else value
+        comparable[table] = []
+        for row in rows:
+            if row.get("reason") in ("executed", "from_cache"):
+                continue
+            kept = {name: row[name] for name in row if name not in ("run_id", "seconds", "counted_at")}
+            for name, value in kept.items():
+                if isinstance(value, float):
+                    # The ends of an interval may differ in their last digits on another machine.
+                    kept[name] = float(f"{value:.9g}")
+            comparable[table].append(kept)
     return comparable
 
 

@@ -38,7 +38,12 @@ class Sketch(NamedTuple):
 
 def sketch_of(text: str) -> Sketch:
     """The sketch of a text; of one with fewer than five words, of all its words as one passage."""
-    least = _least_hashes(passages(text))
+    from datasketch import MinHash
+
+    sketch = MinHash(num_perm=BANDS * NUMBERS_A_BAND, seed=SEED)
+    sketch.update_batch([passage.encode("utf-8", "surrogatepass") for passage in passages(text)])
+    # As on any machine, little-endian: the bytes are hashed.
+    least: npt.NDArray[np.uint32] = sketch.hashvalues.astype("<u4")
     bands = []
     for band in range(BANDS):
         first = band * NUMBERS_A_BAND
@@ -58,13 +63,3 @@ def passages(text: str) -> set[str]:
 def estimated_share(numbers: "npt.NDArray[np.int32]", others: "npt.NDArray[np.int32]") -> float:
     """What two texts share by their sketches, 0 to 1; as `share_of_sketches` of sql/functions."""
     return float((numbers == others).mean())
-
-
-def _least_hashes(passages: set[str]) -> "npt.NDArray[np.uint32]":
-    from datasketch import MinHash
-
-    sketch = MinHash(num_perm=BANDS * NUMBERS_A_BAND, seed=SEED)
-    sketch.update_batch([passage.encode("utf-8", "surrogatepass") for passage in passages])
-    # As on any machine, little-endian: the bytes are hashed.
-    least: npt.NDArray[np.uint32] = sketch.hashvalues.astype("<u4")
-    return least

@@ -366,7 +366,16 @@ class Writer:
                 bounds = {"after_version": after, "version": run.corpus_version}
                 self._write_pages(table, run.corpus_id, bounds)
         if run.release_id is not None:
-            self._write_release(run.release_id)
+            # The calls and the choices of its release, unless the history has as many.
+            counted = database.fetch_one(
+                self._engine, queries.history.rows_of_release, release_id=run.release_id
+            )
+            for table, number in counted._mapping.items():
+                key = (table, run.release_id)
+                files = [file for file in self._files("whole") if (file.table_name, file.owner_id) == key]
+                if [file.rows for file in files] != [number]:
+                    self._set_state("leaving", *(file.file_key for file in files))
+                    self._write_pages(table, run.release_id, {})
         database.execute(
             self._engine, queries.history.add_run, run_id=run.run_id, numbers_stored_at=run.numbers_stored_at
         )
@@ -435,17 +444,6 @@ class Writer:
                 file_key=file.file_key,
             )
             self._set_state("whole", file.file_key, on=connection)
-
-    def _write_release(self, release_id: str) -> None:
-        """Write the calls and the choices of a release, unless the history has as many."""
-        rows = database.fetch_one(self._engine, queries.history.rows_of_release, release_id=release_id)
-        for table, number in rows._mapping.items():
-            files = [
-                row for row in self._files("whole") if (row.table_name, row.owner_id) == (table, release_id)
-            ]
-            if [row.rows for row in files] != [number]:
-                self._set_state("leaving", *(row.file_key for row in files))
-                self._write_pages(table, release_id, {})
 
     def _write_pages(self, table: str, owner_id: str, bounds: dict[str, int]) -> None:
         """Write one file with all rows of an owner within bounds; an empty one says that there are none."""

@@ -89,7 +89,16 @@ class _Merger(Writer):
         versions = [row.version for row in rows if row.version is not None]
         version = max(versions, default=None)
         with self._folder() as folder:
-            copies = [self._copy(row, folder / f"{number}.parquet") for number, row in enumerate(rows)]
+            copies = []
+            for number, row in enumerate(rows):
+                copies.append(folder / f"{number}.parquet")
+                content = content_of(self._objects, row.file_key, copies[-1])
+                if content != row.sha256:
+                    uri = self._objects.uri(row.file_key)
+                    raise HistoryError(
+                        f"{uri}: expected content {row.sha256}, found {content}: it is merged with no other "
+                        "file. `toolformer-ops audit` says what to do about it."
+                    )
             path = folder / "merged.parquet"
             file = self._file(rows[0].table_name, rows[0].owner_id, path, _row_groups(copies), version)
             self._send(file, path, version)
@@ -99,16 +108,6 @@ class _Merger(Writer):
                 database.execute(connection, queries.history.move_documents, **moved)
             self._set_state("leaving", *(row.file_key for row in rows), on=connection)
             self._set_state("whole", file.file_key, on=connection)
-
-    def _copy(self, row: Row[Any], path: Path) -> Path:
-        content = content_of(self._objects, row.file_key, path)
-        if content != row.sha256:
-            uri = self._objects.uri(row.file_key)
-            raise HistoryError(
-                f"{uri}: expected content {row.sha256}, found {content}: it is merged with no other file. "
-                "`toolformer-ops audit` says what to do about it."
-            )
-        return path
 
 
 def _row_groups(paths: Sequence[Path]) -> Iterator["pyarrow.Table"]:
