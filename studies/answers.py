@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.arms import ScoredCall, foretells, is_right, releasable
-from studies.calls import CALLS, Record
+from studies.calls import CALLS, stored_records
 from studies.following import result_follows
 from studies.measuring import BEFORE
 from studies.plan import PLAN, SUMMARY, StudyPlan
@@ -126,11 +126,7 @@ def _seed_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
 def _call_lines(plan: StudyPlan, seed: Path) -> Iterator[Line]:
     tool = get_tool(plan.tool)
     answers = {str(item.document.document_id): item.answer for item in plan.training}
-    lines = (seed / CALLS).read_text(encoding="utf-8").splitlines(keepends=True)
-    for number, line in enumerate(lines):
-        if not line.endswith("\n"):
-            continue  # of a process that was killed while it wrote
-        record: Record = json.loads(line)
+    for number, record in enumerate(stored_records(seed)):
         text, answer = record["text"], answers[record["document_id"]]
         for call in releasable(record):
             yield {"seed": plan.seed, "text": number, **call_fields(text, call, answer, tool)}

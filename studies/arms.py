@@ -251,6 +251,13 @@ ARMS: Mapping[str, Arm] = {
 }
 """In the order in which a study trains them, so that one that is cut off has the first ones in all its seeds."""
 
+
+def chosen_call(arm: str, record: Record, tool: Tool, seed: int) -> ScoredCall | None:
+    """The call of a text that an arm chooses in a seed, if any."""
+    draw = random.Random(f"{seed}|call|{record['document_id']}")  # noqa: S311 - the same for all arms
+    return ARMS[arm].chooses(record, tool, draw)
+
+
 ChosenTexts = list[tuple[Record, ScoredCall]]
 """The texts of an arm, each with its call."""
 
@@ -271,8 +278,7 @@ def chosen_texts(
     for arm in arms:
         texts[arm] = []
         for record in in_order:
-            draw = random.Random(f"{seed}|call|{record['document_id']}")  # noqa: S311 - the same for all arms
-            call = ARMS[arm].chooses(record, tool, draw)
+            call = chosen_call(arm, record, tool, seed)
             if call is not None:
                 texts[arm].append((record, call))
     eligible = {arm: len(chosen) for arm, chosen in texts.items()}

@@ -94,13 +94,11 @@ def inform(
     return _continued(folder / CALLS, annotated, informed, "informed", _texts_together(settings))
 
 
-def informed_records(folder: Path, texts: int) -> list[Record] | None:
-    """Return the records that `inform` wrote, if the folder has those of all texts; None if it does not."""
+def stored_records(folder: Path) -> list[Record]:
+    """The records that `inform` wrote into a folder, without one that a killed process wrote in part."""
     file = folder / CALLS
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.exists() else []
-    if len(lines) != texts or not lines[-1].endswith("\n"):
-        return None
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _log_probabilities(

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from studies.answers import read_answers
 from studies.arms import RULES
-from studies.hours import MEASURED_PARAMETERS, MEASURED_PROCESSES, study_hours
 from studies.judging import CALLS_AN_ARM, JudgedCalls
 from studies.keep_rules import (
     CANDIDATES,
@@ -26,7 +25,6 @@ from studies.keep_rules import (
 )
 from studies.measuring import BEFORE
 from studies.page_tables import Column, table_of
-from studies.plan import StudyPlan
 from studies.row_figures import PICTURE, RowAnswers
 from studies.statistics import Interval
 from studies.study_answers import (
@@ -35,6 +33,7 @@ from studies.study_answers import (
     RuleFigures,
     StudyAnswers,
     has_read_call,
+    has_right_call,
     is_called,
 )
 from toolformer_ops.run_page.judgements import VERDICTS, Rate, cohens_kappa
@@ -255,10 +254,6 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
 
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701 - no HTML
     environment.filters["signed"] = _signed
-    ten_seeds = [StudyPlan(seed=seed) for seed in range(MEASURED_PROCESSES)]
-    environment.globals["hours_of_ten_seeds"] = study_hours(
-        ten_seeds, MEASURED_PARAMETERS, MEASURED_PROCESSES
-    )
     text = environment.from_string(template.read_text(encoding="utf-8")).render(
         study=study,
         table=lambda name, kind: TABLES[kind](study(name)),
@@ -266,6 +261,7 @@ def page_of(answers: Path, template: Path = TEMPLATE) -> str:
         rows=RowAnswers.read(answers),
         trained=lambda name: StudyAnswers(read_answers(answers / f"{name}.jsonl.bz2"), []),
         is_called=is_called,
+        has_right_call=has_right_call,
         calls_an_arm=CALLS_AN_ARM,
         judged_table=lambda name: judged_table(judged(name)),
         labelled=functools.cache(functools.partial(LabelledAnswers.read, answers)),

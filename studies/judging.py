@@ -12,14 +12,13 @@ is right and the text does not need it there; `wrong` if the result is wrong, or
 
 import hashlib
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from studies.arms import ARMS
-from studies.calls import CALLS, Record
+from studies.arms import chosen_call
+from studies.calls import Record, stored_records
 from studies.plan import PLAN, StudyPlan
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.run_page.judgements import VERDICTS
@@ -89,17 +88,9 @@ def chosen_calls(
 
 def _calls_of_arm(folder: Path, arm: str) -> Iterator[ChosenCall]:
     for seed in sorted(folder.glob("seed-*")):
-        file = seed / CALLS
-        if not file.exists():
-            continue
         plan = StudyPlan.read(seed / PLAN)
-        tool = get_tool(plan.tool)
-        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        records = [json.loads(line) for line in lines if line.endswith("\n")]
-        for record in records:
-            # The same draw as when an arm's texts are chosen.
-            draw = random.Random(f"{plan.seed}|call|{record['document_id']}")  # noqa: S311
-            call = ARMS[arm].chooses(record, tool, draw)
+        for record in stored_records(seed):
+            call = chosen_call(arm, record, get_tool(plan.tool), plan.seed)
             if call is not None:
                 yield ChosenCall.of(plan.seed, record, call)
 

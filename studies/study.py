@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from studies.arms import ChosenTexts, chosen_texts
-from studies.calls import CALLS, Record, annotate, inform, informed_records
+from studies.calls import CALLS, Record, annotate, inform, stored_records
 from studies.devices import free_device
 from studies.labelled_problems import LabelledProblems, write_labelled_records
 from studies.measuring import BEFORE, measure
@@ -93,8 +93,8 @@ def annotated_records(
     )
     if isinstance(plan.source, LabelledProblems) and not (folder / CALLS).exists():
         write_labelled_records(plan, folder / CALLS)
-    records = informed_records(folder, plan.texts)
-    if records is None:
+    records = stored_records(folder)
+    if len(records) != plan.texts:
         started = time.monotonic()
         tool, choices = get_tool(plan.tool), plan.choices(model)
         documents = [item.document for item in plan.training]

@@ -119,14 +119,20 @@ class StudyAnswers:
             losses.append(nats / sum(line["tokens"] for line in answers))
         return student(losses)
 
-    def saved_by_calls(self, arm: str) -> Estimate:
-        """By how many nats a text its calls lower the loss of a fresh sentence, those without a call included."""
-        without, with_calls = [], []
-        for seed in self.seeds(arm):
-            answers = self.answers(arm, seed)
-            without.append([_nats(line, with_calls=False) for line in answers])
-            with_calls.append([_nats(line, with_calls=True) for line in answers])
-        return paired_difference(without, with_calls)
+    def saved_by_calls(self, arm: str, less: str = "") -> Estimate:
+        """By how many nats a text its calls lower the loss of a fresh sentence, those without a call included.
+
+        With `less`, another arm, by how many more than the calls of that one, over the seeds that have both.
+        """
+        seeds = [seed for seed in self.seeds(arm) if not less or seed in self.seeds(less)]
+        saved = [self._saved(arm, seed) for seed in seeds]
+        others = [self._saved(less, seed) if less else [0.0] * len(saved[0]) for seed in seeds]
+        return paired_difference(saved, others)
+
+    def _saved(self, arm: str, seed: int) -> list[float]:
+        return [
+            _nats(line, with_calls=False) - _nats(line, with_calls=True) for line in self.answers(arm, seed)
+        ]
 
     def loss_less(self, arm: str, other: str, *, with_calls: bool) -> Estimate:
         """Nats a text of one arm, with its calls or without, less those of another without; over seeds that have both."""
@@ -278,6 +284,11 @@ def _keeps_from(rule: Rule, thresholds: Mapping[int, float]) -> Keeps:
 def has_minus_the_answer(line: Line) -> bool:
     """Whether a call in what the model wrote gave minus the answer."""
     return f"{ARROW} -{line['answer']}{CALL_END}" in line["written"]
+
+
+def has_right_call(line: Line) -> bool:
+    """Whether a call in what the model wrote gave the answer."""
+    return f"{ARROW} {line['answer']}{CALL_END}" in line["written"]
 
 
 def _nats(line: Line, *, with_calls: bool) -> float:

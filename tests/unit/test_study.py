@@ -30,7 +30,7 @@ from studies.sentences import SUMS, Sentence
 from studies.side_by_side import Seed
 from studies.statistics import Share, paired_difference, share, student
 from studies.study import refuse_unreadable, run_seed
-from studies.study_answers import StudyAnswers, has_minus_the_answer, is_called
+from studies.study_answers import StudyAnswers, has_minus_the_answer, has_right_call, is_called
 from studies.training import arm_steps, released_text
 from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, MadeCall, Prompt, WrittenText
@@ -710,6 +710,22 @@ def test_a_difference_at_equal_numbers_is_not_that_at_equal_thresholds(made_answ
 )
 def test_a_call_that_gave_minus_the_answer_is_seen(written, is_minus):
     assert has_minus_the_answer({"answer": "5", "written": written}) is is_minus
+
+
+@pytest.mark.parametrize(
+    ("written", "is_right_call"),
+    [(" [Calculator(6 - 1) -> 5] 7", True), (" [Calculator(9 + 6) -> 15] 5", False)],
+)
+def test_a_call_that_gave_the_answer_is_seen(written, is_right_call):
+    assert has_right_call({"answer": "5", "written": written}) is is_right_call
+
+
+def test_the_calls_of_two_arms_are_compared_over_the_seeds_that_have_both():
+    lines: list[dict[str, Any]] = [{"line": "plan", "arms": ["paper", "any_call"]}]
+    for arm, seed, with_call in (("paper", 0, 2.0), ("paper", 1, 4.5), ("any_call", 0, None)):
+        lines.append({"line": "arm", "arm": arm, "seed": seed})
+        lines.append({"line": "answer", "arm": arm, "seed": seed, "nats": 5.0, "nats_with_call": with_call})
+    assert StudyAnswers(lines, []).saved_by_calls("paper", "any_call").student.mean == 5.0 - 2.0
 
 
 @pytest.mark.usefixtures("made_answers")
