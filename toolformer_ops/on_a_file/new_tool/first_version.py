@@ -16,8 +16,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolformer_ops.call_syntax import TOOL_NAME
 from toolformer_ops.config import Settings
@@ -33,7 +34,7 @@ from toolformer_ops.on_a_file.new_tool.tool_file_texts import (
     without_markup,
 )
 from toolformer_ops.runs.models import load_model
-from toolformer_ops.tools.base import run_tool
+from toolformer_ops.tools.base import ToolOutput, run_tool
 from toolformer_ops.tools.databases.database_file import DatabasePart, DatabaseToolFile
 from toolformer_ops.tools.databases.database_tool import (
     ROWS_SLOT,
@@ -55,12 +56,13 @@ ROWS_STAY = (
 )
 
 
+Part = TypeVar("Part", bound=BaseModel)
+
+
 @dataclass(frozen=True)
 class NewTool:
     """What was written."""
 
-    path: Path
-    prompt_path: Path
     tool: FileTool
     answers: list[tuple[ExampleCall, str]]
     """The calls of the examples, in order, each with its result."""
@@ -71,6 +73,16 @@ class NewTool:
     """What its user should know, a sentence each."""
     first_calls: tuple[str, ...] = ()
     """What a database without examples proposes first in the user's texts, each call in its text."""
+
+    @property
+    def path(self) -> Path:
+        """The tool file."""
+        return self.tool.path
+
+    @property
+    def prompt_path(self) -> Path:
+        """The prompt beside it."""
+        return self.path.with_suffix(".txt")
 
 
 def database_part(url: str, connection: str, tables: Sequence[str], secrets: Sequence[str]) -> DatabasePart:
@@ -92,11 +104,20 @@ def database_part(url: str, connection: str, tables: Sequence[str], secrets: Seq
     if url.startswith("sqlite:///"):
         url = f"sqlite:///{Path(url.removeprefix('sqlite:///')).expanduser().resolve()}"
     keys = {"url": url, "connection": connection, "tables": tuple(tables), "secrets": tuple(secrets)}
+    return part_of_options(DatabasePart, keys, "--sql, --connection, --table, --secret")
+
+
+def part_of_options(part: type[Part], keys: Mapping[str, Any], options: str) -> Part:
+    """A table of a tool file with the keys that have a value.
+
+    Raises:
+        ConfigurationError: the `options` that gave them do not fit together.
+    """
     try:
-        return DatabasePart.model_validate({key: value for key, value in keys.items() if value})
+        return part.model_validate({key: value for key, value in keys.items() if value})
     except ValidationError as error:
         said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise ConfigurationError(f"--sql, --connection, --table, --secret: {said}.") from error
+        raise ConfigurationError(f"{options}: {said}.") from error
 
 
 def write_database_tool(
@@ -120,13 +141,7 @@ def write_database_tool(
         answers = run_examples(settings, tool, calls_of(shown), must_be_said=True)
         # 3. The file again, with rows of these tables, and the prompt.
         tool, warnings = write_database_files(settings, files, draft, opened, shown)
-        return NewTool(
-            path=files.path,
-            prompt_path=files.prompt_path,
-            tool=tool,
-            answers=answers,
-            warnings=tuple(warnings),
-        )
+        return NewTool(tool, answers, warnings=tuple(warnings))
 
 
 def write_database_files(
@@ -147,7 +162,8 @@ def write_database_files(
     first = tables_in(recorded, inputs_of(calls_of(shown)))
     tables, names = tables_text(recorded, keys, first, TABLES_CHARACTERS)
     # 2. The file with a row of each, and the prompt.
-    rows = rows_of(settings, tool, {name: first_row_query(recorded, name) for name in names})
+    first_rows = answers_to(settings, tool, [first_row_query(recorded, name) for name in names])
+    rows = {name: row.results[0] for name, row in zip(names, first_rows, strict=True) if row.results}
     database = draft.database.model_copy(update={"shown_rows": rows_shown(rows)})
     tool = files.write_tool(database_file_text(draft.model_copy(update={"database": database}), recorded))
     meaning = without_markup(query_described(recorded, tables))
@@ -164,14 +180,16 @@ def write_database_files(
     return tool, warnings
 
 
-def rows_of(settings: Settings, tool: FileTool, queries: Mapping[str, str]) -> dict[str, str]:
-    """A row of each table that has one, as the tool answers the table's query."""
+def answers_to(settings: Settings, tool: FileTool, inputs: Sequence[str]) -> list[ToolOutput]:
+    """What the tool answers to each input; it is opened for them.
+
+    Raises:
+        ToolError, InfrastructureError: what answers does not, or says other things than are recorded.
+    """
     runner = tool.open(settings, lambda: load_model(settings, ""))
-    outputs = run_tool(runner, list(queries.values()), settings.tool_time_limit_seconds)
+    outputs = run_tool(runner, inputs, settings.tool_time_limit_seconds)
     runner.close()
-    return {
-        table: output.results[0] for table, output in zip(queries, outputs, strict=True) if output.results
-    }
+    return outputs
 
 
 def write_function_tool(
@@ -200,7 +218,7 @@ def write_function_tool(
         shown = read_examples(tool, examples)
         answers = run_examples(settings, tool, calls_of(shown))
         files.write_prompt(tool, prompt_text(tool, described.description, shown))
-        return NewTool(path=files.path, prompt_path=files.prompt_path, tool=tool, answers=answers)
+        return NewTool(tool, answers)
 
 
 def copy_file(source: Path | str, copied: Path, expected: str) -> None:
@@ -308,12 +326,9 @@ def run_examples(
         UsageError: one has none; the message names each.
         ToolError, InfrastructureError: what answers does not, or says other things than a moment ago.
     """
-    runner = tool.open(settings, lambda: load_model(settings, ""))
-    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
-    runner.close()
     answers: list[tuple[ExampleCall, str]] = []
     wrong: list[str] = []
-    for call, output in zip(calls, outputs, strict=True):
+    for call, output in zip(calls, answers_to(settings, tool, inputs_of(calls)), strict=True):
         where = f"line {call.line}, [{tool.spec.name}({call.input})]"
         if output.reason is not None:
             wrong.append(f"{where} has no result, {why_no_result(output.reason, output.message)}")

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from toolformer_ops.call_syntax import ARROW, Call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
+from toolformer_ops.on_a_file.annotate.annotator import distinct_documents
 from toolformer_ops.on_a_file.new_tool.examples import Example, ExampleCall
-from toolformer_ops.on_a_file.new_tool.first_version import NewTool, new_files, write_database_files
+from toolformer_ops.on_a_file.new_tool.first_version import (
+    NewTool,
+    answers_to,
+    new_files,
+    write_database_files,
+)
 from toolformer_ops.on_a_file.new_tool.tool_file_texts import without_markup
 from toolformer_ops.records import Document
-from toolformer_ops.runs.models import load_model
-from toolformer_ops.storage.corpora.addresses import CorpusAddress
-from toolformer_ops.storage.corpora.files import OpenedFile, find_files
-from toolformer_ops.storage.corpora.record_rules import Record
-from toolformer_ops.storage.corpora.records import read_records
-from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
-from toolformer_ops.tools.base import ProposedCall, ProposedCalls, run_tool
+from toolformer_ops.tools.base import ProposedCall, ProposedCalls
 from toolformer_ops.tools.databases.cell_proposals import (
     MOST_CELL_CHARACTERS,
     CellIndex,
@@ -104,7 +104,7 @@ def write_proposing_tool(
         UsageError: the name is taken, no column names rows, or the texts cannot be read.
         ToolError, InfrastructureError: the database cannot be used, has no table, or does not answer.
     """
-    documents = texts_of(settings, texts) if texts else []
+    documents = [text for _, text in distinct_documents(settings, texts, MOST_TEXTS)] if texts else []
     with new_files(settings, name, replaces=replaces) as files:
         # 1. Which column names the rows of each table.
         draft = DatabaseToolFile(name=name, purpose=name, prompt=files.prompt_path.name, database=database)
@@ -131,34 +131,8 @@ def write_proposing_tool(
             said.append(calls_said(documents, proposed, common))
         if not first_calls:
             said.append(NO_EXAMPLES)
-        return NewTool(
-            path=files.path,
-            prompt_path=files.prompt_path,
-            tool=tool,
-            answers=[],
-            warnings=(*warnings, *said),
-            first_calls=tuple(shown_calls(settings, tool, first_calls[:SHOWN_CALLS])),
-        )
-
-
-def texts_of(settings: Settings, address: str) -> list[Document]:
-    """The first texts of a corpus, each once.
-
-    Raises:
-        CorpusError, UsageError: there is no file with records, or it may not be read.
-    """
-    where = CorpusAddress.parse(address).normal()
-    limits = UnpackingLimits()
-    documents: dict[object, Document] = {}
-    for file in find_files(settings, where.files):
-        with OpenedFile(file, limits) as opened:
-            for _, record, _ in read_records(opened, settings.max_line_bytes, names=where.names):
-                if isinstance(record, Record):
-                    document = record.document()
-                    documents.setdefault(document.document_id, document)
-                if len(documents) == MOST_TEXTS:
-                    return list(documents.values())
-    return list(documents.values())
+        shown_first = shown_calls(settings, tool, first_calls[:SHOWN_CALLS])
+        return NewTool(tool, answers=[], warnings=(*warnings, *said), first_calls=tuple(shown_first))
 
 
 def proposed_columns(
@@ -277,9 +251,7 @@ def examples_of_columns(tool: str, index: CellIndex) -> Iterator[Example]:
 
 def shown_calls(settings: Settings, tool: FileTool, calls: Sequence[FoundCall]) -> list[str]:
     """The calls with their results, each in the text around it; those without a result say why."""
-    runner = tool.open(settings, lambda: load_model(settings, ""))
-    outputs = run_tool(runner, [item.call.input for item in calls], settings.tool_time_limit_seconds)
-    runner.close()
+    outputs = answers_to(settings, tool, [item.call.input for item in calls])
     lines = []
     for item, output in zip(calls, outputs, strict=True):
         example = item.example(tool.spec.name)

@@ -12,23 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from toolformer_ops.config import Settings
-from toolformer_ops.errors import ConfigurationError, ToolError, UsageError
+from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.on_a_file.new_tool.examples import ExampleCall, read_examples
 from toolformer_ops.on_a_file.new_tool.first_version import (
     NewFiles,
     NewTool,
+    answers_to,
     calls_of,
     copy_file,
     inputs_of,
     new_files,
+    part_of_options,
     run_examples,
 )
 from toolformer_ops.on_a_file.new_tool.result_proposal import proposed_result
 from toolformer_ops.on_a_file.new_tool.tool_file_texts import NO_RESULT, prompt_text, server_file_text
-from toolformer_ops.tools.base import run_tool
 from toolformer_ops.tools.files.file_tool import FileTool
 from toolformer_ops.tools.files.kinds import tool_of_file
 from toolformer_ops.tools.files.tool_file import toml_value
@@ -60,11 +59,7 @@ def server_part(mcp: str, openapi: str, url: str, header: Sequence[str], secret:
         else {"command": shlex.split(mcp)}
     )
     keys |= {"headers": {key.strip(): value.strip() for key, value in headers.items()}, "secrets": secret}
-    try:
-        return ServerPart.model_validate({key: value for key, value in keys.items() if value})
-    except ValidationError as error:
-        said = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
-        raise ConfigurationError(f"--mcp, --openapi, --url, --secret, --header: {said}.") from error
+    return part_of_options(ServerPart, keys, "--mcp, --openapi, --url, --secret, --header")
 
 
 def fixed_arguments(items: Sequence[str]) -> dict[str, Any]:
@@ -181,14 +176,7 @@ def _write_server_tool(
     # 3. The prompt.
     answers = run_examples(settings, tool, calls_of(shown))
     files.write_prompt(tool, prompt_text(tool, described.description, shown))
-    return NewTool(
-        path=files.path,
-        prompt_path=files.prompt_path,
-        tool=tool,
-        answers=answers,
-        proposal=proposal,
-        warnings=tuple(warnings),
-    )
+    return NewTool(tool, answers, proposal, tuple(warnings))
 
 
 def propose_result(
@@ -205,9 +193,7 @@ def propose_result(
     text = tool.path.read_text(encoding="utf-8")
     if not isinstance(tool, ServedTool) or NO_RESULT not in text:
         return None
-    runner = tool.with_whole_answers().open_server()
-    outputs = run_tool(runner, inputs_of(calls), settings.tool_time_limit_seconds)
-    runner.close()
+    outputs = answers_to(settings, tool.with_whole_answers(), inputs_of(calls))
     answers = [output.results[0] if output.results else "" for output in outputs]
     proposal = proposed_result(calls, answers)
     if proposal is not None:

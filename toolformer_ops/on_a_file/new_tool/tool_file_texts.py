@@ -6,13 +6,14 @@ a call.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from toolformer_ops.on_a_file.new_tool.examples import Example, call_form
 from toolformer_ops.tools.base import TEXT_SLOT
 from toolformer_ops.tools.databases.database_file import DatabaseToolFile, RecordedTables
 from toolformer_ops.tools.databases.database_tool import ROWS_SLOT
 from toolformer_ops.tools.files.file_tool import FileTool
-from toolformer_ops.tools.files.tool_file import recorded_table, toml_value
+from toolformer_ops.tools.files.tool_file import RecordedTable, ToolFile, recorded_table, toml_value
 from toolformer_ops.tools.functions.function_file import FunctionToolFile
 from toolformer_ops.tools.functions.function_tool import recorded_arguments
 from toolformer_ops.tools.functions.python_function import PROPOSE, DescribedFunction
@@ -34,6 +35,9 @@ CELLS = """
 TERMS = """
 [proposals]
 # For the proposer `tool`: calls are proposed with the terms that a text names. A file with one a line."""
+FILTER = """
+[filter]
+# pattern = "a regular expression"  # texts that hold it are asked; else all"""
 NUMBERS = """
 [numbers]
 # Of the keep rule `paper`, as the Calculator has it. At 1.0 small models lose right calls, which save 0.9 nats.
@@ -60,89 +64,82 @@ def prompt_text(tool: FileTool, description: str, examples: Sequence[Example], m
 
 
 def server_file_text(file: ServerToolFile, described: ServerTool) -> str:
-    """The text of a server's tool file with the keys that are most often changed.
-
-    All are in docs/keys.md.
-    """
-    purpose = re.split(r"(?<=[.!?])\s", one_line(described.description) or f"Asks {file.tool}.", maxsplit=1)[
-        0
-    ]
-    server = file.server.model_dump(exclude_defaults=True)
-    proposals = file.proposals.model_dump(exclude_defaults=True)
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(purpose)}",
-            f"prompt = {toml_value(file.prompt)}",
-            f"tool = {toml_value(file.tool)}",
-            NO_RESULT,
-            *(["allow_writes = true"] if file.allow_writes else []),
-            *(["\n[fixed]"] if file.fixed else []),
-            *(f"{key} = {toml_value(value)}" for key, value in file.fixed.items()),
-            "\n[server]",
-            *(f"{key} = {toml_value(value)}" for key, value in server.items()),
-            *([TERMS] if proposals else []),
-            *(f"{key} = {toml_value(value)}" for key, value in proposals.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            NUMBERS,
-            "\n[limits]\nseconds = 30\nconcurrency = 4\n# calls_per_second = 5\n",
-            recorded_table(described.recorded),
-        ]
+    """The text of a server's tool file."""
+    head = [f"tool = {toml_value(file.tool)}", NO_RESULT]
+    if file.allow_writes:
+        head.append("allow_writes = true")
+    return _file_text(
+        file,
+        purpose=_first_sentence(described.description) or f"Asks {file.tool}.",
+        head=head,
+        tables={
+            "\n[fixed]": file.fixed,
+            "\n[server]": file.server.model_dump(exclude_defaults=True),
+            TERMS: file.proposals.model_dump(exclude_defaults=True),
+        },
+        limits="seconds = 30\nconcurrency = 4\n# calls_per_second = 5",
+        recorded=described.recorded,
     )
 
 
 def database_file_text(file: DatabaseToolFile, recorded: RecordedTables) -> str:
-    """The text of a database's tool file with the keys that are most often changed.
-
-    All are in docs/keys.md.
-    """
-    names = ", ".join(recorded.columns)
+    """The text of a database's tool file."""
     proposals = file.proposals
-    database = file.database.model_dump(exclude_defaults=True)
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(one_line(f'Answers a SELECT on {names}.'))}",
-            f"prompt = {toml_value(file.prompt)}",
-            '# revision = "2"  # raised if a Postgres answers the same query with another result',
-            "\n[database]",
-            *(f"{key} = {toml_value(value)}" for key, value in database.items()),
-            *([f"\n[proposals]\ncommon = {toml_value(proposals.common)}"] if proposals.common else []),
-            *([CELLS] if proposals.cells else []),
-            *(f"{toml_value(key)} = {toml_value(columns)}" for key, columns in proposals.cells.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            NUMBERS,
-            "\n[limits]\nseconds = 5\nrows = 20\n",
-            recorded_table(recorded),
-        ]
+    return _file_text(
+        file,
+        purpose=one_line(f"Answers a SELECT on {', '.join(recorded.columns)}."),
+        head=['# revision = "2"  # raised if a Postgres answers the same query with another result'],
+        tables={
+            "\n[database]": file.database.model_dump(exclude_defaults=True),
+            "\n[proposals]": {"common": proposals.common} if proposals.common else {},
+            CELLS: {toml_value(key): columns for key, columns in proposals.cells.items()},
+        },
+        limits="seconds = 5\nrows = 20",
+        recorded=recorded,
     )
 
 
 def function_file_text(file: FunctionToolFile, described: DescribedFunction) -> str:
-    """The text of a function's tool file with the keys that are most often changed.
-
-    All are in docs/keys.md.
-    """
-    said = one_line(described.description) or f"Calls {file.function.name}."
-    purpose = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
+    """The text of a function's tool file."""
     proposing = {"propose": PROPOSE} if described.is_beside_propose else {}
-    function = {**file.function.model_dump(exclude_defaults=True), **proposing}
-    return "\n".join(
-        [
-            f"name = {toml_value(file.name)}",
-            f"purpose = {toml_value(purpose)}",
-            f"prompt = {toml_value(file.prompt)}",
-            "\n[function]",
-            *(f"{key} = {toml_value(value)}" for key, value in function.items()),
-            "\n[filter]",
-            '# pattern = "a regular expression"  # texts that hold it are asked; else all',
-            NUMBERS,
-            "\n[limits]\nseconds = 10\n",
-            recorded_table(recorded_arguments(described)),
-        ]
+    return _file_text(
+        file,
+        purpose=_first_sentence(described.description) or f"Calls {file.function.name}.",
+        head=(),
+        tables={"\n[function]": {**file.function.model_dump(exclude_defaults=True), **proposing}},
+        limits="seconds = 10",
+        recorded=recorded_arguments(described),
     )
+
+
+def _file_text(
+    file: ToolFile,
+    purpose: str,
+    head: Sequence[str],
+    tables: Mapping[str, Mapping[str, Any]],
+    limits: str,
+    recorded: RecordedTable,
+) -> str:
+    """The text of a tool file with the keys that are most often changed; all are in docs/keys.md.
+
+    `tables` are the values below each header; a table without values is left out.
+    """
+    lines = [
+        f"name = {toml_value(file.name)}",
+        f"purpose = {toml_value(purpose)}",
+        f"prompt = {toml_value(file.prompt)}",
+        *head,
+    ]
+    for header, values in tables.items():
+        if values:
+            lines.append(header)
+            lines += [f"{key} = {toml_value(value)}" for key, value in values.items()]
+    lines += [FILTER, NUMBERS, f"\n[limits]\n{limits}\n", recorded_table(recorded)]
+    return "\n".join(lines)
+
+
+def _first_sentence(description: str) -> str:
+    return re.split(r"(?<=[.!?])\s", one_line(description), maxsplit=1)[0]
 
 
 def rows_shown(rows: Mapping[str, str]) -> str:
