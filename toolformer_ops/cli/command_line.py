@@ -34,7 +34,7 @@ PANELS = MappingProxyType(
             "run",
         ),
         "Look closer": ("runs", "changes", "explain", "thresholds", "sql", "call", "filter", "parameters"),
-        "Models: write and evaluate": ("generate", "serve", "evaluate", "lm-eval"),
+        "Models: write and evaluate": ("generate", "serve", "evaluate"),
         "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
         "Keep in order": (
             "doctor",

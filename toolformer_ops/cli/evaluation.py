@@ -124,22 +124,6 @@ def _require_writable(file: Path) -> None:
         ) from error
 
 
-@app.command("lm-eval")
-def lm_eval(
-    arguments: Annotated[
-        list[str], typer.Argument(help="Everything behind -- is for lm_eval; -- --help lists it.")
-    ],
-) -> None:
-    """Run lm-evaluation-harness; its model `toolformer` writes as `generate` does, and calls the tools of its arguments.
-
-    Example: toolformer-ops lm-eval -- --model toolformer --model_args
-    pretrained=models/tuned,tools=Calculator --tasks gsm8k
-    """
-    from toolformer_ops.evaluation.lm_harness import run_command_line
-
-    run_command_line(arguments)
-
-
 def _ranks(k: str) -> set[int]:
     try:
         ranks = {int(part) for part in k.split(",")}

@@ -24,7 +24,7 @@ from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.model import LanguageModel
 from toolformer_ops.language_model.models.identity import split_revision
 from toolformer_ops.language_model.models.loading import load_network
-from toolformer_ops.language_model.tokenization import Start, Tokenization
+from toolformer_ops.language_model.tokenization import Tokenization
 from toolformer_ops.tools.registry import get_tool, tool_names
 
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -60,34 +60,24 @@ class WritingModel:
         identity: str,
         settings: Settings,
         tools: Sequence[str],
-        *,
-        start: Start = "trained",
     ) -> None:
         self.identity = identity
         """`name@content hash` or `hub id@revision`."""
         self.tokenizer = tokenizer
         """transformers' tokenizer of this model."""
         self._model = model
-        self._tokenization = Tokenization(tokenizer, start=start)
+        self._tokenization = Tokenization(tokenizer)
         self.language_model = LanguageModel(model, self._tokenization, identity)
         """The engine over the same weights."""
         self._tools = ToolRuns(settings, tools, lambda: self.language_model)
         self._texts = Together(model, self._tokenization, self._tools)
 
     @classmethod
-    def load(
-        cls,
-        settings: Settings,
-        model: str,
-        *,
-        tools: Sequence[str] | None = None,
-        start: Start = "trained",
-    ) -> "WritingModel":
+    def load(cls, settings: Settings, model: str, *, tools: Sequence[str] | None = None) -> "WritingModel":
         """Load a model: a folder, a hub id with its commit as id@revision, or s3://bucket/models/ID.
 
         `tools`, named in any capitals, may be called, all that are registered if None; each is opened when it
-        is first called. Device, number format and threads are those of the settings. `start` says which
-        tokens come before every text.
+        is first called. Device, number format and threads are those of the settings.
 
         Raises:
             ModelError: there is no such model, nothing is published at that address, or the vocabulary cannot
@@ -101,7 +91,7 @@ class WritingModel:
             *split_revision(model), settings.dtype, settings.device, settings.threads, settings
         )
         causal = compared_model(network, tokenizer.model_max_length, settings)
-        return cls(causal, tokenizer, identity, settings, names, start=start)
+        return cls(causal, tokenizer, identity, settings, names)
 
     @property
     def window(self) -> int:

@@ -473,43 +473,6 @@ class LanguageModel:
         values = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
         return [sum(itertools.islice(values, len(row))) for row in rows]
 
-    @torch.inference_mode()
-    def id_log_probabilities(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]
-    ) -> list[tuple[float, bool]]:
-        """For ids that continue others: their natural log probability, and whether each is the likeliest.
-
-        A pair is at least one id to begin with, start token included, and the ids that continue it.
-
-        Raises:
-            ModelError: a pair has no id to begin with, or all of it but the last id does not fit into the
-            model's window.
-        """
-        results: list[tuple[float, bool]] = []
-        at_once = self._model.sizes.pairs
-        for first in range(0, len(pairs), at_once):
-            batch = pairs[first : first + at_once]
-            for prefix, continued in batch:
-                if not prefix or len(prefix) + len(continued) - 1 > self.window_tokens:
-                    raise ModelError(
-                        "expected at least one token and its continuation, together at most "
-                        f"{self.window_tokens + 1}, found {len(prefix)} and {len(continued)}. Shorten the "
-                        "text, or choose a model with a longer window."
-                    )
-            hidden = self._model.hidden_states(
-                [(*prefix, *continued[:-1]) for prefix, continued in batch],
-                [range(len(prefix) - 1, len(prefix) + len(continued) - 1) for prefix, continued in batch],
-            )
-            for (_, continued), states in zip(batch, hidden, strict=True):
-                nats, greedy, done = 0.0, True, 0
-                for log_probs in self._model.log_probability_blocks(states):  # (rows, vocabulary)
-                    wanted = torch.tensor(continued[done : done + len(log_probs)], device=log_probs.device)
-                    nats += float(log_probs.gather(1, wanted[:, None]).sum())
-                    greedy = greedy and bool((log_probs.argmax(dim=-1) == wanted).all())
-                    done += len(log_probs)
-                results.append((nats, greedy))
-        return results
-
 
 def _in_tf32(losses: Sequence[CallLosses]) -> list[CallLosses]:
     """Losses that float32 weights computed with products in TF32."""

@@ -25,7 +25,7 @@ import functools
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from toolformer_ops.call_syntax import CALL_START
 from toolformer_ops.errors import ModelError, UsageError
@@ -39,9 +39,6 @@ RECENT_TEXTS = 4
 MIN_WINDOW = 2 * STORED_TOKENS
 """Tokens; below this a window would be all overlap."""
 TEXT_SLOT = "{text}"
-Start = Literal["trained", "tokenizer"]
-"""What a document starts with: the tokens that the model was trained with (`start_token_ids`), or those alone
-that the tokenizer itself puts before a text (`own_start_ids`)."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ def unspaced_start_tokens(text: str, offsets: Sequence[tuple[int, int]]) -> tupl
 class Tokenization:
     """A model's vocabulary as the engine uses it."""
 
-    def __init__(self, tokenizer: Any, *, start: Start = "trained") -> None:
+    def __init__(self, tokenizer: Any) -> None:
         """Read a vocabulary of transformers.
 
         Raises:
@@ -175,7 +172,7 @@ class Tokenization:
         self._backend.no_padding()
         self._backend.encode_special_tokens = True
         self._recent = functools.lru_cache(maxsize=RECENT_TEXTS)(self._encode)
-        self.start_ids = start_token_ids(tokenizer) if start == "trained" else own_start_ids(tokenizer)
+        self.start_ids = start_token_ids(tokenizer)
         vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
         names = (*DOCUMENT_SEPARATORS, tokenizer.eos_token)
         self.end_ids = frozenset(vocabulary[name] for name in names if name in vocabulary)

@@ -1,6 +1,7 @@
 """The completions endpoint, asked by OpenAI's own client over a socket."""
 
 import datetime
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,34 @@ def test_calls_are_left_out_on_request(client, model):
     assert [choice.text for choice in answer.choices] == [
         text.without_calls for text in written(model, PROMPTS)
     ]
+
+
+def test_the_evaluation_harness_gets_the_texts_without_their_calls(address, model, tmp_path, monkeypatch):
+    lm_eval = pytest.importorskip("lm_eval", reason="needs lm_eval: make install")
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda _: None)  # a list of all packages
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    plain = [text.without_calls for text in written(model, PROMPTS)]
+    questions = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(PROMPTS, plain, strict=True)]
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    task = {
+        "task": "prompts",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tmp_path / "questions.jsonl")}},
+        "test_split": "test",
+        "doc_to_text": "{{prompt}}",
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {"until": ["\n\n\n"], "max_gen_toks": 12},
+        "metric_list": [{"metric": "exact_match"}],
+    }
+    results = lm_eval.simple_evaluate(
+        model="local-completions",
+        model_args={"model": NAME, "base_url": f"{address}/v1/completions", "tokenizer_backend": "none"},
+        gen_kwargs={"k": 3, "calls_in_text": False, "date": str(DAY)},
+        tasks=[task],
+        task_manager=lm_eval.tasks.TaskManager(include_defaults=False),
+    )
+    assert results["results"]["prompts"]["exact_match,none"] == 1.0
 
 
 def test_the_parts_of_a_stream_join_to_the_text(client, model):
