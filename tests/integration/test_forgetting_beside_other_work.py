@@ -238,7 +238,7 @@ def test_a_text_of_another_corpus_is_forgotten_while_a_corpus_is_ingested(
     assert versions(settings) == [(1, 2), (1, 1)]
 
 
-@pytest.mark.parametrize("step", ["missing_documents", "compare"])
+@pytest.mark.parametrize("step", ["texts_there", "compare"])
 def test_a_corpus_takes_texts_while_none_can_be_marked(settings, tmp_path, monkeypatch, step):
     free = answers_at(queries.ingestion[step], LOCK_IS_FREE, settings, monkeypatch)
     ingested(settings, tmp_path / "corpus.jsonl", SECRET)
