@@ -123,10 +123,14 @@ def services(tmp_path_factory, site, tools_dir, cluster):
             local_settings = paths.airflow_home / "config" / "airflow_local_settings.py"
             local_settings.parent.mkdir(parents=True)
             local_settings.write_text(LOCAL_SETTINGS, encoding="utf-8")
-            choices = {"tools_dir": str(tools_dir), "micro_batch_documents": "2"}
-            # On a Sunday both would start by themselves.
-            by_hand = {"audit_schedule": "off", "retention_schedule": "off"}
-            write_environment(paths.environment, choices | by_hand)
+            deployment = {
+                "tools_dir": str(tools_dir),
+                "micro_batch_documents": "2",
+                # On a Sunday both would start by themselves.
+                "audit_schedule": "off",
+                "retention_schedule": "off",
+            }
+            write_environment(paths.environment, deployment)
             if cluster:
                 write_environment(
                     paths.environment, pod_settings(cluster, tmp_path_factory.mktemp("pods"), tools_dir)

@@ -324,7 +324,7 @@ def run_checks(
         claims = claims_of(scope)
         names = {claim.scopes[scope] for claim in claims}
         batches, sizes = {}, []
-        for name in names:
+        for name in sorted(names):
             is_table = name.startswith("checked_")
             batches[name] = batch = name if is_table else f"({queries.checks[name].sql}) as rows_to_check"
             sizes.append(f"select '{name}' as batch, count(*) as rows from {batch}")  # noqa: S608

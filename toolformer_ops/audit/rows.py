@@ -257,12 +257,13 @@ def _comparable(numbers: Numbers) -> Numbers:
         for row in rows:
             if row.get("reason") in ("executed", "from_cache"):
                 continue
-            kept = {name: row[name] for name in row if name not in ("run_id", "seconds", "counted_at")}
-            for name, value in kept.items():
-                if isinstance(value, float):
-                    # The ends of an interval may differ in their last digits on another machine.
-                    kept[name] = float(f"{value:.9g}")
-            comparable[table].append(kept)
+            numbers_of_row: dict[str, Any] = {}
+            for name, value in row.items():
+                if name in ("run_id", "seconds", "counted_at"):
+                    continue
+                # The ends of an interval may differ in their last digits on another machine.
+                numbers_of_row[name] = float(f"{value:.9g}") if isinstance(value, float) else value
+            comparable[table].append(numbers_of_row)
     return comparable
 
 

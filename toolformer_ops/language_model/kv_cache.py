@@ -119,7 +119,7 @@ class KVCache:
 
         Returns their hidden states, (tokens, hidden) each.
         """
-        row_of = dict(zip(self.labels.tolist(), itertools.count(), strict=False))
+        row_of = {label: row for row, label in enumerate(self.labels.tolist())}
         states_by_number: dict[int, Tensor] = {}
         for part in consecutive_parts([len(ids) for ids in tokens], self._model.memory.pass_tokens):
             order = sorted(part, key=lambda number: row_of[labels[number]])
@@ -129,7 +129,7 @@ class KVCache:
             one_pass = functools.partial(self._one_pass, rows, np.array(counts), ids)
             states = torch.cat(self._model.memory.halving(one_pass, range(len(rows)), "sequences"))
             states_by_number.update(zip(order, states.split(counts), strict=True))  # type: ignore[no-untyped-call]
-        return list(map(states_by_number.__getitem__, range(len(tokens))))
+        return [states_by_number[number] for number in range(len(tokens))]
 
     def keep(self, parents: np.ndarray, labels: np.ndarray) -> None:
         """Continue with these rows, ascending, under these labels.

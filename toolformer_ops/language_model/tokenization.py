@@ -322,7 +322,7 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
         <|im_start|>       1.075 (1.265)      1.053 (1.440)
         <|im_end|>         1.075 (1.265)      1.049 (1.427)
     """
-    if start := own_start_ids(tokenizer):
+    if start := _own_start_ids(tokenizer):
         return start
     vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
     for name in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
@@ -331,7 +331,7 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
     return ()
 
 
-def own_start_ids(tokenizer: Any) -> tuple[int, ...]:
+def _own_start_ids(tokenizer: Any) -> tuple[int, ...]:
     """The ids that the tokenizer's own post-processing puts before a text; empty if there are none."""
     backend = tokenizer.backend_tokenizer
     plain = backend.encode("a", add_special_tokens=False).ids

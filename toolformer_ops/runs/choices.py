@@ -63,6 +63,7 @@ TOOL_OR_MODEL_PROPOSES = "tool-or-model"
 """The proposer of a run whose tools propose their calls themselves, if they can; those of the others are
 sampled."""
 TOOL_PROPOSERS = (TOOL_PROPOSES, TOOL_OR_MODEL_PROPOSES, TOOL_AND_MODEL_PROPOSE)
+"""The proposers with which tools that can propose do."""
 
 Part = TypeVar("Part", bound="Choices")
 
@@ -217,7 +218,7 @@ class SubjectChoices(Choices):
 
     @field_validator("proposer")
     @classmethod
-    def _the_model_is_the_default(cls, proposer: str | None) -> str | None:
+    def _is_a_proposer(cls, proposer: str | None) -> str | None:
         if proposer in (None, "model"):
             return None
         if proposer not in TOOL_PROPOSERS and not proposer.startswith(ENDPOINT):

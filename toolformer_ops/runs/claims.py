@@ -16,8 +16,7 @@ they end by themselves after `lock_seconds`, and whoever waits for its documents
 of the same run takes them at once.
 
 Tries: a text that kills the process which works on it, by an out-of-memory killer or by a fault in a library,
-is set apart.
-Such a process can say nothing. So before a stage works on a micro-batch it commits a row in
+is set apart. Such a process can say nothing. So before a stage works on a micro-batch it commits a row in
 `micro_batch_tries`, which goes away with the commit of the micro-batch, or with a process that ends in order:
 by an error, or by SIGTERM. A row that is left is a death. What the next process does with the micro-batch of
 such a row:

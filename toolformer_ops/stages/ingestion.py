@@ -171,8 +171,8 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
             read_as=corpus_reading.READING_VERSION,
         )
     sums = database.fetch_one(connection, queries.ingestion.file_sums, corpus_id=corpus_id)
-    counted = sums._asdict()
-    near_duplicates = counted.pop("near_duplicates")  # no column of a version
+    report_sums = sums._asdict()
+    version_sums = {name: value for name, value in report_sums.items() if name != "near_duplicates"}
     if newest is None or reading.read_files:
         # 2. Documents that were forgotten since the newest version are no longer in the tables, and have
         #    left, too.
@@ -197,7 +197,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         is_new = (
             newest is None
             or any(changes.values())
-            or any(getattr(newest, name) != value for name, value in counted.items())
+            or any(getattr(newest, name) != value for name, value in version_sums.items())
         )
         if is_new:
             database.execute(
@@ -206,7 +206,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
                 corpus_id=corpus_id,
                 version=version,
                 **changes,
-                **counted,
+                **version_sums,
             )
     reasons = database.fetch_all(connection, queries.corpora.rejection_counts, corpus_id=corpus_id)
     return IngestReport(
@@ -216,8 +216,7 @@ def make_version(connection: Connection, uri: str, reading: Reading) -> IngestRe
         is_new=is_new,
         **changes,
         kept=sums.documents - changes["added"] - changes["corrected"],
-        **counted,
-        near_duplicates=near_duplicates,
+        **report_sums,
         unchanged_files=reading.unchanged_files,
         rejected_by_reason={row.reason: row.records for row in reasons},
         ignored_fields=dict(reading.ignored_fields),

@@ -1,9 +1,11 @@
 """Files on this machine that several processes read and write.
 
-They are replaced whole, and locked with a word to whoever waits. Each process hashes its own reading of a file
-that it is to load, but a large file is read once a node and day. The process that has hashed
-a large file leaves a note in the cache's folder `hashes`, and others on this node take the hash from there,
-so that of eight processes that load a model of 130 GiB one reads it for its hash; they wait for it.
+They are replaced whole, and locked with a word to whoever waits.
+
+Each process hashes its own reading of a file that it is to load, but a large file is read once a node and day.
+The process that has hashed a large file leaves a note in the cache's folder `hashes`, and others on this node
+take the hash from there, so that of eight processes that load a model of 130 GiB one reads it for its hash;
+they wait for it.
 
 A note holds for a file of the same inode, size and times, read by this node since it booted, less than a day
 ago. So it trusts that a file that shows no change has not changed since: who writes to it changes the inode's
