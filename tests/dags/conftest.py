@@ -1,16 +1,12 @@
 """The DAGs, parsed as Airflow's DAG processor does, under chosen settings and without a database."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(
-    prefix="airflow-home-of-tests-"
-)  # before the first import of airflow
-os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"  # before the first import of airflow
 
 from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 from airflow.sdk import DAG
