@@ -27,7 +27,7 @@ from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.objects.parts import FolderParts, ObjectParts
 
-TEXTS = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 42)]
+TEXTS = [f"Box {n} holds {n} pens and 1 cap, a total of {n + 1} things." for n in range(2, 22)]
 SCRIPT = [f"Calculator({number} + 1)" for number in range(2, 6)]
 VALUES: dict[str, Any] = {"preset": "small_model", "max_positions": 3, "samples_per_position": 4}
 
@@ -52,7 +52,7 @@ def worker(corpus: Path, out: Path | str, shards: int = 3, **values: Any) -> Wor
     choices = RunChoices.parse(
         {**VALUES, **values, "tools": ["Calculator"], "corpus": str(corpus), "model": "fake"}
     )
-    return Worker.of(Settings(), choices, str(out), shards, 8)
+    return Worker.of(Settings(), choices, str(out), shards, 4)
 
 
 def files_of(folder: Path) -> Files:
@@ -220,7 +220,7 @@ def test_the_rate_of_a_folder_is_that_of_a_file(corpus, tmp_path):
     of_folder = runner.invoke(app, [*words, "--out", f"{tmp_path}/calls/"], catch_exceptions=False)
     [rate] = [line for line in of_file.stderr.splitlines() if "kept by chance" in line]
     assert rate in of_folder.stderr
-    assert "1 of 1 shards are finished, 40 texts" in of_folder.stderr.replace("\n", " ")
+    assert "1 of 1 shards are finished, 20 texts" in of_folder.stderr.replace("\n", " ")
 
 
 def test_a_later_pool_is_no_larger_than_it_needs_to_be(corpus, tmp_path, monkeypatch):
