@@ -39,25 +39,17 @@ def scores(auditing: Auditing, run_id: str, _: str) -> Page:
             page.unprovable += 1
             continue
         if row.inputs_uri is not None and row.inputs_uri not in files:
-            content: bytes | None
+            content, files[row.inputs_uri] = b"", None
             try:
                 content = auditing.store.get(auditing.store.key_of(row.inputs_uri))
-            except ObjectNotFoundError:
-                content = None
-            files[row.inputs_uri] = None if content is None else _inputs(content)
-            hashes[row.inputs_uri] = hashlib.sha256(content or b"").hexdigest()
+                files[row.inputs_uri] = list(parsed_inputs(content))
+            except (ObjectNotFoundError, ValueError):  # there is no file, or it is no file of inputs
+                pass
+            hashes[row.inputs_uri] = hashlib.sha256(content).hexdigest()
         _compare(
             page, row, files.get(row.inputs_uri), is_same_file=hashes.get(row.inputs_uri) == row.inputs_sha256
         )
     return page
-
-
-def _inputs(content: bytes) -> list[EvaluatedInput] | None:
-    """The inputs of a file; None if it is no file of inputs."""
-    try:
-        return list(parsed_inputs(content))
-    except ValueError:
-        return None
 
 
 def _compare(page: Page, row: Row[Any], file: Sequence[EvaluatedInput] | None, *, is_same_file: bool) -> None:

@@ -100,7 +100,12 @@ class Group:
         the others take free places.
         """
         # 1. Assign a continuation to each place.
-        order = _continuation_of_place(parents)
+        first = np.zeros(len(parents), dtype=bool)
+        first[np.unique(parents, return_index=True)[1]] = True
+        stays = first & (parents < len(parents))
+        order = np.full(len(parents), -1)
+        order[parents[stays]] = np.flatnonzero(stays)
+        order[order < 0] = np.flatnonzero(~stays)
         # 2. Copy the rows that move.
         source = parents[order]
         self._move_rows(source)
@@ -206,21 +211,6 @@ class Group:
             self.own.append(keys.new_zeros(2, self.rows, keys.shape[1], _OWN_STEP, keys.shape[2]))
         if self.own[layer].shape[3] < columns:
             self.own[layer] = _resized(self.own[layer], 3, columns - 1 + _OWN_STEP)
-
-
-def _continuation_of_place(parents: np.ndarray) -> np.ndarray:
-    """Which of `parents` each place holds.
-
-    The first continuation of a row stays at the row's place, the others take free places.
-    """
-    count = len(parents)
-    first = np.zeros(count, dtype=bool)
-    first[np.unique(parents, return_index=True)[1]] = True
-    stays = first & (parents < count)
-    order = np.full(count, -1)
-    order[parents[stays]] = np.flatnonzero(stays)
-    order[order < 0] = np.flatnonzero(~stays)
-    return order
 
 
 def _text_columns(groups: Sequence[Group]) -> Columns:

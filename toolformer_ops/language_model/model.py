@@ -247,7 +247,10 @@ class LanguageModel:
                 )
             if rung.number_format != TF32:
                 return losses
-            return [_in_tf32(text_losses) for text_losses in losses]
+            in_tf32 = []
+            for text_losses in losses:
+                in_tf32.append([dataclasses.replace(call, number_format=TF32) for call in text_losses])
+            return in_tf32
 
         tokenized = [(self.tokenize(text), calls) for text, calls in texts]
         if self.number_format == FLOAT32:
@@ -472,8 +475,3 @@ class LanguageModel:
         targets = list(itertools.chain.from_iterable(rows))
         values = iter(self._model.token_log_probabilities(torch.cat(hidden), targets))
         return [sum(itertools.islice(values, len(row))) for row in rows]
-
-
-def _in_tf32(losses: Sequence[CallLosses]) -> list[CallLosses]:
-    """Losses that float32 weights computed with products in TF32."""
-    return [dataclasses.replace(call, number_format=TF32) for call in losses]

@@ -70,13 +70,13 @@ def as_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     types["position_char"] = pa.int64()
     columns: dict[str, list[Any]] = {}
     for name in COLUMNS:
-        is_text = types[name] == pa.string()
-        columns[name] = [_plain(row[name], is_text) for row in rows]
+        columns[name] = [row[name] for row in rows]
+        if types[name] == pa.string():
+            columns[name] = [
+                None if value is None else str(value).encode("utf-8", "replace").decode()
+                for value in columns[name]
+            ]
     table = pa.table(columns, schema=pa.schema(types.items()))
     written = io.BytesIO()
     pq.write_table(table, written)
     return written.getvalue()
-
-
-def _plain(value: Any, is_text: bool) -> Any:
-    return str(value).encode("utf-8", "replace").decode() if is_text and value is not None else value

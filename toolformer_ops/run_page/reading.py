@@ -223,15 +223,12 @@ class Reader:
                     target=make, args=(state, under_way), name="run-page-count", daemon=True
                 ).start()
         if under_way is not None:
-            under_way.wait(self._patience(state.newest))
+            newest, patience = state.newest, self.seconds_to_wait
+            if newest is not None and newest.age >= OLD_COUNT:
+                patience = max(patience, min(2 * newest.seconds, MOST_SECONDS_TO_WAIT))
+            under_way.wait(patience)
         newest = state.newest
         return newest if newest is not None and newest.age < OLDEST_COUNT else None
-
-    def _patience(self, newest: Counted | None) -> float:
-        """How many seconds a page waits for a count that is being made."""
-        if newest is None or newest.age < OLD_COUNT:
-            return self.seconds_to_wait
-        return max(self.seconds_to_wait, min(2 * newest.seconds, MOST_SECONDS_TO_WAIT))
 
 
 async def reader_of(request: Request) -> Reader:

@@ -61,9 +61,10 @@ class VersionedBundle(BaseDagBundle):
             ConfigurationError: the version was never stored.
             DatabaseError: Postgres does not answer.
         """
+        package = self.path / _PACKAGE_FILE
         if self.version is None:
             self.refresh()
-        elif not self._is_of_this_package(self.path):
+        elif not package.exists() or package.read_text(encoding="utf-8") != self.package_hash():
             rows = database.fetch_all(
                 database.connect(load_settings()), queries.bundles.files, version=self.version
             )
@@ -113,10 +114,6 @@ class VersionedBundle(BaseDagBundle):
 
     def _contents(self) -> Contents:
         return {**self.sources(), TOOLS_FILE: to_json(look_for_tools())}
-
-    def _is_of_this_package(self, folder: Path) -> bool:
-        package = folder / _PACKAGE_FILE
-        return package.exists() and package.read_text(encoding="utf-8") == self.package_hash()
 
     def _write(self, contents: Contents, folder: Path) -> set[str]:
         """Write the files that are not there as they should be; returns the names of all.

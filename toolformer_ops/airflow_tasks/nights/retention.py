@@ -44,7 +44,13 @@ def clean_airflow(settings: Settings, older_than_days: int, *, drops: bool) -> I
     Raises:
         ServiceError: `airflow db clean` failed.
     """
-    variables = _variables(settings)
+    # The environment in which the program `airflow` knows its database.
+    variables = dict(os.environ)
+    if variables.get(_HIDDEN, "").startswith(_NOT_ALLOWED):
+        del variables[_HIDDEN]
+    home = settings.state_dir / "airflow"
+    if "AIRFLOW_HOME" not in variables and (home / "airflow.cfg").is_file():
+        variables["AIRFLOW_HOME"] = str(home)
     if _value_of(variables, "database", "sql_alchemy_conn").startswith(("sqlite", _NOT_ALLOWED)):
         yield (
             "Airflow's tables: expected the address of its database, found none here. Run `toolformer-ops "
@@ -62,17 +68,6 @@ def clean_airflow(settings: Settings, older_than_days: int, *, drops: bool) -> I
     folder = Path(_value_of(variables, "logging", "base_log_folder"))
     files, size = _clean_logs(folder, before.timestamp(), drops=drops)
     yield f"Airflow's logs in {folder}: {files:,} files from before {before:%Y-%m-%d}, {size:,} bytes, {done}"
-
-
-def _variables(settings: Settings) -> dict[str, str]:
-    """The environment in which the program `airflow` knows its database."""
-    variables = dict(os.environ)
-    if variables.get(_HIDDEN, "").startswith(_NOT_ALLOWED):
-        del variables[_HIDDEN]
-    home = settings.state_dir / "airflow"
-    if "AIRFLOW_HOME" not in variables and (home / "airflow.cfg").is_file():
-        variables["AIRFLOW_HOME"] = str(home)
-    return variables
 
 
 def _value_of(variables: Mapping[str, str], section: str, key: str) -> str:

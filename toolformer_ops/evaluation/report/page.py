@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,7 +21,6 @@ from toolformer_ops.evaluation.report.charts import bar_chart, loss_chart
 from toolformer_ops.evaluation.report.contents import ReportContents
 from toolformer_ops.evaluation.tables import (
     METRIC_NAMES,
-    SuiteTable,
     called_tools,
     percent,
     scores_with_tools,
@@ -72,10 +70,18 @@ def render(contents: ReportContents) -> str:
     series = sorted({row.series for row in rows})
     suites_with_table = {table.suite for table in tables}
     trained = [model for model in contents.models if model.training or model.development]
+    suites = []
+    for table in tables:
+        charts = []
+        for metric in dict.fromkeys(column.metric for column in table.columns):
+            # An element tree has written the SVG and has escaped its texts.
+            charts.append({"metric": metric, "svg": Markup(bar_chart(table, metric))})  # noqa: S704
+        name = SUITE_NAMES.get(table.suite, table.suite)
+        suites.append({"table": table, "charts": charts, "name": name})
     return environment.get_template("report.html.j2").render(
         contents=contents,
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
-        suites=[_shown_suite(table) for table in tables],
+        suites=suites,
         legend=[(number, VARIANT_NAMES[VARIANTS[number]]) for number in series],
         missing=[suite for suite in contents.asked_suites if suite not in suites_with_table],
         calls=scores_with_tools(contents.scores),
@@ -92,15 +98,6 @@ def render(contents: ReportContents) -> str:
         metric_names=METRIC_NAMES,
         variant_names=VARIANT_NAMES,
     )
-
-
-def _shown_suite(table: SuiteTable) -> dict[str, Any]:
-    """A suite as the template takes it: its table, a chart a metric, and its name."""
-    charts = []
-    for metric in dict.fromkeys(column.metric for column in table.columns):
-        # An element tree has written the SVG and has escaped its texts.
-        charts.append({"metric": metric, "svg": Markup(bar_chart(table, metric))})  # noqa: S704
-    return {"table": table, "charts": charts, "name": SUITE_NAMES.get(table.suite, table.suite)}
 
 
 def choose_examples(inputs: Iterable[EvaluatedInput], at_most: int = EXAMPLES) -> list[EvaluatedInput]:

@@ -24,9 +24,9 @@ import queue
 import re
 import threading
 import zlib
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.call_syntax import CALL_END
 from toolformer_ops.config import secret_of
@@ -70,8 +70,6 @@ _CUT_OFF = frozenset({"length", "max_tokens", "model_length", "content_filter", 
 `eos_token` and null, are its end."""
 _REVISION = re.compile(r"[@:].+|-(?:\d{4}-?\d{2}-?\d{2}|\d{3,4}|latest|preview)")
 """What follows a model's name in that of a dated or revised form of it."""
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,11 @@ class Client:
         Raises:
             ModelError: the address, the model or the key is wrong, or the server is not there.
         """
-        self._wait_for(self._check())
+        waiting = asyncio.run_coroutine_threadsafe(self._check(), self._running_loop())
+        try:
+            waiting.result()
+        finally:
+            waiting.cancel()
 
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Reply]]:
         """The replies to requests, each with its request's number, from 0, in the order in which they come.
@@ -403,13 +405,6 @@ class Client:
                 target=self._loop.run_forever, daemon=True, name=f"proposer {self._name}"
             ).start()
         return self._loop
-
-    def _wait_for(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        waiting = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-        try:
-            return waiting.result()
-        finally:
-            waiting.cancel()
 
 
 def _pause(state: "tenacity.RetryCallState") -> float:

@@ -135,7 +135,10 @@ class EndpointProposer:
 
         It raises what `start` raises.
         """
-        keys = [self._key(request) for request in requests]
+        keys = []
+        for request in requests:
+            body = json.dumps(request.body, sort_keys=True)
+            keys.append(content_uuid(self.endpoint.identity, body, str(request.first_sample)))
         missing = dict(zip(keys, requests, strict=True))
         for key in self._answers.stored(keys):
             del missing[key]
@@ -165,10 +168,6 @@ class EndpointProposer:
         finally:
             if unkept:
                 self._answers.keep(unkept)
-
-    def _key(self, request: Request) -> uuid.UUID:
-        body = json.dumps(request.body, sort_keys=True)
-        return content_uuid(self.endpoint.identity, body, str(request.first_sample))
 
 
 @dataclass

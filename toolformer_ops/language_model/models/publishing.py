@@ -6,7 +6,6 @@ weights nor configuration nor tokenizer stay where they are.
 
 import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from toolformer_ops.config import Settings
@@ -76,7 +75,11 @@ def publish_model(
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(f"--name: expected letters, digits, '.', '_' and '-', found {name!r}.")
     identity = model_identity(path_or_hub_id, revision, read=True, settings=settings)
-    files = {path.relative_to(place).as_posix(): path for path in _published_files(place)}
+    files = {}
+    for pattern in FILES:
+        for path in place.glob(pattern):
+            if path.is_file() and not path.name.startswith("."):
+                files[path.relative_to(place).as_posix()] = path
     left_out = [path.name for path in sorted(place.iterdir()) if path.suffix in PICKLES]
     if left_out:
         logger.warning(
@@ -94,11 +97,3 @@ def publish_model(
         )
     except AlreadyPublishedError as error:
         raise AlreadyPublishedError(f"{error} For this model: --name OTHER-NAME.") from error
-
-
-def _published_files(folder: Path) -> Iterator[Path]:
-    """The files of a model's folder that are published; no hidden ones."""
-    for pattern in FILES:
-        for path in folder.glob(pattern):
-            if path.is_file() and not path.name.startswith("."):
-                yield path

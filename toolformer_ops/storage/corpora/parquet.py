@@ -169,7 +169,11 @@ def _decoded_batches(
         longest = max([_dictionary_bytes(stored, chunk) for chunk in chunks], default=0)
         rows = max(1, min(ROWS_PER_BATCH, BATCH_BYTES // max(1, longest)))
         for batch in file.iter_batches(rows, row_groups=[group], columns=columns):
-            decoded = [_without_dictionary(_column(batch, name)) for name in columns]
+            decoded = []
+            for name in columns:
+                column = _column(batch, name)
+                has_dictionary = pyarrow.types.is_dictionary(column.type)
+                decoded.append(column.dictionary_decode() if has_dictionary else column)
             unpacked_bytes += max(sum(column.nbytes for column in decoded), batch.num_rows)
             opened.limits.check(opened.uri, packed_bytes, unpacked_bytes)
             yield pyarrow.RecordBatch.from_arrays(decoded, columns) if columns else batch
@@ -194,12 +198,6 @@ def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:
             if byte < 0x80:  # the last byte of a number
                 return size >> 1  # a number n that is not negative is written as 2 n
     return int(chunk.total_uncompressed_size)
-
-
-def _without_dictionary(column: Any) -> Any:
-    from pyarrow import types
-
-    return column.dictionary_decode() if types.is_dictionary(column.type) else column
 
 
 def _pieces(batch: Any) -> Iterator[Any]:

@@ -193,7 +193,17 @@ def read_manifest(objects: Objects) -> list[HistoryFile]:
     try:
         value = json.loads(body)
         written_as, listed, stated = value["format"], value["files"], value["content_sha256"]
-        files = [_file(item) for item in listed] if written_as == FORMAT else []
+        files = []
+        for item in listed if written_as == FORMAT else ():
+            file = HistoryFile(
+                file_key=item["key"],
+                table_name=item["table"],
+                owner_id=item["owner"],
+                sha256=item["sha256"],
+                size_bytes=item["size"],
+                rows=item["rows"],
+            )
+            files.append(file)
     except (ValueError, KeyError, TypeError):
         written_as, listed, files, stated = None, [], [], ""
     if isinstance(written_as, str) and written_as != FORMAT:
@@ -248,17 +258,6 @@ def _unlike_registered(files: Sequence[HistoryFile], rows: Sequence[Row[Any]]) -
     due = {row.file_key for row in counted if newest is None or row.written_at <= newest}
     lacking = due - {file.file_key for file in files}
     return f"{len(lacking)} lacking, such as {min(lacking)}" if lacking else ""
-
-
-def _file(item: Mapping[str, Any]) -> HistoryFile:
-    return HistoryFile(
-        file_key=item["key"],
-        table_name=item["table"],
-        owner_id=item["owner"],
-        sha256=item["sha256"],
-        size_bytes=item["size"],
-        rows=item["rows"],
-    )
 
 
 def _sha256_of(listed: object) -> str:

@@ -226,7 +226,10 @@ def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
         raise RejectedInputError(reasons.NO_ROWS)
     if not any(value and not value.isspace() for value in itertools.chain.from_iterable(rows)):
         raise RejectedInputError(reasons.NO_VALUE)
-    lines = [escape_control_characters(_row_text(row))[0] for row in rows]
+    lines = []
+    for row in rows:
+        line = ", ".join("NULL" if value is None else " ".join(value.split()) for value in row)
+        lines.append(escape_control_characters(line)[0])
     if len(lines) == len(rows[0]) == 1:
         text = cut_at_sentence_end(lines[0], tokens)
     else:
@@ -236,11 +239,6 @@ def rows_text(rows: Sequence[Sequence[str | None]], tokens: int) -> str:
     if not text:
         raise RejectedInputError(reasons.TOO_LONG)
     return text
-
-
-def _row_text(row: Sequence[str | None]) -> str:
-    """The values of a row with commas between them, on one line: `Ada, NULL, Paris`."""
-    return ", ".join("NULL" if value is None else " ".join(value.split()) for value in row)
 
 
 def query_described(recorded: RecordedTables, tables: str) -> str:

@@ -247,16 +247,6 @@ def _read_by(offered: Collection[RelationKey], rows: Sequence[Sequence[str | Non
         read |= more
 
 
-def _changing_views(views: Sequence[Sequence[str | None]]) -> set[RelationKey]:
-    """Views that ask for the time, for chance or for the role. A view whose text has escapes is not read."""
-    changing: set[RelationKey] = set()
-    for schema, name, definition in views:
-        with contextlib.suppress(RejectedInputError):
-            if not is_repeatable(postgres_tokens(definition or "")):
-                changing.add((schema or "", name or ""))
-    return changing
-
-
 class PostgresQueries(Queries):
     """A connection to Postgres; queries run on it one by one."""
 
@@ -274,7 +264,12 @@ class PostgresQueries(Queries):
         with self._reading():
             relations = [_Relation(row) for row in self._rows(_RELATIONS)]
             own_functions = {(name or "").lower() for (name,) in self._rows(_OWN_FUNCTIONS)}
-            self._changing = _changing_views(self._rows(_VIEWS))
+            # Views that ask for the time, for chance or for the role. One whose text has escapes is not read.
+            self._changing: set[RelationKey] = set()
+            for schema, name, definition in self._rows(_VIEWS):
+                with contextlib.suppress(RejectedInputError):
+                    if not is_repeatable(postgres_tokens(definition or "")):
+                        self._changing.add((schema or "", name or ""))
             read_by_views = self._rows(_READ_BY_VIEWS)
             with_times_of_day = {(schema, name) for schema, name in self._rows(_WITH_TIMES_OF_DAY)}
         self._tables = _offered_tables(relations, opening.tables)

@@ -186,7 +186,8 @@ def check_postgres_query(query: str, names: Names) -> list[Token]:
         tokens.pop()
     if any(token.is_sign(";") for token in tokens):
         raise RejectedInputError(SEVERAL)
-    if not tokens or not _begins_a_select(tokens):
+    first = next((token for token in tokens if not token.is_sign("(")), Token(""))
+    if not first.is_word or first.text not in {"select", "with", "values", "table"}:
         raise RejectedInputError(NOT_A_SELECT)
     if not is_repeatable(tokens, has_times_of_day=names.has_times_of_day):
         raise RejectedInputError(NOT_REPEATABLE)
@@ -340,11 +341,6 @@ def _whole_texts(tokens: Sequence[Token]) -> list[list[Token]]:
             texts.append([token])
         goes_on = token.is_text
     return texts
-
-
-def _begins_a_select(tokens: Sequence[Token]) -> bool:
-    first = next((token for token in tokens if not token.is_sign("(")), Token(""))
-    return first.is_word and first.text in {"select", "with", "values", "table"}
 
 
 def _calls_nothing(tokens: Sequence[Token], number: int) -> bool:

@@ -52,7 +52,10 @@ def _without_clock(plain: sqlite3.Connection, name: str, refused: Callable[[], N
 
 def asks_the_clock(name: str, arguments: tuple[Value, ...]) -> bool:
     """Whether a function of dates has another answer at another time, or on another machine."""
-    words = [_as_sqlite_reads(value) for value in arguments]
+    words = []
+    for value in arguments:
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+        words.append(text.partition("\0")[0].lower())  # SQLite ends a text at its first zero byte
     moments = words
     if name == "strftime":
         moments = words[1:2]
@@ -63,9 +66,3 @@ def asks_the_clock(name: str, arguments: tuple[Value, ...]) -> bool:
         if not moments:
             return True
     return bool(MOMENTS_OF_THE_CLOCK.intersection(moments) or TIME_ZONE_OF_THE_MACHINE.intersection(words))
-
-
-def _as_sqlite_reads(value: Value) -> str:
-    """An argument in small letters, up to its first zero byte, where SQLite ends it."""
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return text.partition("\0")[0].lower()

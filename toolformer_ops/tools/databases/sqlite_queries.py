@@ -243,7 +243,10 @@ class SqliteQueries(Queries):
         if action in {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE}:
             return sqlite3.SQLITE_OK
         if action == sqlite3.SQLITE_FUNCTION:
-            reason = _reason_of_function((second or "").lower())
+            function = (second or "").lower()
+            reason = None if function in FUNCTIONS else reasons.FUNCTION
+            if function in CHANGING_FUNCTIONS:
+                reason = reasons.NOT_REPEATABLE
         elif action == sqlite3.SQLITE_READ:
             reason = None if self._may_read(first or "", second or "", view or "") else reasons.TABLE
         elif action == sqlite3.SQLITE_PRAGMA:
@@ -340,13 +343,6 @@ def _require_a_readable_log(path: Path) -> None:
             "folder that it may write. Copy both files to such a folder, or write the log back: "
             f"sqlite3 {path.name} 'pragma wal_checkpoint(truncate)'"
         )
-
-
-def _reason_of_function(name: str) -> str | None:
-    """Why a query may not call a function; None if it may."""
-    if name in CHANGING_FUNCTIONS:
-        return reasons.NOT_REPEATABLE
-    return None if name in FUNCTIONS else reasons.FUNCTION
 
 
 def _utf8(text: bytes) -> str:

@@ -54,7 +54,13 @@ def tables_text(
     shown: list[str] = []
     names: list[str] = []
     for name in in_order:
-        text = _table_text(name, columns[name], (keys or {}).get(name, {}), recorded.engine)
+        keys_of_columns = (keys or {}).get(name, {})
+        shown_columns = []
+        for column, written_kind in columns[name].items():
+            kind = written_kind.lower().replace("[]", " array")
+            words = (column_name(column, recorded.engine), kind, keys_of_columns.get(column, ""))
+            shown_columns.append(" ".join(filter(None, words)))
+        text = f"{table_name(name, recorded.engine)}({', '.join(shown_columns)})"
         if most is None or name in first or len(", ".join([*shown, text])) <= most:
             shown.append(text)
             names.append(name)
@@ -70,20 +76,12 @@ def first_row_query(recorded: "RecordedTables", table: str) -> str:
 
 def tables_in(recorded: "RecordedTables", queries: Collection[str]) -> list[str]:
     """The tables that a query names."""
-    return [name for name in recorded.columns if any(_names(query, name) for query in queries)]
-
-
-def _names(query: str, table: str) -> bool:
-    plain = table.rpartition(".")[2]
-    return re.search(rf"(?<!\w){re.escape(plain)}(?!\w)", query, re.IGNORECASE) is not None
-
-
-def _table_text(name: str, columns: Mapping[str, str], keys: Mapping[str, str], engine: str) -> str:
-    shown = []
-    for column, kind in columns.items():
-        words = (column_name(column, engine), kind.lower().replace("[]", " array"), keys.get(column, ""))
-        shown.append(" ".join(filter(None, words)))
-    return f"{table_name(name, engine)}({', '.join(shown)})"
+    names = []
+    for name in recorded.columns:
+        word = re.compile(rf"(?<!\w){re.escape(name.rpartition('.')[2])}(?!\w)", re.IGNORECASE)
+        if any(word.search(query) for query in queries):
+            names.append(name)
+    return names
 
 
 def column_name(name: str, engine: str) -> str:

@@ -89,18 +89,15 @@ class FileTool(Tool):
             reason = HOLDS_PATTERN if first_match(pattern, document.text) else NO_PATTERN
         except PatternTimedOutError:
             reason = PATTERN_TIMED_OUT
-            self._count_timed_out()
+            self._timed_out += 1
+            if self._timed_out == MOST_TIMED_OUT:
+                raise ToolError(
+                    f"tool {self.spec.name}: expected a `pattern` in [filter] of {self.path} that is found "
+                    f"or not within milliseconds, found {pattern!r}, which took longer than "
+                    f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat "
+                    "within a repeat, such as (a+)+."
+                ) from None
         return [FilterDecision(reason == HOLDS_PATTERN, reason, end_char=len(document.text))]
-
-    def _count_timed_out(self) -> None:
-        self._timed_out += 1
-        if self._timed_out == MOST_TIMED_OUT:
-            raise ToolError(
-                f"tool {self.spec.name}: expected a `pattern` in [filter] of {self.path} that is found or not "
-                f"within milliseconds, found {self._common.filter.pattern!r}, which took longer than "
-                f"{SEARCH_SECONDS:g} s of computing for {MOST_TIMED_OUT} texts. Write it without a repeat "
-                "within a repeat, such as (a+)+."
-            )
 
     def open(self, settings: Settings, load_model: "Callable[[], LanguageModel]") -> FileRunner:
         """Start or reach what answers, and compare what it says of itself with what the file has recorded.

@@ -76,15 +76,15 @@ class ProcessRunner:
         Raises:
             InfrastructureError: nothing answers now, so that nothing may be said of the inputs.
         """
-        return [self._output(call_input) for call_input in inputs]
+        outputs = []
+        for call_input in inputs:
+            try:
+                answer = self.process.answer(self._tool.arguments(call_input))
+                outputs.append(ToolOutput.of(self._tool.result(answer)))
+            except RejectedInputError as error:
+                outputs.append(ToolOutput.none(error.reason, error.message))
+        return outputs
 
     def close(self) -> None:
         """End the process."""
         self.process.close()
-
-    def _output(self, call_input: str) -> ToolOutput:
-        try:
-            answer = self.process.answer(self._tool.arguments(call_input))
-            return ToolOutput.of(self._tool.result(answer))
-        except RejectedInputError as error:
-            return ToolOutput.none(error.reason, error.message)

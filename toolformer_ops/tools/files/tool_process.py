@@ -182,8 +182,10 @@ class ToolProcess:
             written += len(part)
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
-                if (answer := _answer_in(line, self._number)) is not None:
-                    return answer
+                with contextlib.suppress(ValueError, RecursionError):  # it is no JSON
+                    answer = json.loads(line)
+                    if isinstance(answer, dict) and answer.get("number") == self._number:
+                        return answer
         raise EOFError
 
     def _told(self, what: str) -> str:
@@ -193,13 +195,3 @@ class ToolProcess:
         if not said.startswith("expected"):
             said = f"expected a {table} that answers, found: {said}"
         return f"tool {self.opening.tool}: {said}. Look at the {table}, and at [{table}] of the tool file."
-
-
-def _answer_in(line: bytes, number: int) -> dict[str, Any] | None:
-    """The answer to the question of this number; None if the line is something else."""
-    try:
-        written = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    is_answer = isinstance(written, dict) and written.get("number") == number
-    return written if is_answer else None
