@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import gguf
 import httpx2
 import pytest
 import torch
@@ -40,7 +41,7 @@ from toolformer_ops.errors import (
 from toolformer_ops.language_model.causal_model import CausalModel
 from toolformer_ops.language_model.comparison import compared_model
 from toolformer_ops.language_model.model import LanguageModel
-from toolformer_ops.language_model.models import loading, model_identity
+from toolformer_ops.language_model.models import conversion, loading, model_identity
 from toolformer_ops.language_model.models.conversion import convert_gguf
 from toolformer_ops.language_model.models.identity import HASH_CACHE
 from toolformer_ops.language_model.models.loading import answer_on_first_device, load_weights
@@ -423,6 +424,12 @@ def test_weights_go_from_their_files_to_the_gpu_unless_they_are_larger_than_its_
     with pytest.raises(ModelError, match="in float32, found"):
         load_weights(str(folder), None, "float32", "cuda", 1, settings)
     assert load.call_count == 2
+
+
+def test_a_conversion_makes_the_table_of_names_once():
+    with conversion.read_once():
+        tables = [gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2) for _ in range(2)]
+    assert tables[0] is tables[1]
 
 
 def test_a_file_that_is_no_gguf_model_is_refused_without_leaving_anything(tmp_path):
