@@ -1,6 +1,9 @@
 """When our own DAGs start by the clock, and which cron expressions are taken."""
 
+import pendulum
 import pytest
+from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.timetables.base import TimeRestriction
 
 from toolformer_ops.airflow_tasks.nights.cron import require_cron
 from toolformer_ops.airflow_tasks.nights.timetables import weekly_timetable
@@ -41,6 +44,15 @@ def test_an_expression_that_fires_is_taken(expression):
 def test_an_expression_that_fires_never_or_by_chance_is_refused(expression, said):
     with pytest.raises(ValueError, match=said):
         require_cron(expression)
+
+
+def test_an_airflow_that_is_first_started_on_a_sunday_waits_for_the_next(monkeypatch):
+    timetable = coerce_to_core_timetable(weekly_timetable(load_settings(), "audit_schedule"))
+    monkeypatch.setattr("airflow.timetables.trigger.utcnow", lambda: pendulum.datetime(2026, 11, 29, 6, 5))
+    first = timetable.next_dagrun_info(
+        last_automated_data_interval=None, restriction=TimeRestriction(None, None, catchup=False)
+    )
+    assert first.run_after == pendulum.datetime(2026, 12, 6, 6)
 
 
 def test_an_audit_that_would_never_start_is_an_error_that_names_the_setting(monkeypatch):

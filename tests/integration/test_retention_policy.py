@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -212,6 +212,22 @@ def test_nothing_of_airflow_goes_unless_told(settings, airflow, tmp_path):
     list(clean_airflow(settings, 90, drops=False))
     assert old.exists()
     assert [words for words in airflow if "--yes" in words] == []
+
+
+@pytest.mark.parametrize("section", ["CORE", "DATABASE"])
+def test_the_program_airflow_gets_no_address_that_hides_its_database(settings, monkeypatch, section):
+    """Airflow sets both for a task, and takes either."""
+    hidden = f"AIRFLOW__{section}__SQL_ALCHEMY_CONN"
+    environments: list[Mapping[str, str]] = []
+
+    def answer(variables: Mapping[str, str], _: list[str]) -> str:
+        environments.append(variables)
+        return "sqlite:////tmp/airflow.db\n"
+
+    monkeypatch.setenv(hidden, "airflow-db-not-allowed:///")
+    monkeypatch.setattr(airflow_retention, "_airflow", answer)
+    list(clean_airflow(settings, 90, drops=True))
+    assert [hidden in variables for variables in environments] == [False]
 
 
 def test_where_airflows_database_is_hidden_the_command_is_named(settings, monkeypatch):

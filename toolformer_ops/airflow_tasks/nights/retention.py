@@ -19,9 +19,10 @@ from toolformer_ops.errors import ServiceError
 from toolformer_ops.storage.history.retention_policy import Policy
 
 CLEAN_SECONDS = 3600.0
-_HIDDEN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-"""The variable that Airflow sets for tasks to an address that leads nowhere."""
+AIRFLOW_DAYS = 90
+"""Age in days from which the DAG deletes Airflow's rows and logs: a quarter in which a person may look at them."""
 _NOT_ALLOWED = "airflow-db-not-allowed"
+"""How the address begins to which Airflow sets the variables of its database for tasks."""
 _AIRFLOW = (sys.executable, "-m", "airflow")
 
 
@@ -32,7 +33,7 @@ def policy_of(settings: Settings, chosen: Mapping[str, Any]) -> Policy:
         "older_than_days": settings.retention_days,
         "releases": settings.retention_releases,
         "models": settings.retention_models,
-        "in_history": settings.retention_in_history,
+        "in_history": False,
         "schedules": None if files is None else [path.stem for path in files],
     }
     return Policy(**(values | dict(chosen)))
@@ -45,9 +46,7 @@ def clean_airflow(settings: Settings, older_than_days: int, *, drops: bool) -> I
         ServiceError: `airflow db clean` failed.
     """
     # The environment in which the program `airflow` knows its database.
-    variables = dict(os.environ)
-    if variables.get(_HIDDEN, "").startswith(_NOT_ALLOWED):
-        del variables[_HIDDEN]
+    variables = {name: value for name, value in os.environ.items() if not value.startswith(_NOT_ALLOWED)}
     home = settings.state_dir / "airflow"
     if "AIRFLOW_HOME" not in variables and (home / "airflow.cfg").is_file():
         variables["AIRFLOW_HOME"] = str(home)

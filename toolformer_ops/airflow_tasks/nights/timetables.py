@@ -1,5 +1,7 @@
 """When the audit and retention start by the clock."""
 
+import datetime
+
 from airflow.sdk import CronTriggerTimetable
 
 from toolformer_ops.airflow_tasks.nights.cron import require_cron
@@ -25,4 +27,6 @@ def weekly_timetable(settings: Settings, name: str) -> CronTriggerTimetable | No
         raise ConfigurationError(
             f"{ENV_PREFIX}{name.upper()}: {error} (found {expression!r}). `{OFF}` leaves it to people."
         ) from error
-    return CronTriggerTimetable(expression, timezone="UTC")
+    # By default an Airflow that is first started within the 17 hours after a Sunday's time makes up for it, beside
+    # the first run of a person.
+    return CronTriggerTimetable(expression, timezone="UTC", run_immediately=datetime.timedelta())
