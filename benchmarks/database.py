@@ -398,7 +398,6 @@ def measure_size(size: int, folder: Path, progress: Progress) -> None:
             _env_file=None,  # type: ignore[call-arg]
             state_dir=folder / "state",
             corpus_roots=str(folder),
-            history_memory_gib=8,  # the candidates of a run of 1,000,000 documents, all columns, need more than 4
             database_dsn=SecretStr(address.dsn("benchmark")),
         )
         engine = database.connect(settings)

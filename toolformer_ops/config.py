@@ -78,9 +78,6 @@ class Settings(BaseSettings):
         description="Longest wait of a statement for a lock that another process has. Half of it: how long a process may say "
         "nothing within a transaction that others wait for, before its session is ended.",
     )
-    migration_statement_seconds: float = Field(
-        default=600.0, ge=0, description="Longest statement of a migration; 0: no limit."
-    )
 
     s3_endpoint_url: str | None = Field(default=None, description="S3 endpoint; empty means AWS.")
     s3_access_key_id: SecretStr | None = Field(
@@ -132,15 +129,6 @@ class Settings(BaseSettings):
         default=None,
         gt=0,
         description="Most that the cache may hold, GiB; empty: what its disk has room for.",
-    )
-
-    history_seconds: float = Field(
-        default=120.0,
-        ge=0,
-        description="Longest that the end of a run writes its history to S3; what is left is written at the next end. 0: never.",
-    )
-    history_memory_gib: float = Field(
-        default=4.0, gt=0, description="Most memory that one question about the history may take, GiB."
     )
 
     wiki_index: str = Field(
@@ -204,7 +192,6 @@ class Settings(BaseSettings):
         "/opt, /root; what is below the current folder or the home may be read), hidden ones except the "
         "hub's cache, and state folders without their `demo` and `models`. In the image: /corpora.",
     )
-    max_line_bytes: int = Field(default=10_000_000, ge=1000, description="Longest line of a corpus file.")
 
     evaluation_data: str = Field(
         default="",
@@ -255,20 +242,9 @@ class Settings(BaseSettings):
         ge=0,
         description="Retention: the newest finetuned models of each corpus and schedule that stay on S3; 0: all.",
     )
-    retention_in_history: bool = Field(
-        default=False,
-        description="Retention: whether calls of releases go from Postgres that the history on S3 holds.",
-    )
-    retention_airflow_days: int = Field(
-        default=90,
-        ge=1,
-        description="Retention: age from which rows of Airflow's tables and logs of its tasks go.",
-    )
-    default_model: str = Field(default="", description="Language model that the trigger form starts with.")
-    default_preset: Literal["paper", "small_model", "only_look"] = Field(
-        default="paper",
-        description="Preset that the trigger form starts with, and that commands without Airflow take for the default model: "
-        "small_model if that has some 100 million parameters.",
+    default_model: str = Field(
+        default="",
+        description="Language model that the trigger form starts with, and of commands that name none.",
     )
     airflow_url: str = Field(default="http://127.0.0.1:8080", description="Address of the Airflow UI.")
     airflow_username: str = Field(default="admin", description="User of the Airflow UI and of its REST API.")
@@ -276,9 +252,6 @@ class Settings(BaseSettings):
 
     kubernetes_namespace: str = Field(default="toolformer", description="Namespace of the stage pods.")
     kubernetes_image: str = Field(default="", description="Image of the stage pods, with tag or digest.")
-    kubernetes_secret: str = Field(
-        default="toolformer", description="Kubernetes Secret that holds the settings."
-    )
     kubernetes_templates: Path = Field(
         default=SHIPPED / "deploy" / "pod-templates" / "a100",
         description="Folder of the pod templates gpu.yaml, cpu.yaml and finetune.yaml.",
@@ -286,11 +259,6 @@ class Settings(BaseSettings):
     kubernetes_config_file: Path | None = Field(
         default=None,
         description="kubeconfig by which Airflow reaches the cluster; empty: as the pod that Airflow runs in.",
-    )
-    kubernetes_patience_seconds: float = Field(
-        default=90.0,
-        gt=0,
-        description="How long a pod may lack its Secret, image or node before its task fails, unless a node is being added.",
     )
     image: str = Field(default="", description="Image that this process runs in, recorded with each run.")
 

@@ -154,7 +154,7 @@ CASES: list[tuple[k8s.V1Pod, Fault, str, list[tuple[str, str]]]] = [
     (pulling("registry.example:5000/toolformer:1.4: not found"), "setup", "TOOLFORMER_KUBERNETES_IMAGE", []),
     (pending("ImagePullBackOff", "Back-off pulling image x"), "setup", "manifest unknown",
      [("Failed", "Failed to pull image: manifest unknown"), ("Failed", "ErrImagePull")]),
-    (pending("CreateContainerConfigError", 'secret "toolformer" not found'), "setup", "TOOLFORMER_KUBERNETES_SECRET", []),
+    (pending("CreateContainerConfigError", 'secret "toolformer" not found'), "setup", "Make that Secret or ConfigMap", []),
     (pending("CreateContainerConfigError", "runAsNonRoot and image will run as root"), "setup", "runAsUser", []),
     (pending(), "setup", "Make that ConfigMap", [("FailedMount", 'configmap "tools" not found'), ("FailedMount", "timed out")]),
     (pending(), "setup", "resources.limits.memory", [(SANDBOX, "container init was OOM-killed")]),

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import ParamValidationError
 
-from toolformer_ops.airflow_tasks.forms import FORM, description_of
+from toolformer_ops.airflow_tasks.forms import FORM, annotation_form, description_of
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import ToolError, UsageError
 from toolformer_ops.runs.choices import RunChoices
@@ -58,6 +58,12 @@ def test_the_form_begins_with_what_every_run_thinks_about(local_dags):
     unfolded = [name for name in params if "section" not in params.get_param(name).schema]
     first = ["corpus", "model", "tools", "preset", "document_limit", "until_kept"]
     assert unfolded == first == list(params)[:6]
+
+
+def test_the_form_of_the_demo_model_begins_with_the_preset_of_a_small_model(tmp_path):
+    demo_model = str(tmp_path / "models" / "demo")
+    settings = load_settings().model_copy(update={"state_dir": tmp_path, "default_model": demo_model})
+    assert annotation_form(settings, [])["preset"].value == "small_model"
 
 
 def test_all_but_corpus_with_model_has_a_default(local_dags):

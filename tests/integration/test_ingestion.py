@@ -21,6 +21,7 @@ from toolformer_ops.errors import EXIT_USAGE, CorpusError, UsageError, exit_code
 from toolformer_ops.records import document_id_of
 from toolformer_ops.stages import run_setup
 from toolformer_ops.stages.ingestion import IngestReport, ingest_corpus
+from toolformer_ops.storage.corpora import files
 from toolformer_ops.storage.corpora import reading as corpus_reading
 from toolformer_ops.storage.corpora.reading import REFUSED_ROWS, Reading
 from toolformer_ops.storage.corpora.record_rules import escape_control_characters
@@ -31,8 +32,9 @@ from toolformer_ops.storage.postgres import database
 
 
 @pytest.fixture
-def local_settings(postgres_dsn):
-    return settings_of(postgres_dsn, max_line_bytes=2000)
+def local_settings(postgres_dsn, monkeypatch):
+    monkeypatch.setattr(files, "MOST_LINE_BYTES", 2000)
+    return settings_of(postgres_dsn)
 
 
 def _lines(*texts: str) -> bytes:
@@ -347,8 +349,7 @@ def test_a_refused_record_is_not_quoted_in_the_database(tmp_path, local_settings
     )
     (tmp_path / "b.jsonl").write_bytes(b"\n".join(refused).replace(b"PASSWORD", PASSWORD.encode()) + b"\n")
     (tmp_path / "c.jsonl.gz").write_bytes(PASSWORD.encode())
-    settings = local_settings.model_copy(update={"max_line_bytes": 2000})
-    report = ingest_corpus(settings, str(tmp_path), accept_shrink=True)
+    report = ingest_corpus(local_settings, str(tmp_path), accept_shrink=True)
     assert report.documents == 0
     assert report.rejected == len(run_sql(engine, "select * from rejected_documents")) >= 11
     details = [str(detail) for [detail] in run_sql(engine, "select detail from rejected_documents")]

@@ -22,7 +22,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import pytest
@@ -74,8 +73,6 @@ class TestCluster:
 
     __test__ = False
     image, namespace = IMAGE, NAMESPACE
-    settings: Mapping[str, Any] = MappingProxyType({"kubernetes_patience_seconds": 0.5})
-    """Of a deployment that waits shortly for what a pod lacks."""
 
     def __init__(
         self,

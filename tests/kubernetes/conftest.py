@@ -23,3 +23,4 @@ def _looks_at_pods_often(monkeypatch):
     from toolformer_ops.airflow_tasks.kubernetes import watching
 
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "PATIENCE_SECONDS", 0.5)

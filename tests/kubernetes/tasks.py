@@ -36,7 +36,7 @@ def settings(cluster: Any, **values: Any) -> Settings:
         "kubernetes_templates": REPOSITORY / "deploy" / "pod-templates" / "cpu-only",
         "kubernetes_namespace": cluster.namespace,
     }
-    return Settings(_env_file=None, **(common | dict(cluster.settings) | values))
+    return Settings(_env_file=None, **(common | values))
 
 
 class Task:
@@ -154,7 +154,7 @@ def has_no_node(task: Task) -> None:
 
 
 SPOILED: dict[str, tuple[Callable[[Task], None], str]] = {
-    "no-secret": (lacks_its_secret, 'secrets? "not-there" not found.*TOOLFORMER_KUBERNETES_SECRET'),
+    "no-secret": (lacks_its_secret, 'secrets? "not-there" not found.*Make that Secret'),
     "no-config-map": (lacks_a_config_map, 'configmap "not-there" not found'),
     "no-image": (has_no_image, "cannot be pulled.*TOOLFORMER_KUBERNETES_IMAGE"),
     "no-node": (has_no_node, "no node takes the pod.*toolformer=not-there"),

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from tests.kubernetes.cluster import GPU, IMAGE, NAMESPACE, Node
 from toolformer_ops.__main__ import app
+from toolformer_ops.airflow_tasks.kubernetes import templates
 from toolformer_ops.config import REPOSITORY, load_settings
 
 TEMPLATES = REPOSITORY / "deploy" / "pod-templates"
@@ -28,7 +29,8 @@ def deployment(cluster, settings, monkeypatch):
     """A deployment that lacks nothing, on a cluster without GPUs; the caller has all rights."""
     names = ("database_dsn", "s3_access_key_id", "s3_secret_access_key")
     secrets = {f"TOOLFORMER_{name.upper()}": getattr(settings, name).get_secret_value() for name in names}
-    cluster.add_secret("doctor", secrets)
+    monkeypatch.setattr(templates, "SECRET", "doctor")
+    cluster.add_secret(templates.SECRET, secrets)
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", "kubernetes://")
     change(
         monkeypatch,
@@ -36,9 +38,7 @@ def deployment(cluster, settings, monkeypatch):
         kubernetes_config_file=cluster.admin_kubeconfig,
         kubernetes_image=IMAGE,
         kubernetes_namespace=NAMESPACE,
-        kubernetes_secret="doctor",
         kubernetes_templates=TEMPLATES / "cpu-only",
-        kubernetes_patience_seconds=0.5,
     )
     return load_settings()
 
@@ -101,7 +101,7 @@ def test_a_cluster_that_has_everything_is_well(cluster, deployment):
 def test_what_the_rights_of_airflow_do_not_show_the_pods_prove(cluster, deployment, monkeypatch):
     change(monkeypatch, kubernetes_config_file=cluster.kubeconfig)
     dsn = "postgresql://owner:not-shown@127.0.0.1:9/none"
-    cluster.add_secret("doctor", {"TOOLFORMER_DATABASE_DSN": dsn})
+    cluster.add_secret(templates.SECRET, {"TOOLFORMER_DATABASE_DSN": dsn})
     status, found = doctor()
     unseen = ["Secret", "namespace", "nodes for cpu", "nodes for finetune", "nodes for gpu"]
     assert states(found, "unknown") == unseen
@@ -127,7 +127,8 @@ def test_each_thing_that_is_missing_is_named_with_its_remedy(
     (tmp_path / "gpu.yaml").write_text((tmp_path / "gpu.yaml").read_text().replace("A100-SXM4", "H900"))
     pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
     (tmp_path / "finetune.yaml").write_text(yaml.safe_dump(pod))
-    change(monkeypatch, kubernetes_templates=tmp_path, kubernetes_secret="not-there")
+    monkeypatch.setattr(templates, "SECRET", "not-there")
+    change(monkeypatch, kubernetes_templates=tmp_path)
     status, found = doctor()
     assert status == 1
     for subject, remedy in {

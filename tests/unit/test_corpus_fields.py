@@ -44,7 +44,7 @@ def _read(kind: Kind, fields: dict[str, Any], *items: str) -> Record | Rejection
     name, content = kind(fields)
     limits = UnpackingLimits()
     file = CorpusFile(name, lambda: io.BytesIO(content))
-    records = [record for _, record in read_file(file, 1000, limits, FieldNames.of(items))]
+    records = [record for _, record in read_file(file, limits, FieldNames.of(items))]
     assert records == records[:1] * 2
     return records[0]
 
@@ -109,7 +109,7 @@ def test_keys_of_json_that_are_no_names_are_not_said():
 def test_keys_of_json_that_one_record_alone_has_are_not_said():
     content = b'{"Smith": 1, "url": "u"}\n{"Jones": 2, "url": "v"}\n{"Miller": 3, "url": "w"}\n'
     limits = UnpackingLimits()
-    refusals = [record for _, record in read_file(CorpusFile("a", lambda: io.BytesIO(content)), 99, limits)]
+    refusals = [record for _, record in read_file(CorpusFile("a", lambda: io.BytesIO(content)), limits)]
     assert len(refusals) == 3
     for refusal in refusals:
         assert isinstance(refusal, Rejection)

@@ -14,6 +14,7 @@ import zstandard
 
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import CorpusError, ExpandsTooFarError, ObjectStoreError
+from toolformer_ops.storage.corpora import files
 from toolformer_ops.storage.corpora.addresses import normal_uri
 from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile, find_files
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits, unpacked
@@ -31,6 +32,11 @@ packed = pytest.mark.parametrize("suffix", [".gz", ".zst", ".xz", ".bz2"])
 UNLIMITED = UnpackingLimits(unpacked_bytes=1e12, ratio=1e6)
 
 
+@pytest.fixture(autouse=True)
+def short_lines(monkeypatch):
+    monkeypatch.setattr(files, "MOST_LINE_BYTES", LIMIT)
+
+
 def _file(path: Path, content: bytes) -> CorpusFile:
     path.write_bytes(content)
     return CorpusFile(f"file://{path}", lambda: path.open("rb"))
@@ -40,9 +46,9 @@ def _lines(path: Path, content: bytes) -> list[Line]:
     return _lines_of(_file(path, content))
 
 
-def _lines_of(file: CorpusFile, limit: int = LIMIT, limits: UnpackingLimits = UNLIMITED) -> list[Line]:
+def _lines_of(file: CorpusFile, limits: UnpackingLimits = UNLIMITED) -> list[Line]:
     with OpenedFile(file, limits) as opened:
-        return list(opened.lines(limit))
+        return list(opened.lines())
 
 
 def _outcome(lines: list[Line]) -> list[tuple[int, bytes | str]]:
@@ -82,7 +88,7 @@ def test_a_line_of_50_megabytes_is_never_held(tmp_path):
 
 def _check_never_held(file: CorpusFile) -> None:
     tracemalloc.start()
-    lines = _lines_of(file, 1_000_000)
+    lines = _lines_of(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert _outcome(lines) == [(1, b"first"), (2, "line_too_long"), (3, b"last")]

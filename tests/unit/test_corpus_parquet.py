@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from toolformer_ops.storage.corpora import files
 from toolformer_ops.storage.corpora.files import CorpusFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection
 from toolformer_ops.storage.corpora.records import read_file, read_record
@@ -24,11 +25,14 @@ def _packed(**columns: Any) -> bytes:
     return target.getvalue()
 
 
-def _read(content: bytes, max_record_bytes: int = 1000) -> list[tuple[int, Record | Rejection]]:
-    limits = UnpackingLimits()
-    return list(
-        read_file(CorpusFile("file:///a.parquet", lambda: io.BytesIO(content)), max_record_bytes, limits)
-    )
+@pytest.fixture
+def short_lines(monkeypatch):
+    monkeypatch.setattr(files, "MOST_LINE_BYTES", 1000)
+
+
+def _read(content: bytes) -> list[tuple[int, Record | Rejection]]:
+    file = CorpusFile("file:///a.parquet", lambda: io.BytesIO(content))
+    return list(read_file(file, UnpackingLimits()))
 
 
 def test_a_row_is_the_record_that_json_would_be():
@@ -57,6 +61,7 @@ def test_a_date_of_any_type_is_a_day():
         assert found == [(1, Record("a", document_date=DAY)), (2, Record("b"))], dates.type
 
 
+@pytest.mark.usefixtures("short_lines")
 def test_rows_are_refused_for_the_reasons_of_json():
     refused: list[tuple[dict[str, Any], str]] = [
         ({"other": [1]}, "no_text"),
@@ -109,15 +114,13 @@ def _table(texts: Any, **options: Any) -> bytes:
     return target.getvalue()
 
 
-def _read_with_peak(
-    content: bytes, max_record_bytes: int
-) -> tuple[list[tuple[int, Record | Rejection]], int]:
+def _read_with_peak(content: bytes) -> tuple[list[tuple[int, Record | Rejection]], int]:
     """The records, and the most bytes that pyarrow took at once to read them."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
     try:
-        return _read(content, max_record_bytes), pool.max_memory()
+        return _read(content), pool.max_memory()
     finally:
         pa.set_memory_pool(before)
 
@@ -126,7 +129,7 @@ def _read_with_peak(
 def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_categorical):
     texts = pa.array(["x" * 600_000] * 1000)
     content = _table(texts.dictionary_encode() if is_categorical else texts)
-    [(row, refused)], peak = _read_with_peak(content, 1_000_000)
+    [(row, refused)], peak = _read_with_peak(content)
     assert isinstance(refused, Rejection)
     assert (row, refused.reason) == (0, "expands_too_far")
     assert 1_000_000 < peak < 50_000_000
@@ -134,19 +137,20 @@ def test_a_long_string_that_a_dictionary_repeats_is_not_repeated_in_memory(is_ca
 
 def test_large_rows_are_read_a_few_at_a_time():
     texts = [RANDOM.randbytes(500_000).hex() for _ in range(64)]  # 64 MB
-    records, peak = _read_with_peak(_table(texts, write_batch_size=1, use_dictionary=False), 2_000_000)
+    records, peak = _read_with_peak(_table(texts, write_batch_size=1, use_dictionary=False))
     assert records == list(enumerate(map(Record, texts), 1))
     assert 1_000_000 < peak < 50_000_000
 
 
 def test_a_row_group_that_says_it_holds_too_much_is_not_unpacked():
     content = _table(["x" * 50_000_000], compression="zstd", use_dictionary=False)
-    [(row, refused)], peak = _read_with_peak(content, 100_000_000)
+    [(row, refused)], peak = _read_with_peak(content)
     assert isinstance(refused, Rejection)
     assert (row, refused.reason) == (0, "expands_too_far")
     assert peak < 1_000_000
 
 
+@pytest.mark.usefixtures("short_lines")
 def test_the_string_of_a_row_that_is_too_long_is_never_one_of_python():
     long = RANDOM.randbytes(100_000).hex() * 50  # 10 MB, which pack well
     content = _table([long, "short"], compression="zstd")

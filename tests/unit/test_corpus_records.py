@@ -145,7 +145,7 @@ def test_a_title_or_address_that_is_no_string_is_left_out_with_a_reason():
 def _read_lines(*lines: bytes) -> list[tuple[int, Record | Rejection]]:
     content = b"\n".join(lines) + b"\n"
     limits = UnpackingLimits()
-    return list(read_file(CorpusFile("file:///a.jsonl", lambda: io.BytesIO(content)), 1000, limits))
+    return list(read_file(CorpusFile("file:///a.jsonl", lambda: io.BytesIO(content)), limits))
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ ENDINGS = tuple(Ending(*row) for row in (
     ("waiting", "^CreateContainerConfigError", "setup",
      "the container cannot be made: {said}. Make that Secret or ConfigMap in namespace {namespace} with "
      "every key that the pod "
-     "names, or correct TOOLFORMER_KUBERNETES_SECRET."),
+     "names."),
     ("waiting", "^(CreateContainerError|RunContainerError)", "setup",
      "the container cannot be started ({text}). Check command, mounts, seccomp profile and runtime class of the pod template."),
     ("event", r"^Failed(Mount|AttachVolume): .*((configmap|secret) \S+ not found|non-existent (config|secret) key)", "setup",

@@ -6,6 +6,7 @@ form has the choices that `FORM` names. All others are keys of a run's conf, whi
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from toolformer_ops.airflow_tasks.bundles.dag_tools import DagTool
 from toolformer_ops.config import Settings
 from toolformer_ops.runs.choices import FINETUNING_FIELDS, THRESHOLD_OF, RunChoices
-from toolformer_ops.runs.presets import PRESETS
+from toolformer_ops.runs.presets import ON_ONE_MACHINE, PRESETS
 
 FORM: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -83,15 +84,16 @@ def annotation_form(
     preset names starts empty, and says what it holds then.
 
     Args:
-        settings: the preset and the model that the form starts with.
+        settings: the model that the form starts with.
         tools: the tools that may be chosen.
         filled_in: the choices of a schedule; its form starts with these, and has also the others that its
         file sets.
     """
-    defaults: dict[str, Any] = {
-        "preset": settings.default_preset,
-        "model": settings.default_model,
-    }
+    defaults: dict[str, Any] = {"model": settings.default_model}
+    if Path(settings.default_model).is_relative_to(
+        settings.state_dir / "models"
+    ):  # the demo's, which is small
+        defaults["preset"] = ON_ONE_MACHINE
     names_of_file: list[str] = []
     if filled_in is not None:
         defaults = dict(filled_in)

@@ -119,12 +119,12 @@ def retention_command(
         ),
     ] = None,
     in_history: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--in-history/--no-in-history",
+            "--in-history",
             help="Drop those calls of releases, too, that the history holds in verified files and no next night needs.",
         ),
-    ] = None,
+    ] = False,
     done: Annotated[
         list[str],
         typer.Option(

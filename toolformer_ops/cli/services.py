@@ -219,7 +219,12 @@ def _answered_from_history(query: str, run: str) -> bool:
 
 
 @app.command("migrate")
-def migrate_command() -> None:
+def migrate_command(
+    statement_seconds: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="SECONDS", help="Longest statement, 600 by default; 0: no limit."),
+    ] = None,
+) -> None:
     """Bring the database of TOOLFORMER_DATABASE_DSN to this version's tables and views.
 
     `up` does it by itself.
@@ -230,10 +235,8 @@ def migrate_command() -> None:
 
     settings = load_settings()
     engine = database.connect(settings)
-    applied = schema.migrate(
-        engine,
-        statement_seconds=settings.migration_statement_seconds,
-    )
+    longest = schema.STATEMENT_SECONDS if statement_seconds is None else statement_seconds
+    applied = schema.migrate(engine, statement_seconds=longest)
     engine.dispose()
     typer.echo("\n".join(applied) if applied else "nothing to do")
 

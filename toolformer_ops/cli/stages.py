@@ -384,12 +384,12 @@ def retention(
 
     Example: toolformer-ops stage retention --no-drop
     """
-    from toolformer_ops.airflow_tasks.nights.retention import clean_airflow, policy_of
+    from toolformer_ops.airflow_tasks.nights.retention import AIRFLOW_DAYS, clean_airflow, policy_of
     from toolformer_ops.storage.history.retention_policy import follow
 
     settings = load_settings()
     lines = list(follow(settings, policy_of(settings, {}), drops=drop))
-    lines += clean_airflow(settings, settings.retention_airflow_days, drops=drop)
+    lines += clean_airflow(settings, AIRFLOW_DAYS, drops=drop)
     lines.reverse()  # sums first: a note may be cut
     _print_result({"report": "\n".join(f"- {line}" for line in lines)})
 
@@ -409,8 +409,8 @@ def finish_run(
 ) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, if it annotates.
 
-    A DAG run ends the run that it opened, and no other. Then the history on S3 is written, for as long as
-    TOOLFORMER_HISTORY_SECONDS at most; the run has ended by then, whatever becomes of it.
+    A DAG run ends the run that it opened, and no other. Then the history on S3 is written; the run has ended by
+    then, whatever becomes of it.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """

@@ -330,10 +330,7 @@ def _migrate(settings: Settings) -> None:
     """Bring our tables to the version of this code, if nothing blocks it."""
     engine = database.connect(settings)
     try:
-        schema.migrate(
-            engine,
-            statement_seconds=settings.migration_statement_seconds,
-        )
+        schema.migrate(engine)
     except BlockedMigrationError as error:
         # Airflow shows it: the first task of each run says the same until a person has migrated.
         logger.warning("the database keeps the tables and views of an earlier version: %s", error)

@@ -21,6 +21,7 @@ from toolformer_ops.on_a_file.judge.judging import Judging
 from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
 from toolformer_ops.on_a_file.look.explanation import explain_call
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.storage.corpora import files
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 AT = SUM.index(" 5")
@@ -151,7 +152,7 @@ def test_the_text_of_a_dictionary_that_all_rows_name_is_not_repeated_in_memory(t
 
 @pytest.mark.usefixtures("model")
 def test_a_row_of_parquet_that_is_too_long_is_refused_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLFORMER_MAX_LINE_BYTES", "1000")
+    monkeypatch.setattr(files, "MOST_LINE_BYTES", 1000)
     path = tmp_path / "calls.parquet"
     pq.write_table(pa.Table.from_pylist([{**CALL, "id": "a", "text": "x" * 2000}, {**CALL, "id": "b"}]), path)
     assert [row["reason"] for row in judged(path)] == ["line_too_long", None]

@@ -22,7 +22,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from toolformer_ops.airflow_tasks.defaults import POOLS
 from toolformer_ops.airflow_tasks.endings import CONTAINER, describe_pod_ending
-from toolformer_ops.airflow_tasks.kubernetes import watching
+from toolformer_ops.airflow_tasks.kubernetes import templates, watching
 from toolformer_ops.airflow_tasks.kubernetes.pods import cluster_access, cluster_client, delete_pod
 from toolformer_ops.airflow_tasks.kubernetes.templates import (
     MODEL_PARALLEL,
@@ -99,7 +99,7 @@ def findings_of_cluster(settings: Settings, *, pods: bool, wait_seconds: float) 
     yield Finding("ok", "cluster", f"answers: Kubernetes {version}")
     yield _asked("rights", _rights, client, namespace)
     yield _asked("namespace", _namespace, client, namespace)
-    yield _asked("Secret", _secret, client, namespace, settings.kubernetes_secret)
+    yield _asked("Secret", _secret, client, namespace, templates.SECRET)
     for claim in sorted(_claims_of(manifests.values())):
         yield _asked(f"claim {claim}", _claim, client, namespace, claim)
     for template, manifest in manifests.items():
@@ -353,7 +353,7 @@ def _pod(
         schedule_timeout=SCHEDULE_SECONDS,
         startup_timeout=int(wait_seconds),
         startup_check_interval=watching.POLL_SECONDS,
-        patience_seconds=settings.kubernetes_patience_seconds,
+        patience_seconds=watching.PATIENCE_SECONDS,
         trigger_kwargs={"_execution_deadline": time.time() + wait_seconds},
         **cluster_access(settings),
     )

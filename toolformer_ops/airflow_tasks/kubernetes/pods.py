@@ -376,7 +376,7 @@ def pod_arguments(settings: Settings, *, template: str) -> dict[str, Any]:
         "schedule_timeout_seconds": SCHEDULE_SECONDS,
         "startup_timeout_seconds": STARTUP_SECONDS,
         "startup_check_interval_seconds": min(START_CHECK_SECONDS, watching.POLL_SECONDS),
-        "patience_seconds": settings.kubernetes_patience_seconds,
+        "patience_seconds": watching.PATIENCE_SECONDS,
     }
 
 

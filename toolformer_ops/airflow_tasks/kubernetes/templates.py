@@ -38,6 +38,8 @@ WRITABLE = {"temporary": "/tmp", "state": STATE_PATH, "cache": CACHE_PATH}  # no
 """Where a stage may write, by volume; an emptyDir if the template has no volume of that name."""
 USER_ID = 10001
 """Not root, and no user of the node; the user of the image."""
+SECRET = "toolformer"  # noqa: S105
+"""The Kubernetes Secret of the settings that are secret, as the manifests of `deploy/kubernetes` name it."""
 LABELS = {"app.kubernetes.io/part-of": "toolformer"}
 """Labels by which all stage pods of a namespace are found."""
 NOT_FOR_PODS = (
@@ -224,7 +226,7 @@ def _environment(settings: Settings, gpus: int, *, is_split: bool) -> dict[str, 
             optional = not isinstance(
                 field.default, SecretStr
             )  # without S3 keys boto3 looks for the pod's identity
-            references[variable] = {"name": settings.kubernetes_secret, "key": variable, "optional": optional}
+            references[variable] = {"name": SECRET, "key": variable, "optional": optional}
         elif value is not None and value != field.get_default(call_default_factory=True):
             variables[variable] = str(value)
     return {name: {"name": name, "value": value} for name, value in variables.items()} | {
@@ -404,7 +406,7 @@ def _container_problems(stage: Mapping[str, Any], at: Keys) -> Iterator[tuple[Ke
         if name in SECRETS:
             yield (
                 (*at, "env", index),
-                f"{name} comes from the Secret of {ENV_PREFIX}KUBERNETES_SECRET. Take it out.",
+                f"{name} comes from the Secret {SECRET}. Take it out.",
             )
         elif name.startswith(ENV_PREFIX) and name not in FOR_TEMPLATES:
             yield (

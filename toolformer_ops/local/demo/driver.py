@@ -182,9 +182,7 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     model = demo_model_path(state)
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
         state.mkdir(parents=True, exist_ok=True)
-        write_environment(
-            state / "environment", {"default_model": str(model), "default_preset": ON_ONE_MACHINE}
-        )
+        write_environment(state / "environment", {"default_model": str(model)})
     wikipedia(state)
     logging.getLogger("toolformer_ops").setLevel(logging.WARNING)
     converting = with_model and not model.is_dir()

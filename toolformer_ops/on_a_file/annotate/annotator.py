@@ -90,7 +90,7 @@ def read_corpus(
     limits = UnpackingLimits()
     files = find_files(settings, address.files)
     for file in files if shard is None else files[shard.index :: shard.count]:
-        for line, record in read_file(file, settings.max_line_bytes, limits, address.names):
+        for line, record in read_file(file, limits, address.names):
             name = f"{Path(file.uri).name}:{line}"
             if isinstance(record, Record):
                 records += 1

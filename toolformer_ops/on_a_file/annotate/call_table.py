@@ -86,7 +86,7 @@ def draw_from(
     """
     calls: dict[str, list[tuple[Any, ...]]] = {tool: [] for tool in tools}
     for file in find_files(settings, CorpusAddress.parse(address).normal().files):
-        for row in _rows_of(settings, file):
+        for row in _rows_of(file):
             try:
                 call = judged_call_of(row) if row["tool"] in calls and row["result"] is not None else None
             except (KeyError, TypeError, ValueError) as error:
@@ -106,7 +106,7 @@ def draw_from(
     return {tool: PlaceboDraw(Pool.of_calls(set(results), chosen)) for tool, results in calls.items()}
 
 
-def _rows_of(settings: Settings, file: CorpusFile) -> Iterator[Mapping[str, Any]]:
+def _rows_of(file: CorpusFile) -> Iterator[Mapping[str, Any]]:
     """The rows of a file of JSON Lines or Parquet."""
     with OpenedFile(file, UnpackingLimits()) as opened:
         if opened.refusal:
@@ -117,7 +117,7 @@ def _rows_of(settings: Settings, file: CorpusFile) -> Iterator[Mapping[str, Any]
             for batch in pyarrow.parquet.ParquetFile(opened.seekable()).iter_batches():
                 yield from batch.to_pylist()
         else:
-            for line in opened.lines(settings.max_line_bytes):
+            for line in opened.lines():
                 try:
                     yield json.loads(line.content)
                 except ValueError as error:

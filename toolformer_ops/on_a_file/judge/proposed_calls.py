@@ -111,7 +111,7 @@ def read_proposals(
     limits = UnpackingLimits()
     for file in _files_of_calls(settings, str(path)):
         with OpenedFile(file, limits) as opened:
-            for number, value in _values(opened, settings.max_line_bytes, names):
+            for number, value in _values(opened, names):
                 place = f"{Path(file.uri).name}:{number}"
                 if isinstance(value, str):
                     yield RefusedProposal(place, value)
@@ -136,17 +136,15 @@ def _files_of_calls(settings: Settings, path: str) -> list[CorpusFile]:
     return [file for file in files if not (has_parquet and file.uri.lower().endswith(".json"))]
 
 
-def _values(
-    opened: OpenedFile, most_bytes: int, names: ProposalFields
-) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def _values(opened: OpenedFile, names: ProposalFields) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """The records with their lines, or the reason why a line is none."""
     if opened.refusal:
         yield 0, opened.refusal[0]
         return
     if opened.is_parquet:
-        yield from parquet_values(opened, most_bytes, asdict(names).values())
+        yield from parquet_values(opened, asdict(names).values())
         return
-    for line in opened.lines(most_bytes):
+    for line in opened.lines():
         if line.reason:
             yield line.number, line.reason
             continue

@@ -158,14 +158,14 @@ def read_corpus_into(settings: Settings, choices: RunChoices, look: CorpusLook) 
     limits = UnpackingLimits()
     files = find_files(settings, address.files)
     look.names = address.names
-    look.fields = field_names(files[0], settings.max_line_bytes, limits)
+    look.fields = field_names(files[0], limits)
     most = choices.document_limit or look.most_texts
     seen: set[object] = set()
     whole_bytes = sum(file.size or 0 for file in files)
     read_bytes = 0
     for file in files:
         with OpenedFile(file, limits) as opened:
-            for line, record, _ in read_records(opened, settings.max_line_bytes, names=address.names):
+            for line, record, _ in read_records(opened, names=address.names):
                 _take(look, f"{Path(file.uri).name}:{line}", record, seen)
                 if len(look.documents) >= most or look.lines >= look.most_texts:
                     read_bytes += opened.bytes_read

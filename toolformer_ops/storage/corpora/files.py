@@ -40,6 +40,8 @@ SUFFIXES = (*map("".join, itertools.product(KINDS, ("", *PACKED))), *PARQUETS)
 """Files of a folder that are read without a look at them; a file that is named itself may have any name."""
 NAMED_FILES = 5
 """So many files that are passed over are named; of more the endings are counted."""
+MOST_LINE_BYTES = 10_000_000
+"""The longest line of a file; a longer one is refused, and not held in memory: no text of a corpus is a book of this size."""
 DETAIL_CHARACTERS = 300
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PARQUET_MAGIC = b"PAR1"
@@ -273,7 +275,7 @@ class OpenedFile:
         """
         return self._counted.bytes_read
 
-    def lines(self, max_line_bytes: int) -> Iterator[Line]:
+    def lines(self) -> Iterator[Line]:
         """Its lines that are not blank, in order.
 
         A line with number 0 comes last if it is empty, breaks off or holds too much. Of a packed file that
@@ -282,15 +284,15 @@ class OpenedFile:
         number = read = 0
         try:
             stream = unpacked(self._source, self.uri, self.limits, as_named=True)
-            while raw_line := stream.readline(max_line_bytes + 1):  # more is not held of a line
+            while raw_line := stream.readline(MOST_LINE_BYTES + 1):  # more is not held of a line
                 number += 1
                 ended = raw_line.endswith(b"\n")
                 content = raw_line[:-1] if ended else raw_line
-                if len(content) > max_line_bytes:
+                if len(content) > MOST_LINE_BYTES:
                     length, rest = len(content), raw_line
                     while not rest.endswith(b"\n") and (rest := stream.readline(BUFFER_BYTES)):
                         length += len(rest.removesuffix(b"\n"))
-                    limit = f"expected at most {max_line_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
+                    limit = f"expected at most {MOST_LINE_BYTES} bytes"
                     read += 1
                     yield Line(
                         number,

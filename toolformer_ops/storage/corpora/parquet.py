@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any
 
 from toolformer_ops.errors import ExpandsTooFarError
+from toolformer_ops.storage.corpora import files
 from toolformer_ops.storage.corpora.addresses import FieldNames, fields_there
 from toolformer_ops.storage.corpora.files import OpenedFile
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, no_text, record_of, rejection
@@ -25,9 +26,7 @@ _PAGE_HEADER_BYTES = 16
 _EPOCH = datetime.date(1970, 1, 1).toordinal()
 
 
-def parquet_records(
-    opened: OpenedFile, max_record_bytes: int, names: FieldNames
-) -> Iterator[tuple[int, Record | Rejection]]:
+def parquet_records(opened: OpenedFile, names: FieldNames) -> Iterator[tuple[int, Record | Rejection]]:
     """The records of a Parquet file, a few rows at a time, by the same rules as those of JSON."""
     import pyarrow.parquet
 
@@ -39,7 +38,7 @@ def parquet_records(
         schema = file.schema_arrow
         columns = sorted({name for name in names.read.values() if _is_column(schema, name)})
         refusal = _refusal_of_schema(schema.names, columns, names)
-        for row in _rows(opened, stored, file, columns, max_record_bytes):
+        for row in _rows(opened, stored, file, columns):
             number += 1
             if refusal:
                 yield number, refusal
@@ -61,9 +60,7 @@ def parquet_records(
         yield 0, Rejection("empty_file", "expected Parquet with at least one row, found none")
 
 
-def parquet_values(
-    opened: OpenedFile, max_record_bytes: int, names: Collection[str]
-) -> Iterator[tuple[int, dict[str, Any] | str]]:
+def parquet_values(opened: OpenedFile, names: Collection[str]) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """The named columns of each row, a few rows at a time, or the reason why a row, or the rest, is not read.
 
     Columns of texts are read, too.
@@ -77,7 +74,7 @@ def parquet_values(
         schema = file.schema_arrow
         texts = [field.name for field in schema if _is_of_texts(field.type)]
         columns = sorted({*texts, *(name for name in names if _is_column(schema, name))})
-        for row in _rows(opened, stored, file, columns, max_record_bytes):
+        for row in _rows(opened, stored, file, columns):
             number += 1
             yield number, row.reason if isinstance(row, Rejection) else row
     except ExpandsTooFarError:
@@ -87,20 +84,20 @@ def parquet_values(
 
 
 def _rows(
-    opened: OpenedFile, stored: IO[bytes], file: Any, columns: Sequence[str], max_record_bytes: int
+    opened: OpenedFile, stored: IO[bytes], file: Any, columns: Sequence[str]
 ) -> Iterator[dict[str, Any] | Rejection]:
     """These columns of each row, whose texts are together no longer than the limit."""
     for batch in _decoded_batches(opened, stored, file, columns):
         for piece in _pieces(batch):
-            if piece.num_rows == 1 and (size := _string_bytes(piece)) > max_record_bytes:
-                yield _too_long(size, max_record_bytes)
+            if piece.num_rows == 1 and (size := _string_bytes(piece)) > files.MOST_LINE_BYTES:
+                yield _too_long(size)
                 continue
             if not columns:
                 yield from ({} for _ in range(piece.num_rows))
                 continue
             fields = [_values(piece.column(name)) for name in columns]
             for values in zip(*fields, strict=True):
-                yield _decoded_row(dict(zip(columns, values, strict=True)), max_record_bytes)
+                yield _decoded_row(dict(zip(columns, values, strict=True)))
 
 
 def _refusal_of_schema(there: Sequence[str], columns: Sequence[str], names: FieldNames) -> Rejection | None:
@@ -257,11 +254,11 @@ def _is_of_texts(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _decoded_row(row: dict[str, Any], max_record_bytes: int) -> dict[str, Any] | Rejection:
+def _decoded_row(row: dict[str, Any]) -> dict[str, Any] | Rejection:
     """A row whose strings are bytes, with them as texts."""
     size = sum(len(value) for value in row.values() if isinstance(value, bytes))
-    if size > max_record_bytes:
-        return _too_long(size, max_record_bytes)
+    if size > files.MOST_LINE_BYTES:
+        return _too_long(size)
     for name, value in row.items():
         if isinstance(value, bytes):
             try:
@@ -271,6 +268,5 @@ def _decoded_row(row: dict[str, Any], max_record_bytes: int) -> dict[str, Any] |
     return row
 
 
-def _too_long(size: int, max_record_bytes: int) -> Rejection:
-    limit = f"expected at most {max_record_bytes} bytes (TOOLFORMER_MAX_LINE_BYTES)"
-    return rejection("line_too_long", f"{limit}, found {size}")
+def _too_long(size: int) -> Rejection:
+    return rejection("line_too_long", f"expected at most {files.MOST_LINE_BYTES} bytes, found {size}")

@@ -310,7 +310,7 @@ class Reading:
                 file.stored_lines = HeldLines()
             else:
                 file.is_compared = file.may_be_compared
-            records = read_records(opened, self.settings.max_line_bytes, is_known, self.names)
+            records = read_records(opened, is_known, self.names)
             for line, record, line_hash in records:
                 progress.at(file.number, file.file, line)
                 document_id = None

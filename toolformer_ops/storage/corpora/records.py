@@ -37,7 +37,6 @@ _READ_NO_FURTHER = frozenset({"unreadable_file", "expands_too_far"})
 
 def read_records(
     opened: OpenedFile,
-    max_record_bytes: int,
     is_known: Callable[[int, int], bool] = lambda _line, _hash: False,
     names: FieldNames = UNMAPPED,
 ) -> Iterator[tuple[int, Record | Rejection, int | None]]:
@@ -55,10 +54,10 @@ def read_records(
         return
     folder_day = _day_of_folder(opened.file.uri, names)
     if opened.is_parquet:
-        for row, record in parquet_records(opened, max_record_bytes, names):
+        for row, record in parquet_records(opened, names):
             yield row, _with_day_of_folder(record, folder_day), None
         return
-    lines = opened.lines(max_record_bytes)
+    lines = opened.lines()
     first_lines = list(itertools.islice(lines, 2))
     if other_format := _other_format(first_lines):
         yield 0, other_format, None
@@ -145,7 +144,7 @@ def _shared_fields(lines: Sequence[Line]) -> frozenset[str]:
     return shared_fields([value for value in values if isinstance(value, dict)])
 
 
-def field_names(file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits) -> list[str]:
+def field_names(file: CorpusFile, limits: UnpackingLimits) -> list[str]:
     """The fields that the first records of a file have in common, in their order; the columns of Parquet.
 
     None of a file with one record, whose names may be data. Raises as `OpenedFile`.
@@ -160,19 +159,19 @@ def field_names(file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits
                 return list(pyarrow.parquet.ParquetFile(opened.seekable()).schema_arrow.names)
             except (pyarrow.ArrowException, ValueError, OSError):
                 return []
-        first_lines = list(itertools.islice(opened.lines(max_record_bytes), FIRST_LINES))
+        first_lines = list(itertools.islice(opened.lines(), FIRST_LINES))
         return sorted(_shared_fields(first_lines))
 
 
 def read_file(
-    file: CorpusFile, max_record_bytes: int, limits: UnpackingLimits, names: FieldNames = UNMAPPED
+    file: CorpusFile, limits: UnpackingLimits, names: FieldNames = UNMAPPED
 ) -> Iterator[tuple[int, Record | Rejection]]:
     """The records of a file that is opened for it, with their lines, as `read_records`.
 
     Raises as `OpenedFile`.
     """
     with OpenedFile(file, limits) as opened:
-        for line, record, _ in read_records(opened, max_record_bytes, names=names):
+        for line, record, _ in read_records(opened, names=names):
             yield line, record
 
 

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK = "history"
+SECONDS_AT_END = 120.0
+"""Longest that the end of a run writes: a night is not kept open by an S3 that is slow."""
 DOCUMENTS_PER_FILE = 20_000
 DOCUMENTS_PER_QUERY = 500
 """Documents whose rows are in memory at a time: some 15,000 calls."""
@@ -118,17 +120,15 @@ def write(
 
 
 def write_at_end(settings: Settings, run_id: str) -> None:
-    """Write what the history lacks when a run has ended; takes `history_seconds` at most, and never raises.
+    """Write what the history lacks when a run has ended; takes `SECONDS_AT_END` at most, and never raises.
 
     What is not written, as S3 is away, the time is over or another process writes, is written at the next
     run's end.
     """
-    if not settings.history_seconds:
-        return
     try:
         engine = database.connect(settings)
         with writing(engine, waits=False):
-            written = Writer(settings, engine, settings.history_seconds).write(None)
+            written = Writer(settings, engine, SECONDS_AT_END).write(None)
     except ToolformerError as error:
         logger.warning("run %s is not in the history yet, the next end of a run writes it: %s", run_id, error)
         return

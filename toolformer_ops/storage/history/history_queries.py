@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 GIB = 2**30
+MOST_MEMORY_GIB = 8.0
+"""Memory of one question: all columns of the candidates of a run of a million texts take more than 4."""
 HISTORY_THREADS = 2
 """CPU threads of one question."""
 MANIFESTS_TRIED = 5
@@ -94,7 +96,7 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         DatabaseError: the settings name a Postgres that does not answer.
         UnknownNameError: the query names what the history has not.
         UsageError: it is not one query, is wrong, takes longer than `QUERY_SECONDS`, or needs more memory than
-        `history_memory_gib`.
+        `MOST_MEMORY_GIB`.
         ConfigurationError: DuckDB is not installed.
         InfrastructureError: S3 does not answer, or there is no room for the files.
     """
@@ -119,8 +121,8 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         ) from error
     except duckdb.OutOfMemoryException as error:
         raise UsageError(
-            f"expected a query that takes at most {settings.history_memory_gib:g} GiB, found one that "
-            "needs more: raise TOOLFORMER_HISTORY_MEMORY_GIB, ask about one run, or read fewer columns."
+            f"expected a query that takes at most {MOST_MEMORY_GIB:g} GiB, found one that needs more: ask about "
+            "one run, or read fewer columns."
         ) from error
     except duckdb.CatalogException as error:
         raise UnknownNameError(f"the history: {_first_line(error)}") from error
@@ -174,7 +176,7 @@ def opened(settings: Settings, tables: Collection[str], run: str = "") -> Iterat
     paths = _copies(settings, tables)
     connection = _duckdb().connect(
         config={
-            "memory_limit": f"{settings.history_memory_gib}GiB",
+            "memory_limit": f"{MOST_MEMORY_GIB}GiB",
             "threads": HISTORY_THREADS,
             "temp_directory": "",
             "autoinstall_known_extensions": False,

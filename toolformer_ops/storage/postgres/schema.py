@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 MADE_ANEW = ("functions/", "views/", "examples/")
 """Folders of the files that are made anew if one of them changes, in this order."""
+STATEMENT_SECONDS = 600.0
+"""Longest statement of a migration, which keeps others from the table that it changes."""
 LOCK_TRIES = 6
 """Tries of a migration that finds a table locked, with a pause as long as its wait between them."""
 
@@ -37,7 +39,7 @@ def migrate(
     folder: Path = database.SQL_DIR,
     *,
     lock_seconds: float = 5.0,
-    statement_seconds: float = 600.0,
+    statement_seconds: float = STATEMENT_SECONDS,
 ) -> list[str]:
     """Apply what is missing and return the names of the files applied, such as `schema/01_corpora.sql`.
 
@@ -59,8 +61,8 @@ def migrate(
         except DatabaseError as error:
             if isinstance(error.__cause__, psycopg2.errors.QueryCanceled):
                 raise DatabaseError(
-                    f"{error} Nothing was changed. TOOLFORMER_MIGRATION_STATEMENT_SECONDS (now "
-                    f"{statement_seconds:g}) allows more; 0 means no limit."
+                    f"{error} Nothing was changed. A statement may take {statement_seconds:g} s; "
+                    "`toolformer-ops migrate --statement-seconds` allows more, and with 0 any time."
                 ) from error
             if not isinstance(error, DatabaseLockedError):
                 raise
