@@ -322,23 +322,18 @@ def start_token_ids(tokenizer: Any) -> tuple[int, ...]:
         <|im_start|>       1.075 (1.265)      1.053 (1.440)
         <|im_end|>         1.075 (1.265)      1.049 (1.427)
     """
-    if start := _own_start_ids(tokenizer):
-        return start
-    vocabulary = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=True)
-    for name in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
-        if name is not None and name in vocabulary:
-            return (vocabulary[name],)
-    return ()
-
-
-def _own_start_ids(tokenizer: Any) -> tuple[int, ...]:
-    """The ids that the tokenizer's own post-processing puts before a text; empty if there are none."""
     backend = tokenizer.backend_tokenizer
+    # 1. What comes before a text is what is before its own ids.
     plain = backend.encode("a", add_special_tokens=False).ids
     whole = backend.encode("a", add_special_tokens=True).ids
     for extra in range(1, len(whole) - len(plain) + 1):
         if whole[extra : extra + len(plain)] == plain:
             return tuple(whole[:extra])
+    # 2. and 3.
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    for name in (*DOCUMENT_SEPARATORS, tokenizer.bos_token, tokenizer.eos_token):
+        if name is not None and name in vocabulary:
+            return (vocabulary[name],)
     return ()
 
 

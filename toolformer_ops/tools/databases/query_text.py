@@ -278,8 +278,17 @@ def _has_times_in_zones(tokens: Sequence[Token], *, has_times_of_day: bool) -> b
 
 def texts_of_the_clock(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     """Where texts of a query begin and end that Postgres takes for a date where it looks for one."""
+    # Postgres joins texts that follow each other on several lines.
+    texts: list[list[Token]] = []
+    goes_on = False
+    for token in tokens:
+        if token.is_text and goes_on:
+            texts[-1].append(token)
+        elif token.is_text:
+            texts.append([token])
+        goes_on = token.is_text
     places: list[tuple[int, int]] = []
-    for group in _whole_texts(tokens):
+    for group in texts:
         text = "".join(token.text for token in group)
         if DAYS_OF_THE_CLOCK.intersection(_LETTERS.findall(text.lower())):
             places.append((group[0].start, group[-1].end))
@@ -328,19 +337,6 @@ def _arguments(tokens: Sequence[Token], number: int) -> list[list[Token]]:
             arguments[-1].append(token)
         depth += token.is_sign("(")
     return []
-
-
-def _whole_texts(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The texts of a query; Postgres joins those that follow each other on several lines."""
-    texts: list[list[Token]] = []
-    goes_on = False
-    for token in tokens:
-        if token.is_text and goes_on:
-            texts[-1].append(token)
-        elif token.is_text:
-            texts.append([token])
-        goes_on = token.is_text
-    return texts
 
 
 def _calls_nothing(tokens: Sequence[Token], number: int) -> bool:
