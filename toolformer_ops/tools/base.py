@@ -10,6 +10,7 @@ process that runs the tool.
 import functools
 import itertools
 import logging
+import re
 import sys
 import threading
 import uuid
@@ -41,6 +42,9 @@ TIMED_OUT = "timed_out"
 TOOL_ERROR = "tool_error"
 ARGUMENT = "input"
 """The one argument of a tool that says no more of its input, in function calling."""
+_OPENING = re.compile(r"[\[({<\"'“‘«„‚¡¿*_~≈=+−–$€£¥-]*\Z")  # noqa: RUF001
+LONGEST_OPENING = 8
+"""Characters before a stretch that are looked at for signs that open it."""
 
 logger = logging.getLogger(__name__)
 
@@ -169,6 +173,12 @@ class ProposedCalls:
     left_out: Counter[str] = field(default_factory=Counter)
     """What the tool itself left out, by reason, such as `proposal_of_ambiguous_key`; each begins with
     `proposal_` and is counted in `yield_by_stage`."""
+
+
+def place_before(text: str, char: int) -> int:
+    """Where to propose a call for what begins at `char`: before the signs that open it, of `($48` the bracket."""
+    opening = _OPENING.search(text, max(0, char - LONGEST_OPENING), char)
+    return char if opening is None else opening.start()
 
 
 class Proposer(Protocol):

@@ -35,9 +35,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Literal
 
-from toolformer_ops.tools.base import ProposedCall
+from toolformer_ops.tools.base import ProposedCall, place_before
 from toolformer_ops.tools.operands import UNIT, Kind, Operand, Value, operands
-from toolformer_ops.tools.proposed_places import place_before
 from toolformer_ops.tools.written_numbers import COMMA, writing_of
 
 How = Literal["sum", "product", "years", "share", "change"]

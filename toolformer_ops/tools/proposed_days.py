@@ -14,8 +14,7 @@ import datetime
 import re
 from collections.abc import Iterator
 
-from toolformer_ops.tools.base import ProposedCall
-from toolformer_ops.tools.proposed_places import place_before
+from toolformer_ops.tools.base import ProposedCall, place_before
 
 NEAR_DAYS = 31
 """A date so near has the day's month or one of its neighbours."""

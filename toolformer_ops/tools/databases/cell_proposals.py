@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from toolformer_ops.call_syntax import ARROW, NOT_IN_A_CALL
 from toolformer_ops.records import Document
-from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, ProposedCall, ProposedCalls
+from toolformer_ops.tools.base import MAX_INPUT_CHARACTERS, ProposedCall, ProposedCalls, place_before
 from toolformer_ops.tools.databases.said_values import (
     WORD,
     Place,
@@ -29,7 +29,6 @@ from toolformer_ops.tools.databases.said_values import (
     core_of,
     is_written_as,
 )
-from toolformer_ops.tools.proposed_places import place_before
 
 PROPOSAL_VERSION = 1
 """Raised when the same rows would propose other calls for a text."""
