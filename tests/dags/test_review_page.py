@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tests.dags.run_pages import allowed, application, rows, sign_in
 from tests.run_sql import run_sql
-from toolformer_ops.cli.publishing import app as publishing
+from toolformer_ops.cli.people import app as people
 from toolformer_ops.run_page.judgements import agreements, judgements_of, results
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database
@@ -245,7 +245,7 @@ def test_the_numbers_of_a_release_are_those_of_a_plain_computation(browser_of, e
 
 def test_judgements_are_exported_apart_from_the_release(browser_of, settings, tmp_path):
     def exported(*words: str) -> str:
-        result = CliRunner().invoke(publishing, ["export-judgements", *words])
+        result = CliRunner().invoke(people, ["export", "--format", "judgements", *words])
         return str(result.exception) if result.exception else result.output.strip()
 
     assert exported(RELEASE).endswith("found none. The page Review in Airflow takes them.")

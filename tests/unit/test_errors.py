@@ -122,7 +122,7 @@ def test_a_line_of_a_log_begins_with_its_date_in_its_time_zone(monkeypatch):
         ["stage", "build-index", "--source", "/" + "a/" * 2500],
         ["stage", "start-run", "--run", "r", "--parameters", '{"corpus": "a", "model": "%s"}' % ("m" * 900)],
         ["run", "posts.jsonl", "--model", "a" * 5000],
-        ["filter", "http://host/posts.jsonl", "--tool", "Calculator"],
+        ["judge", "http://host/posts.jsonl", "--model", "m"],
         ["forget", "--corpus", "a" * 5000, "--yes"],
         ["evaluate", "--model", "m", "--suite", "math", "--data", "a" * 5000],
     ],

@@ -33,9 +33,9 @@ PANELS = MappingProxyType(
             "load",
             "run",
         ),
-        "Look closer": ("runs", "changes", "explain", "thresholds", "sql", "call", "filter", "parameters"),
+        "Look closer": ("runs", "changes", "explain", "thresholds", "sql", "call"),
         "Models: write and evaluate": ("generate", "serve", "evaluate"),
-        "Releases and models: hand on": ("export", "export-judgements", "publish-model", "push", "download"),
+        "Releases and models: hand on": ("export", "publish-model", "push", "download"),
         "Keep in order": (
             "doctor",
             "retry-failed",
@@ -44,13 +44,15 @@ PANELS = MappingProxyType(
             "forget",
             "retention",
             "migrate",
-            "dags-folder",
             "history",
         ),
         "This machine": ("demo", "up", "down", "status", "logs", "clean"),
     }
 )
-"""The commands in the order in which `--help` shows them, by purpose. `stage`, which Airflow's tasks type, is not shown."""
+"""The commands in the order in which `--help` shows them, by purpose."""
+
+HIDDEN = ("parameters", "dags-folder")
+"""Commands that programs type, as Airflow's tasks type `stage`: `--help` does not show them."""
 
 app = typer.Typer(
     name="toolformer-ops",
@@ -95,7 +97,8 @@ _PARTS = (
 )
 app.registered_commands = sorted(
     itertools.chain.from_iterable(part.app.registered_commands for part in _PARTS),
-    key=lambda command: list(_PANEL_OF).index(str(command.name)),
+    key=lambda command: [*_PANEL_OF, *HIDDEN].index(str(command.name)),
 )
 for _command in app.registered_commands:
-    _command.rich_help_panel = _PANEL_OF[str(_command.name)]
+    _command.hidden = _command.name in HIDDEN
+    _command.rich_help_panel = _PANEL_OF.get(str(_command.name), "")

@@ -15,7 +15,6 @@ import typer
 from toolformer_ops.config import load_settings
 from toolformer_ops.errors import EXIT_NO_RESULT, UsageError
 from toolformer_ops.shown_text import json_to_show, visible
-from toolformer_ops.tools.base import FilterRule
 
 if TYPE_CHECKING:
     from toolformer_ops.config import Settings
@@ -31,11 +30,9 @@ from toolformer_ops.cli.options import (
     ProposerOption,
     RunParametersJson,
     ThresholdOption,
-    ToolOption,
     ToolsOption,
     UntilKeptOption,
     choices_without_services,
-    corpus_address,
     model_name,
     print_observations,
 )
@@ -66,28 +63,6 @@ def call(
         typer.echo(f"no result: {output.reason}, {title(output.reason)}{said}", err=True)
         raise typer.Exit(EXIT_NO_RESULT)
     typer.echo(visible(output.results[0]))
-
-
-@app.command("filter")
-def filter_file(
-    corpus: Corpus,
-    tool: ToolOption,
-    field: FieldOption = None,
-    filter_rule: Annotated[
-        FilterRule,
-        typer.Option(help="paper, or sharp: a stricter rule of the Calculator, WikiSearch and QA."),
-    ] = "paper",
-) -> None:
-    """Print a tool's filter decisions, one JSON line a document, or one a paragraph if the tool judges paragraphs.
-
-    Example: toolformer-ops filter --tool Calculator docs.jsonl
-    """
-    from toolformer_ops.on_a_file.annotate.annotator import filter_lines
-    from toolformer_ops.runs.choices import FilterChoices
-
-    choices = FilterChoices(filter_rule=filter_rule)
-    for line in filter_lines(load_settings(), tool, corpus_address(corpus, field), choices):
-        typer.echo(json_to_show(line))
 
 
 @app.command("explain")

@@ -32,7 +32,6 @@ ThresholdOption = Annotated[
         help="Keep thresholds in nats, as Calculator=0.3,QA=0.7, or given again.",
     ),
 ]
-ToolOption = Annotated[str, typer.Option("--tool", help="Name of a tool, such as Calculator.")]
 UntilKeptOption = Annotated[
     int | None,
     typer.Option(min=1, help="End a tool's work when so many of its calls are kept."),

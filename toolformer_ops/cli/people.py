@@ -8,15 +8,17 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from toolformer_ops.config import load_settings
+from toolformer_ops.config import Settings, load_settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.shown_text import json_to_show, visible
 
-EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-sharegpt", "environment")
+JUDGEMENTS = "judgements"
+EXPORT_FORMATS = ("chat", "sharegpt", "preference", "preference-sharegpt", "environment", JUDGEMENTS)
 
 app = typer.Typer()
 
@@ -38,14 +40,19 @@ def export(
     release: Annotated[
         str, typer.Argument(help="A release: its id, its s3:// address, or a folder with its files.")
     ],
-    out: Annotated[str, typer.Argument(help="Where to write: a .jsonl file or a folder, local or s3://.")],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="Where to write: a .jsonl file or a folder, local or s3://; of judgements a local folder, without one S3."
+        ),
+    ] = "",
     export_format: Annotated[
         str,
         typer.Option(
             "--format",
-            help="chat: messages with tools and tool results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
-            "and a rejected call, as messages; preference-sharegpt: for "
-            "LLaMA-Factory. environment: tasks with a reward, for TRL and verifiers. All are JSON Lines.",
+            help="chat: messages with tools and results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
+            "and a rejected call, as messages; preference-sharegpt: for LLaMA-Factory. environment: tasks with a reward, for "
+            "TRL and verifiers. judgements: what reviewers said of the calls. All are JSON Lines.",
         ),
     ] = "chat",
     seed: Annotated[
@@ -79,9 +86,15 @@ def export(
     """Write a release as conversations or pairs of calls, for TRL, LLaMA-Factory and others; print what was written as JSON.
 
     Example: toolformer-ops export --format chat s3://toolformer/releases/0123456789abcdef chat/
+    Example: toolformer-ops export --format judgements 0123456789abcdef
     """
     if export_format not in EXPORT_FORMATS:
         raise UsageError(f"--format: expected one of {', '.join(EXPORT_FORMATS)}, found {export_format!r}.")
+    if export_format == JUDGEMENTS:
+        typer.echo(_export_judgements(load_settings(), release, out))
+        return
+    if not out:
+        raise UsageError("OUT: expected a .jsonl file or a folder to write to, found none.")
     from toolformer_ops.release.chat_export import export_chat
     from toolformer_ops.release.conversations import FORMS
     from toolformer_ops.release.environment_export import export_environment
@@ -112,6 +125,25 @@ def export(
             takes_lossy_template=lossy_template,
         )
     typer.echo(json.dumps(asdict(export), indent=2))
+
+
+def _export_judgements(settings: Settings, release_id: str, folder: str) -> str:
+    """Write what reviewers said into the folder, or on S3 below judgements/, under a name of its own; returns where."""
+    from toolformer_ops.run_page.judgements import export
+    from toolformer_ops.storage.objects.publication import ObjectStore
+    from toolformer_ops.storage.postgres import database
+
+    with database.transaction(database.connect(settings, writes=False)) as connection:
+        name, content = export(connection, release_id)
+    if not folder:
+        store = ObjectStore(settings)
+        store.require_bucket()
+        store.put_if_absent(f"judgements/{name}", content)
+        return store.uri(f"judgements/{name}")
+    path = Path(folder) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return str(path)
 
 
 @app.command("runs")

@@ -1,7 +1,6 @@
-"""`toolformer-ops publish-model | push | download | export-judgements`: what leaves the factory, and a model that comes into it.
+"""`toolformer-ops publish-model | push | download`: what leaves the factory, and a model that comes into it.
 
-A model on S3, where every machine finds it; a release or model on a hub, or in a folder; what reviewers said
-of calls.
+A model on S3, where every machine finds it; a release or model on a hub, or in a folder.
 """
 
 from pathlib import Path
@@ -99,33 +98,3 @@ def download(
     described = hub.Described(licence=licence, languages=tuple(language or ()), sources=tuple(source or ()))
     manifest = hub.download(load_settings(), name, folder, described)
     typer.echo(f"{folder}: {len(manifest.files)} files, {manifest.size:,} bytes")
-
-
-@app.command("export-judgements")
-def export_judgements(
-    release: Annotated[str, typer.Argument(help="The id of a release.")],
-    out: Annotated[Path | None, typer.Argument(help="A folder; without one, they go to S3.")] = None,
-) -> None:
-    """Write what reviewers said of a release's calls as JSON Lines, and print where: on S3 below judgements/, beside releases/.
-
-    Each export has its own name, and the release does not change.
-
-    Example: toolformer-ops export-judgements 0123456789abcdef judgements/
-    """
-    from toolformer_ops.run_page.judgements import export
-    from toolformer_ops.storage.objects.publication import ObjectStore
-    from toolformer_ops.storage.postgres import database
-
-    settings = load_settings()
-    with database.transaction(database.connect(settings, writes=False)) as connection:
-        name, content = export(connection, release)
-    if out is None:
-        store = ObjectStore(settings)
-        store.require_bucket()
-        store.put_if_absent(f"judgements/{name}", content)
-        typer.echo(store.uri(f"judgements/{name}"))
-        return
-    path = out / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    typer.echo(path)

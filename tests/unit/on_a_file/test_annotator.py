@@ -15,9 +15,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.on_a_file.annotate import annotation
-from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, filter_lines
+from toolformer_ops.on_a_file.annotate.annotator import distinct_documents, read_corpus
 from toolformer_ops.on_a_file.look.explanation import call_in_text, explain_call, explanation_table, token_at
-from toolformer_ops.runs.choices import FilterChoices
+from toolformer_ops.storage.corpora.record_rules import Record
 
 SUM = "There were 2 cats and 3 dogs, a total of 5 animals."
 
@@ -70,13 +70,10 @@ def test_the_context_window_reaches_the_model(tmp_path, model):
 def test_a_bad_line_is_a_refusal_but_a_file_without_a_good_one_is_an_error(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("no JSON\n" + json.dumps({"text": SUM}) + "\n")
-    assert [line["kept"] for line in filter_lines(Settings(), "Calculator", corpus, FilterChoices())] == [
-        False,
-        True,
-    ]
+    assert [isinstance(record, Record) for _, record in read_corpus(Settings(), corpus)] == [False, True]
     corpus.write_text("# A page\n\nin Markdown\n")
     with pytest.raises(CorpusError, match=r"usable record in .*corpus\.jsonl, found corrupt_json 2"):
-        list(filter_lines(Settings(), "Calculator", corpus, FilterChoices()))
+        list(read_corpus(Settings(), corpus))
     with pytest.raises(CorpusError, match="usable record"):
         list(annotate_file(Settings(), corpus, "Calculator", "fake", {}))
 
@@ -210,13 +207,6 @@ def test_an_offset_that_cannot_be_used_is_refused_before_the_model_is_loaded(tin
     for at in (999, -1, 0):
         with pytest.raises(UsageError, match=rf"--at: expected .* {len(SUM)} characters, found {at}\."):
             explain_call(Settings(), SUM, at, "Calculator(2 + 3)", None, str(tiny_model_dir))
-
-
-def test_filter_says_why_a_date_counts_as_none(tmp_path):
-    corpus = tmp_path / "docs.jsonl"
-    corpus.write_text('{"text": "Today it rains.", "date": "05/06/2014"}\n')
-    [line] = filter_lines(Settings(), "Calendar", corpus, FilterChoices())
-    assert (line["reason"], line["left_out"]) == ("no_url", ["date_not_understood"])
 
 
 def test_a_folder_named_by_its_day_dates_its_records(tmp_path):

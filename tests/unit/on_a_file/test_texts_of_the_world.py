@@ -1,4 +1,4 @@
-"""What the world's files hold, a small input of each kind, through the command that reads a file and asks a tool's filter.
+"""What the world's files hold, a small input of each kind, as a file is read and a tool's filter asked.
 
 Each row is a kind of input that a text of one paragraph with `text` and `date` is not; what is right stands
 beside it.
@@ -7,14 +7,18 @@ beside it.
 import bz2
 import json
 import lzma
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.annotator import filter_lines
+from toolformer_ops.on_a_file.annotate.annotator import read_corpus
 from toolformer_ops.runs.choices import FilterChoices
+from toolformer_ops.storage.corpora.record_rules import Rejection
+from toolformer_ops.tools.registry import get_tool
 
 PROSE = "The ferry left the pier at dawn with twelve people on board. "
 SUM = "They picked 14 pears and ate 5, so 9 pears were left. "
@@ -179,17 +183,28 @@ KINDS = [
 ]
 
 
+def decisions(kind: Kind, address: str) -> Iterator[tuple[bool, str]]:
+    """Whether each paragraph or piece of a file is kept, and why; a record that cannot be read is not."""
+    for _, record in read_corpus(Settings(), address):
+        if isinstance(record, Rejection):
+            yield False, record.reason
+            continue
+        for decision in filter_document(
+            get_tool(kind.tool), record.document(), FilterChoices(**kind.choices)
+        ):
+            yield decision.kept, decision.reason
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_kind_of_text_gets_what_is_right(kind, tmp_path):
     file = tmp_path / kind.file
     file.write_bytes(kind.content)
     address = " ".join([str(file), *(f"--field {name}" for name in kind.fields)])
-    lines = list(filter_lines(Settings(), kind.tool, address, FilterChoices(**kind.choices)))
-    assert [(one["kept"], one["reason"]) for one in lines] == kind.right
+    assert list(decisions(kind, address)) == kind.right
 
 
 def test_a_file_that_is_not_read_is_named(tmp_path, caplog):
     (tmp_path / "docs.jsonl").write_bytes(line(SUM))
     (tmp_path / "notes.docx").write_bytes(b"PK\x03\x04")
-    list(filter_lines(Settings(), "Calculator", tmp_path, FilterChoices()))
+    list(read_corpus(Settings(), tmp_path))
     assert "notes.docx" in caplog.text

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.annotation.placebo import NO_OTHER_RESULT, JudgedCall, gain_of
 from toolformer_ops.annotation.scoring import ScoredCall, scored_call_of
 from toolformer_ops.call_syntax import parse_call
@@ -23,7 +22,7 @@ from toolformer_ops.errors import CorpusError, UsageError
 from toolformer_ops.language_model.endpoint.proposals import EndpointProposer
 from toolformer_ops.language_model.losses import is_kept
 from toolformer_ops.records import Document
-from toolformer_ops.runs.choices import FilterChoices, RunChoices
+from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import endpoint_beside, load_model, load_scoring_model
 from toolformer_ops.runs.run_tools import Shard
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
@@ -110,31 +109,6 @@ def read_corpus(
             f"{refusals}.{why} "
             'Each line must be an object such as {"text": "..."}.'
         )
-
-
-def filter_lines(
-    settings: Settings, tool_name: str, corpus: Path | str, choices: FilterChoices
-) -> Iterator[dict[str, Any]]:
-    """`id`, `kept` and `reason` of each document, or of each paragraph or piece with number and offsets.
-
-    A record that cannot be read is a refusal with its reason. `left_out` says why its date, url or title
-    counts as none.
-    """
-    tool = get_tool(tool_name)
-    for name, record in read_corpus(settings, corpus):
-        if isinstance(record, Rejection):
-            yield {"id": name, "kept": False, "reason": record.reason}
-            continue
-        document = record.document()
-        for decision in filter_document(tool, document, choices):
-            place: dict[str, int] = {}
-            is_whole = (decision.start_char, decision.end_char) == (0, len(document.text))
-            if tool.spec.filter_unit == "paragraph" or not is_whole:
-                place["paragraph"] = decision.paragraph
-            if not is_whole:
-                place |= {"start_char": decision.start_char, "end_char": decision.end_char}
-            left_out = {"left_out": list(record.ignored)} if record.ignored else {}
-            yield {"id": name, **place, "kept": decision.kept, "reason": decision.reason, **left_out}
 
 
 def distinct_documents(
