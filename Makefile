@@ -82,7 +82,7 @@ study: $(WORKSHOP) ## What calls chosen by the loss are worth, by training: make
 	@$(BIN)/python -m studies run --out="$${OUT:-$$TOOLFORMER_STATE_DIR/models/studies}" --model="$${MODEL:-}" --texts="$${TEXTS:-0}" \
 	  --steps="$${STEPS:-64}" --seeds="$${SEEDS:-10}" --batch="$${BATCH:-16}" --learning-rate="$${LEARNING_RATE:-2e-5}" \
 	  --test="$${TEST:-100}" --processes="$${PROCESSES:-1}" $${ARMS:+--arms="$$ARMS"} \
-	  $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} -- "$${NAME:-calculator}"
+	  $${GSM8K:+--gsm8k="$$GSM8K"} $${POSTS:+--posts="$$POSTS"} $${PASSAGES:+--passages="$$PASSAGES"} -- "$${NAME:-calculator}"
 
 study-gpu: $(WORKSHOP) ## The same on the first GPU, seeds side by side, or a larger model: make study-gpu NAME=calculator PROCESSES=12 MODEL=id@revision
 	@TOOLFORMER_DEVICE=cuda $(MAKE) --no-print-directory study

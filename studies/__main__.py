@@ -68,6 +68,9 @@ def run(
         Path | None, typer.Option(help="File of GSM8K's problems, for the studies gsm8k and problems.")
     ] = None,
     posts: Annotated[Path | None, typer.Option(help="File of dated posts, for the study posts.")] = None,
+    passages: Annotated[
+        Path | None, typer.Option(help="Wikipedia's articles in KILT's format, for the study facts.")
+    ] = None,
     processes: Annotated[int, typer.Option(min=1, help="How many seeds side by side.")] = 1,
 ) -> None:
     """Teach a model a tool with calls chosen in different ways, test it with fresh sentences, and write raw answers and tables.
@@ -89,7 +92,7 @@ def run(
         learning_rate=learning_rate,
     )
     # 1. The plan of each seed.
-    files = {"gsm8k": gsm8k, "posts": posts}
+    files = {"gsm8k": gsm8k, "posts": posts, "passages": passages}
     seeds_to_run = []
     for name in names.lower().split(","):
         study = study_of(name)

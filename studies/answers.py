@@ -22,6 +22,7 @@ from typing import Any
 from studies.arms import ScoredCall, foretells, is_right, releasable
 from studies.calls import CALLS, stored_records
 from studies.following import result_follows
+from studies.labelled_texts import LabelledTexts
 from studies.measuring import BEFORE
 from studies.plan import PLAN, SUMMARY, StudyPlan
 from toolformer_ops.errors import NoResultError, UsageError
@@ -34,10 +35,10 @@ DIGITS = 2
 """Of a log probability, behind the point: hundredths of a nat, which change shares of a rule by less than 0.01."""
 
 
-def gather(folder: Path, out: Path) -> tuple[Path, Path]:
+def gather(folder: Path, out: Path) -> tuple[Path, Path | None]:
     """Write the answers of a study's folder, as far as its seeds are, into the folder `out`.
 
-    Returns the file of the answers and that of the calls.
+    Returns the file of the answers and that of the calls; None if the calls are labelled, and so in raw answers already.
 
     Raises:
         NoResultError: no seed has an answer yet.
@@ -51,14 +52,17 @@ def gather(folder: Path, out: Path) -> tuple[Path, Path]:
         )
     plans = [StudyPlan.read(seed / PLAN) for seed in seeds]
     lines: list[Line] = [_plan_line(folder, plans)]
-    calls: list[Line] = []
     for plan, seed in zip(plans, seeds, strict=True):
         lines += _seed_lines(plan, seed)
-        calls += _call_lines(plan, seed)
     out.mkdir(parents=True, exist_ok=True)
     study = plans[0].study
     answers_file, calls_file = out / f"{study}.jsonl.bz2", out / f"{study}-calls.jsonl.bz2"
     write_lines(answers_file, lines)
+    if isinstance(plans[0].source, LabelledTexts):
+        return answers_file, None
+    calls: list[Line] = []
+    for plan, seed in zip(plans, seeds, strict=True):
+        calls += _call_lines(plan, seed)
     write_lines(calls_file, calls)
     return answers_file, calls_file
 

@@ -217,14 +217,16 @@ TABLES: Mapping[str, Callable[[StudyAnswers], str]] = {
     "counts": counts_table,
 }
 """By name, what makes a table of a study's answers."""
+TABLES_OF_ARMS = ("arms", "reading")
+"""The others are of calls."""
 
 
-def tables(answers: Path, calls: Path) -> str:
-    """All tables of a study, for the terminal."""
-    study = StudyAnswers.read(answers, calls)
+def tables(answers: Path, calls: Path | None) -> str:
+    """All tables of a study, for the terminal; those of rules only where there are calls."""
+    study = StudyAnswers(read_answers(answers), []) if calls is None else StudyAnswers.read(answers, calls)
     plan = study.plan
     head = f"{plan['study']}: seeds {', '.join(map(str, plan['seeds']))}, model {plan['model']}"
-    names = [name for name in TABLES if study.arms or name not in ("arms", "reading")]
+    names = [name for name in TABLES if (study.arms if name in TABLES_OF_ARMS else calls)]
     return "\n\n".join([head, *(TABLES[name](study) for name in names)])
 
 

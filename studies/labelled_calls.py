@@ -29,6 +29,8 @@ from toolformer_ops.tools.calendar import MONTHS, write_day
 from toolformer_ops.tools.computations import Computation, computations
 from toolformer_ops.tools.operands import UNIT, Operand, operands
 
+ARTICLES = "Articles"
+"""The tool that answers with what articles state; labelled calls are written, not run."""
 RIGHT = "right"
 PLACE = "place"
 PLACES = (-5, -3, -1, 1, 3, 5)
@@ -315,7 +317,7 @@ def _stated(title: str, passage: str) -> Iterator[Fact]:
 def _select(fact: Fact) -> Call:
     """A query that is written into a text; nothing runs it."""
     title = fact.title.replace("'", "''")
-    return Call("Articles", " ".join(("SELECT", fact.column, "FROM articles WHERE title =", f"'{title}'")))
+    return Call(ARTICLES, " ".join(("SELECT", fact.column, "FROM articles WHERE title =", f"'{title}'")))
 
 
 def facts(records: Iterable[Mapping[str, Any]]) -> Iterator[LabelledText]:

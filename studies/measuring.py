@@ -13,6 +13,7 @@ as in section 4.3: the probability of " [" goes to the other tokens.
 
 import json
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,9 +40,6 @@ BEFORE = "before"
 """The model before training."""
 WRITTEN_TOKENS = 24
 """Enough for a call's result and the answer behind it, and for a model that writes a sum out first."""
-READING = DecodingSettings(max_new_tokens=1, max_call_tokens=24)
-"""How a call is written while a text is read: at once or not at all."""
-
 
 @dataclass(frozen=True)
 class ReadText:
@@ -108,8 +106,10 @@ def measure(
         decoding = replace(decoding, call_start_rank=0)
     written = writing.write([Prompt(item.prompt) for item in plan.fresh], decoding)
     seconds = time.process_time() - started
-    read = read_texts(writing, [item.text for item in plan.fresh], calls=calls)
-    plain = read_texts(writing, plain_texts(), calls=calls)
+    # A call is written at once or not at all while a text is read.
+    reading = DecodingSettings(max_new_tokens=1, max_call_tokens=plan.read_call_tokens) if calls else None
+    read = read_texts(writing, [item.text for item in plan.fresh], reading)
+    plain = read_texts(writing, plain_texts(), reading)
     lines = [
         json.dumps({"arm": arm, "sentence": number, **answer_line(*one)}) + "\n"
         for number, one in enumerate(zip(plan.fresh, written, read, strict=True))
@@ -126,22 +126,24 @@ def measure(
     replace_file(done, json.dumps(summary) + "\n")
 
 
-def read_texts(writing: "WritingModel", texts: Sequence[str], *, calls: bool) -> list[ReadText]:
-    """The loss of each text, and that behind a call which the model makes in it."""
+def read_texts(
+    writing: "WritingModel", texts: Sequence[str], reading: DecodingSettings | None
+) -> list[ReadText]:
+    """The loss of each text, and that behind a call which the model makes in it; `reading` is None where it makes none."""
     model = writing.language_model
     read = [ReadText(loss.tokens, loss.nats) for loss in model.text_losses(texts)]
-    if not calls:
+    if reading is None:
         return read
     # 1. The place in each text, and the call that the model writes there.
     places: list[tuple[int, int]] = []  # number of the sentence, characters before the call
     for number, starts in enumerate(model.call_starts(texts)):
         likeliest = max(starts, key=lambda start: start.probability, default=None)
-        if likeliest is not None and likeliest.rank <= READING.call_start_rank:
+        if likeliest is not None and likeliest.rank <= reading.call_start_rank:
             places.append((number, likeliest.position_char))
     prompts = [Prompt(texts[number][:place]) for number, place in places]
     # 2. The text with the call in it.
     called: list[ReadCall] = []
-    for (number, place), written in zip(places, writing.write(prompts, READING), strict=True):
+    for (number, place), written in zip(places, writing.write(prompts, reading), strict=True):
         if written.calls and written.calls[0].result is not None and written.text.startswith(CALL_START):
             called.append(ReadCall(number, place, written.text[: written.calls[0].end_char]))
     losses = model.text_losses([call.read_in(texts[call.sentence]) for call in called])
@@ -167,6 +169,13 @@ def plain_texts() -> list[str]:
         return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]
 
 
+def is_right(written: str, answer: str) -> bool:
+    """Whether the first number is the answer, or the text begins with it if the answer has other characters than digits."""
+    if re.fullmatch(r"-?[\d.,]+", answer):
+        return first_number_is_right(written, [answer])
+    return re.match(rf"\s*{re.escape(answer)}(?!\w)", written) is not None
+
+
 def answer_line(sentence: Sentence, written: WrittenText, read: ReadText) -> dict[str, Any]:
     """What is kept of one sentence."""
     called = [call.input for call in written.calls if call.result is not None]
@@ -176,7 +185,7 @@ def answer_line(sentence: Sentence, written: WrittenText, read: ReadText) -> dic
     return {
         "held_out": sentence.held_out,
         "answer": sentence.answer,
-        "right": first_number_is_right(written.without_calls, [sentence.answer]),
+        "right": is_right(written.without_calls, sentence.answer),
         "called": called[0] if called else None,
         "written": written.text,
         **numbers,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from studies.arms import ARMS
-from studies.labelled_problems import LabelledProblems
+from studies.labelled_calls import ARTICLES
+from studies.labelled_texts import LabelledFacts, LabelledProblems, LabelledTexts
 from studies.real_texts import SOURCES_OF_FILES, Posts, WordProblems
 from studies.sentences import SUMS, Sentence, Sums
 from toolformer_ops.errors import UsageError
@@ -25,7 +26,7 @@ class Study:
     """What a study is about."""
 
     tool: str
-    source: Callable[[Path], Sums | LabelledProblems | WordProblems | Posts]
+    source: Callable[[Path], Sums | LabelledTexts | WordProblems | Posts]
     """Reads its file; the calls of the last two are annotated, and no arm is trained on them."""
     texts: int
     """How many are annotated of each seed, unless it is said."""
@@ -33,6 +34,8 @@ class Study:
     samples_per_position: int = 3
     option: str = ""
     """That names its file, a key of `SOURCES_OF_FILES`; empty if its sentences are made by rules."""
+    read_call_tokens: int = 24
+    """The most tokens of a call that a model writes while it reads."""
 
 
 STUDIES: Mapping[str, Study] = {
@@ -42,9 +45,10 @@ STUDIES: Mapping[str, Study] = {
     # Of 1,318 paragraphs of digital.gov's training half; a call of the Calendar has no input to sample.
     "posts": Study("Calendar", Posts, 800, max_positions=5, samples_per_position=1, option="posts"),
     # Their calls are labelled and scored already; all seeds have the same texts.
-    "problems": Study("Calculator", LabelledProblems, 160, option="gsm8k"),
+    "problems": Study("Calculator", LabelledProblems, LabelledProblems.texts, option="gsm8k"),
+    "facts": Study(ARTICLES, LabelledFacts, LabelledFacts.texts, option="passages", read_call_tokens=64),
 }
-TRAINED = ("calculator", "problems")
+TRAINED = ("calculator", "problems", "facts")
 """Studies whose arms are trained."""
 TRAINING_NUMBERS = ("steps", "batch", "learning_rate", "arms", "test")
 """Fields of a plan that decide nothing before the first training."""
@@ -97,7 +101,12 @@ class StudyPlan:
         return STUDIES[self.study].tool
 
     @property
-    def source(self) -> Sums | LabelledProblems | WordProblems | Posts:
+    def read_call_tokens(self) -> int:
+        """The most tokens of a call that a model writes while it reads."""
+        return STUDIES[self.study].read_call_tokens
+
+    @property
+    def source(self) -> Sums | LabelledTexts | WordProblems | Posts:
         """Where its sentences come from."""
         return STUDIES[self.study].source(Path(self.file))
 
@@ -110,7 +119,7 @@ class StudyPlan:
     def fresh(self) -> list[Sentence]:
         """The sentences that the models are tested with, of a study whose arms are trained."""
         source = self.source
-        assert isinstance(source, Sums | LabelledProblems)  # noqa: S101 - of `TRAINED`
+        assert isinstance(source, Sums | LabelledTexts)  # noqa: S101 - of `TRAINED`
         return source.fresh(self.test, self.seed, self.training)
 
     @classmethod

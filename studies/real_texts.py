@@ -37,6 +37,7 @@ FEWEST_WORDS, MOST_WORDS = 20, 100
 """Of a paragraph: long enough to say something, short enough to be one sequence of a training."""
 SOURCES_OF_FILES = {
     "gsm8k": "train.jsonl of github.com/openai/grade-school-math (MIT)",
+    "passages": "articles of Wikipedia in KILT's format (CC BY-SA)",
     "posts": 'JSON Lines of "id", "text" with a paragraph a line, and "date", such as those of github.com/GSA/digitalgov.gov (CC0)',
 }
 """By option, what its file is."""

@@ -18,7 +18,6 @@ import importlib.resources
 import itertools
 import json
 import logging
-import os
 import random
 import sqlite3
 import time
@@ -30,8 +29,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from studies.answers import Line, write_lines
 from studies.devices import load_to_write
 from studies.measuring import BEFORE
+from studies.tool_folder import with_tools
 from studies.training import equal_steps, let_go, released_text, tokens_seen, train_texts, training_seconds
-from toolformer_ops.config import ENV_PREFIX, Settings, load_settings
+from toolformer_ops.config import Settings
 from toolformer_ops.decoding.records import DecodingSettings, Prompt, WrittenText
 from toolformer_ops.errors import NoResultError, UsageError
 from toolformer_ops.evaluation.answers import first_number
@@ -39,7 +39,6 @@ from toolformer_ops.local.demo.mountains import DATABASE, MOUNTAINS, write_mount
 from toolformer_ops.release.format import ReleasedText
 from toolformer_ops.runs.choices import FinetuningChoices
 from toolformer_ops.storage.machine.shared_files import replace_file
-from toolformer_ops.tools.registry import forget_tools
 
 if TYPE_CHECKING:
     from toolformer_ops.decoding.model import WritingModel
@@ -179,10 +178,7 @@ def run_rows(settings: Settings, model: str, plan: RowPlan, folder: Path) -> Non
     tools = folder / "tools"
     facts = Facts.drawn(plan)
     write_table(tools, facts.every)
-    os.environ[f"{ENV_PREFIX}TOOLS_DIR"] = str(tools)
-    load_settings.cache_clear()
-    forget_tools()
-    settings = settings.model_copy(update={"tools_dir": tools})
+    settings = with_tools(settings, tools)
     # 2. The texts with the calls that are kept.
     released = annotated_texts(model, [fact.text for fact in facts.of_texts])
     if len(released) < FEWEST_TEXTS:

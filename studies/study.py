@@ -19,9 +19,10 @@ from pathlib import Path
 from studies.arms import ChosenTexts, chosen_texts
 from studies.calls import CALLS, Record, annotate, inform, stored_records
 from studies.devices import free_device
-from studies.labelled_problems import LabelledProblems, write_labelled_records
+from studies.labelled_texts import LabelledFacts, LabelledTexts, write_labelled_records
 from studies.measuring import BEFORE, measure
 from studies.plan import SUMMARY, StudyPlan
+from studies.tool_folder import with_tools
 from studies.training import arm_steps, let_go, tokens_seen, train, training_seconds
 from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> None:
-    """Do what is not done yet; `answers.py` gathers what the folder then holds.
+    """Do what is not done yet; `answers.py` gathers what the folder then holds. For a process of its own, whose tools may change.
 
     Raises:
         NoResultError: too few texts have a call for any arm.
@@ -42,6 +43,10 @@ def run_seed(settings: Settings, model: str, plan: StudyPlan, folder: Path) -> N
     """
     refuse_unreadable(settings, folder)
     plan.write(folder)
+    source = plan.source
+    if isinstance(source, LabelledFacts):
+        source.write_tool(folder / "tools")
+        settings = with_tools(settings, folder / "tools")
     # 1. Every call, once for all arms.
     records, seconds = annotated_records(settings, model, plan, folder)
     free_device(settings)
@@ -91,7 +96,7 @@ def annotated_records(
     seconds = (
         json.loads(summary.read_text(encoding="utf-8"))["annotation_seconds"] if summary.exists() else None
     )
-    if isinstance(plan.source, LabelledProblems) and not (folder / CALLS).exists():
+    if isinstance(plan.source, LabelledTexts) and not (folder / CALLS).exists():
         write_labelled_records(plan, folder / CALLS)
     records = stored_records(folder)
     if len(records) != plan.texts:

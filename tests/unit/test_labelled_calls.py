@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from studies import labelled_problems
+from studies import labelled_texts
 from studies.answers import write_lines
 from studies.devices import load_to_score
 from studies.labelled_calls import (
@@ -20,7 +20,7 @@ from studies.labelled_calls import (
     read_facts,
     reports,
 )
-from studies.labelled_problems import LabelledProblems, write_labelled_records
+from studies.labelled_texts import LabelledProblems, write_labelled_records
 from studies.labelled_scores import digest_of, half_of, placebos_of, score_sets, score_texts
 from studies.plan import StudyPlan
 from toolformer_ops.config import Settings
@@ -262,7 +262,7 @@ def test_a_set_continues_where_it_was_killed(tiny_gpt2_dir, gsm8k, tmp_path):
 @pytest.fixture
 def source(gsm8k, monkeypatch):
     """Arms are trained on three of the problems."""
-    monkeypatch.setattr(labelled_problems, "TEXTS", 3)
+    monkeypatch.setattr(LabelledProblems, "texts", 3)
     return LabelledProblems(gsm8k)
 
 
@@ -278,8 +278,8 @@ def test_all_seeds_are_trained_on_the_same_problems(source):
 @pytest.fixture
 def records(gsm8k, lines, tmp_path, monkeypatch):
     """The problems with the scored calls of one of them."""
-    write_lines(tmp_path / "scored.jsonl.bz2", lines)
-    monkeypatch.setattr(labelled_problems, "SCORED", tmp_path / "scored.jsonl.bz2")
+    write_lines(tmp_path / "labelled-problems.jsonl.bz2", lines)
+    monkeypatch.setattr(labelled_texts, "ANSWERS", tmp_path)
     plan = StudyPlan(study="problems", file=str(gsm8k), texts=5)
     write_labelled_records(plan, tmp_path / "calls.jsonl")
     return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]

@@ -509,7 +509,7 @@ class CallingModel:
 
 def test_a_call_while_reading_counts_for_the_words_behind_it_alone():
     model: Any = CallingModel(rank=10)
-    [read] = read_texts(model, [TEXT], calls=True)
+    [read] = read_texts(model, [TEXT], READING)
     assert (read.call_place, read.read_call) == (TEXT.index(" 333"), "[Calculator(520 - 187) -> 333]")
     assert read.tokens == len(TEXT)
     assert read.nats == pytest.approx(0.1 * len(TEXT))
@@ -525,13 +525,13 @@ def test_a_call_is_not_counted_where_a_token_crosses_its_border():
 
 def test_no_call_is_made_while_reading_where_its_start_is_not_among_the_ten_likeliest_tokens():
     model: Any = CallingModel(rank=11)
-    [read] = read_texts(model, [TEXT], calls=True)
+    [read] = read_texts(model, [TEXT], READING)
     assert read.nats_with_call is None
 
 
 def test_a_model_without_calls_makes_none_while_reading():
     model: Any = CallingModel(rank=1)
-    assert read_texts(model, [TEXT], calls=False)[0].nats_with_call is None
+    assert read_texts(model, [TEXT], None)[0].nats_with_call is None
 
 
 @pytest.mark.parametrize(
