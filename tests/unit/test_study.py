@@ -507,6 +507,9 @@ class CallingModel:
         return [WrittenText(prompt, text, " a", (made,), (), (), 1, "length") for prompt in prompts]
 
 
+READING = DecodingSettings(max_new_tokens=1)
+
+
 def test_a_call_while_reading_counts_for_the_words_behind_it_alone():
     model: Any = CallingModel(rank=10)
     [read] = read_texts(model, [TEXT], READING)
