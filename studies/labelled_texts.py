@@ -11,7 +11,7 @@ problems, facts of other articles.
 import json
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -43,7 +43,7 @@ class LabelledTexts:
 
     def labelled(self) -> list[LabelledText]:
         """The texts that arms may be trained on, the same for each seed."""
-        return in_hash_order(SETS[self.set_name](self.file))[: self.texts]
+        return self._every()[: self.texts]
 
     def training(self, count: int, seed: int) -> list[Sentence]:
         """The first of them."""
@@ -51,8 +51,11 @@ class LabelledTexts:
 
     def fresh(self, count: int, seed: int, known: Sequence[Sentence]) -> list[Sentence]:
         """Sentences of other facts, in an order that follows from the seed."""
-        trained = {item.name for item in self.labelled()}
+        trained: set[Hashable] = {item.name for item in self.labelled()}
         return distinct(iter(in_order(self._others(), seed)), count, trained)
+
+    def _every(self) -> list[LabelledText]:
+        return in_hash_order(SETS[self.set_name](self.file))
 
     def _others(self) -> list[Sentence]:
         """What tests are drawn from; those of the training may be among them."""
@@ -97,16 +100,12 @@ class LabelledFacts(LabelledTexts):
     set_name = "facts"
     texts = 78
 
-    def labelled(self) -> list[LabelledText]:
-        return self._named()[: self.texts]
+    def _every(self) -> list[LabelledText]:
+        """Passages that name their article before the fact: without its name no row can be asked for."""
+        return [item for item in super()._every() if item.name in item.text[: item.right.place]]
 
     def _others(self) -> list[Sentence]:
-        return [_sentence(item) for item in self._named()]
-
-    def _named(self) -> list[LabelledText]:
-        """Those that name their article before the fact: else nobody knew for which row to ask."""
-        every = in_hash_order(SETS[self.set_name](self.file))
-        return [item for item in every if item.name in item.text[: item.right.place]]
+        return [_sentence(item) for item in self._every()]
 
     def write_tool(self, folder: Path) -> None:
         """Write the table of all facts, a row an article, with its tool file into a folder."""
@@ -130,7 +129,7 @@ class LabelledFacts(LabelledTexts):
         (folder / "articles.toml").write_text(tool_file, encoding="utf-8")
 
 
-_PROMPT = """Your task is to add calls of the table of articles to a text: [Articles(SELECT column FROM articles WHERE title = 'X')].
+_PROMPT = """Your task is to add calls of the table of articles to a text: [Articles(SELECT ...)].
 
 Input: {text}
 Output:"""

@@ -41,6 +41,7 @@ BEFORE = "before"
 WRITTEN_TOKENS = 24
 """Enough for a call's result and the answer behind it, and for a model that writes a sum out first."""
 
+
 @dataclass(frozen=True)
 class ReadText:
     """What a model makes of one sentence while it reads it."""
@@ -169,7 +170,7 @@ def plain_texts() -> list[str]:
         return [document.text for document in wikipedia_documents(records, WIKIPEDIA_DOCUMENTS)]
 
 
-def is_right(written: str, answer: str) -> bool:
+def writes_answer(written: str, answer: str) -> bool:
     """Whether the first number is the answer, or the text begins with it if the answer has other characters than digits."""
     if re.fullmatch(r"-?[\d.,]+", answer):
         return first_number_is_right(written, [answer])
@@ -185,7 +186,7 @@ def answer_line(sentence: Sentence, written: WrittenText, read: ReadText) -> dic
     return {
         "held_out": sentence.held_out,
         "answer": sentence.answer,
-        "right": is_right(written.without_calls, sentence.answer),
+        "right": writes_answer(written.without_calls, sentence.answer),
         "called": called[0] if called else None,
         "written": written.text,
         **numbers,

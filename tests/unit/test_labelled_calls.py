@@ -20,11 +20,14 @@ from studies.labelled_calls import (
     read_facts,
     reports,
 )
-from studies.labelled_texts import LabelledProblems, write_labelled_records
 from studies.labelled_scores import digest_of, half_of, placebos_of, score_sets, score_texts
+from studies.labelled_texts import LabelledFacts, LabelledProblems, write_labelled_records
 from studies.plan import StudyPlan
+from studies.tool_folder import with_tools
 from toolformer_ops.config import Settings
+from toolformer_ops.errors import UsageError
 from toolformer_ops.tools.calendar import write_day
+from toolformer_ops.tools.registry import get_tool
 
 
 def word_problem(broken: int) -> dict[str, str]:
@@ -299,3 +302,39 @@ def test_a_call_after_its_numbers_may_be_released(records):
         (call for record in records for call in record["calls"]), key=lambda call: call["position_char"]
     )
     assert not last["input_only_after"]
+
+
+@pytest.fixture
+def passages(tmp_path, monkeypatch):
+    """A text that arms are trained on, and texts of other articles."""
+    monkeypatch.setattr(LabelledFacts, "texts", 1)
+    articles = [
+        {
+            "wikipedia_title": title,
+            "text": [title, f"{title} is a film that was directed by {name} in Rome. {name} liked it."],
+        }
+        for title, name in (("Ash", "Ada Lee"), ("Elm", "Bo Ray"), ("Oak", "Cy Dow"))
+    ]
+    articles.append({"wikipedia_title": "Yew", "text": ["Yew", "It was directed by Di Fox in Rome."]})
+    file = tmp_path / "passages.jsonl"
+    file.write_text("\n".join(map(json.dumps, articles)), encoding="utf-8")
+    return LabelledFacts(file)
+
+
+def test_a_fact_whose_article_is_not_named_before_it_is_not_asked_for(passages):
+    with pytest.raises(UsageError, match="found 2"):
+        passages.fresh(3, 0, [])
+
+
+def test_no_seed_is_tested_with_a_fact_of_an_article_that_arms_are_trained_on(passages):
+    trained = {item.fact for item in passages.training(1, 0)}
+    assert not trained & {item.fact for item in passages.fresh(2, 0, [])}
+
+
+def test_the_table_answers_a_right_call_with_the_fact(passages, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", "")
+    passages.write_tool(tmp_path / "tools")
+    settings = with_tools(Settings(), tmp_path / "tools")
+    right = passages.labelled()[0].right
+    runner = get_tool("Articles").open(settings, lambda: pytest.fail("no model is asked"))
+    assert runner.run([right.call.input])[0].results == (right.result,)

@@ -22,7 +22,7 @@ from studies.answers import gather, read_answers, write_lines
 from studies.arms import RULES, Rule, chosen_texts, foretells, is_right
 from studies.evidence import counts_table, page_of, rules_table, tables
 from studies.hours import model_parameters, study_hours
-from studies.measuring import ReadCall, read_texts
+from studies.measuring import ReadCall, read_texts, writes_answer
 from studies.plan import StudyPlan
 from studies.real_texts import dated_paragraph, word_problem
 from studies.row_figures import PICTURE, RowAnswers
@@ -505,6 +505,21 @@ class CallingModel:
         made = MadeCall("Calculator", "520 - 187", "333", None, 1, 31, 0.0)
         text = " [Calculator(520 - 187) -> 333] a"
         return [WrittenText(prompt, text, " a", (made,), (), (), 1, "length") for prompt in prompts]
+
+
+@pytest.mark.parametrize(
+    ("written", "answer", "right"),
+    [
+        (" Bill Condon from a play", "Bill Condon", True),
+        (" Bill Condonson", "Bill Condon", False),
+        (" by Bill Condon", "Bill Condon", False),
+        (" in 1,770.", "1770", True),
+        (" April 2, 2018, the", "April 2, 2018", True),
+        (" April 2, 2017, the", "April 2, 2018", False),
+    ],
+)
+def test_an_answer_that_is_no_number_is_right_where_the_text_begins_with_it(written, answer, right):
+    assert writes_answer(written, answer) is right
 
 
 READING = DecodingSettings(max_new_tokens=1)
