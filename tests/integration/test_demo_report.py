@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from tests.annotated_runs import AnnotatedRun
 from toolformer_ops.config import Settings
-from toolformer_ops.local.demo.report import best_call, print_report
+from toolformer_ops.local.demo.report import best_call, print_report, sign_in
 from toolformer_ops.runs.progress import Progress, read_progress
 from toolformer_ops.storage.postgres import database, queries
 
@@ -41,7 +41,7 @@ def connection(run):
 
 def report_of(connection: Connection, run: AnnotatedRun) -> str:
     console = Console(file=io.StringIO(), width=200)
-    print_report(console, connection, run.run_id, SETTINGS, "http://airflow/run")
+    print_report(console, connection, run.run_id, "http://airflow/run")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -52,7 +52,7 @@ def shown_calls(report: str) -> list[str]:
 
 def test_the_report_says_how_many_calls_of_each_tool_are_kept(connection, run):
     report = report_of(connection, run)
-    assert "Kept 3 of 4 proposed calls: Calculator 2 of 2, Calendar 1 of 2. The best of each tool" in report
+    assert "Kept 3 of 4 calls: Calculator 2/2, Calendar 1/2. What each saves:" in report
 
 
 def test_a_run_that_did_all_the_work_itself_does_not_say_so(connection, run):
@@ -74,10 +74,9 @@ def test_the_report_shows_the_best_calls(connection, run):
     ]
     assert "Release  none" in report
     assert "Model    none" in report
-    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment)" in report
 
 
-def test_the_report_shows_release_beside_model_without_a_password(connection, run, monkeypatch):
+def test_the_report_shows_the_release_with_its_size(connection, run):
     connection.exec_driver_sql(
         "insert into dataset_releases (release_id, run_id, uri, manifest_sha256, documents, calls, lacking_tools) "
         "values ('r1', 'run-1', 's3://b/releases/r1', 'x', 2, 3, '{MT}');"
@@ -86,13 +85,32 @@ def test_the_report_shows_release_beside_model_without_a_password(connection, ru
         "values ('m1', 'r1', 'run-1', 's3://b/models/m1', 'x', 2.5);"
         "insert into run_models (run_id, model_id) values ('run-1', 'm1')"
     )
-    monkeypatch.setenv("TOOLFORMER_AIRFLOW_PASSWORD", "of a deployment")
     report = report_of(connection, run)
     assert "Release  s3://b/releases/r1  (2 texts, 3 calls)" in report
     assert "it lacks MT" in report
-    assert "Model    s3://b/models/m1  (training loss 2.50 nats a token)" in report
-    assert "password: TOOLFORMER_AIRFLOW_PASSWORD in the environment)" in report
-    assert "of a deployment" not in report
+
+
+def test_where_the_password_is_is_said_without_it(monkeypatch):
+    assert sign_in(SETTINGS) == "user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in /state/environment"
+    monkeypatch.setenv("TOOLFORMER_AIRFLOW_PASSWORD", "of a deployment")
+    assert sign_in(SETTINGS) == "user admin, password: TOOLFORMER_AIRFLOW_PASSWORD in the environment"
+
+
+def test_a_long_call_fills_two_lines_of_a_terminal(settings):
+    run = AnnotatedRun(settings, {"Mountains": 0.5})
+    text = run.add_text(
+        "From our hut we saw the Grossglockner, which is 3798 metres high and covered with snow all year."
+    )
+    query = "SELECT height FROM mountains WHERE name = 'Grossglockner'"
+    run.add_call("Mountains", text, " 3798", query, "3798", saves=2.25)
+    run.complete("Mountains")
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, no_color=True)
+    with database.transaction(run.engine) as connection:
+        print_report(console, connection, run.run_id, "http://airflow/run")
+    assert isinstance(console.file, io.StringIO)
+    assert (
+        len(console.file.getvalue().splitlines()) == 6
+    )  # kept, the call's two, release, model, and the page
 
 
 def test_the_report_of_a_run_has_few_lines_in_a_pipe(connection, run):

@@ -43,16 +43,18 @@ def export(
     out: Annotated[
         str,
         typer.Argument(
-            help="Where to write: a .jsonl file or a folder, local or s3://; of judgements a local folder, without one S3."
+            help="Where to write: a .jsonl file or a folder, local or s3://. Judgements go to a local folder, or "
+            "to S3 without one."
         ),
     ] = "",
     export_format: Annotated[
         str,
         typer.Option(
             "--format",
-            help="chat: messages with tools and results; sharegpt: the same for LLaMA-Factory. preference: pairs of a chosen "
-            "and a rejected call, as messages; preference-sharegpt: for LLaMA-Factory. environment: tasks with a reward, for "
-            "TRL and verifiers. judgements: what reviewers said of the calls. All are JSON Lines.",
+            help="chat: messages with tools and results; sharegpt: the same for LLaMA-Factory. preference: pairs "
+            "of a chosen and a rejected call, as messages; preference-sharegpt: for LLaMA-Factory. environment: "
+            "tasks with a reward, for TRL and verifiers. judgements: what reviewers said of the calls. All are "
+            "JSON Lines.",
         ),
     ] = "chat",
     seed: Annotated[
@@ -128,7 +130,7 @@ def export(
 
 
 def _export_judgements(settings: Settings, release_id: str, folder: str) -> str:
-    """Write what reviewers said into the folder, or on S3 below judgements/, under a name of its own; returns where."""
+    """Write what reviewers said into the folder, or on S3 below judgements/; returns where."""
     from toolformer_ops.run_page.judgements import export
     from toolformer_ops.storage.objects.publication import ObjectStore
     from toolformer_ops.storage.postgres import database

@@ -409,8 +409,8 @@ def finish_run(
 ) -> None:
     """Record how a run ended, store its numbers, and print its summary as JSON, if it annotates.
 
-    A DAG run ends the run that it opened, and no other. Then the history on S3 is written; the run has ended by
-    then, whatever becomes of it.
+    A DAG run ends the run that it opened, and no other. Then the history on S3 is written; the run has
+    ended by then, whatever becomes of it.
 
     Example: toolformer-ops stage finish-run --run night-1 --state success
     """

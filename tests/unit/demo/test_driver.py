@@ -126,6 +126,21 @@ def run_dag(console: Console, airflow: Any) -> bool:
     return driver._watch(console, airflow, Settings(), "annotate_corpus", "run-1", {})
 
 
+def test_the_index_is_built_while_airflow_starts(console, monkeypatch, tmp_path):
+    steps: list[Any] = []
+
+    class Worker:
+        def submit(self, work: Any, *_: Any, **__: Any) -> Any:
+            steps.append(work.__name__)
+            return Mock()
+
+    monkeypatch.setattr(driver, "up", lambda settings, only=None: steps.append(only) or settings)
+    monkeypatch.setattr(driver, "another_process", lambda: nullcontext(Worker()))
+    monkeypatch.setattr(driver, "wikipedia", lambda _: tmp_path)
+    driver.start_all(console, Settings(state_dir=tmp_path, default_model="m"), with_index=True)
+    assert steps == ["prepare_demo_model", ("postgres", "object_store"), "build_index", None]
+
+
 def test_a_run_that_succeeded_has_made_what_it_is_for(console):
     assert run_dag(console, scripted_airflow(["success"]))
 
@@ -154,7 +169,7 @@ def test_how_to_watch_a_run_again_is_said_at_its_start_as_where_airflow_does_not
     attach = "toolformer-ops run --attach run-1"
     with pytest.raises(AirflowNotReadyError):
         run_dag(console, scripted_airflow([AirflowNotReadyError("no answer")]))
-    assert f"(to watch it again: {attach})" in written(console)
+    assert f"; to watch it again: {attach})" in written(console)
     assert f"or watch it again: {attach}" in written(console)
 
 

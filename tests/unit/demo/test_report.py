@@ -35,8 +35,8 @@ def test_the_sentence_before_the_training_comes_before_that_after_it():
 def test_the_heights_of_ten_mountains_are_counted():
     [line] = printed(print_fresh_mountains, WRITTEN)[2:]
     assert line == (
-        "Heights of 10 mountains that no text has: 1 right before the training, 9 after it. Then 2 heights were "
-        "changed in a copy of the database: the model wrote 2 of the new ones."
+        "Heights of 10 mountains that no text has: 1 right before the training, 9 after it. Of 2 changed in a copy "
+        "of the database it wrote 2."
     )
 
 

@@ -42,8 +42,8 @@ next to nothing."""
 STARTUP_SECONDS = 1800
 """Longest time from a node to a running container: a large image is pulled, volumes are mounted."""
 PATIENCE_SECONDS = 90.0
-"""How long a pod may lack its Secret, image or node, unless a node is being added: a person who has just made the
-Secret, or pushed the image, need not clear the task."""
+"""How long a pod may lack its Secret, image or node, unless a node is being added: long enough for a person
+who has just made the Secret, or pushed the image."""
 POLL_SECONDS = 10.0
 """Between two looks at a pod that runs."""
 START_CHECK_SECONDS = 5

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from toolformer_ops.airflow_tasks.airflow_client import ENDED_STATES, AirflowClient, TaskState
 from toolformer_ops.airflow_tasks.run_ids import ANNOTATE
-from toolformer_ops.config import Settings
+from toolformer_ops.config import IS_CHECKOUT, Settings
 from toolformer_ops.errors import AirflowError, NoKeptCallError, ToolformerError, UsageError
 from toolformer_ops.language_model.models.publishing import publish_model
 from toolformer_ops.local.demo.corpus import corpus_key, demo_documents, json_lines, write_kilt_records
@@ -36,13 +36,15 @@ from toolformer_ops.local.demo.report import (
     print_report,
     say,
     seconds_in_words,
+    sign_in,
 )
 from toolformer_ops.local.lifecycle import up
-from toolformer_ops.local.state_folder import write_environment
+from toolformer_ops.local.state_folder import OBJECT_STORE, POSTGRES, write_environment
 from toolformer_ops.runs.choices import TOOL_OR_MODEL_PROPOSES, RunChoices
 from toolformer_ops.runs.presets import ON_ONE_MACHINE
 from toolformer_ops.runs.progress import Progress, read_progress
 from toolformer_ops.runs.shown_progress import shown
+from toolformer_ops.stages.index_building import build_index
 from toolformer_ops.storage.objects.publication import ObjectStore
 from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.tools.registry import DEFAULT_TOOLS, forget_tools, get_tool
@@ -66,7 +68,7 @@ three seconds."""
 LOG_LINES = 12
 PATIENCE_SECONDS = 600.0
 """How long a watched run's Airflow may give no answer; the run continues meanwhile."""
-SERVICES_CONTINUE = "`make down`, or `toolformer-ops down`, stops Postgres, S3 and Airflow."
+SERVICES_CONTINUE = f"`{'make' if IS_CHECKOUT else 'toolformer-ops'} down` stops Postgres, S3 and Airflow."
 """The last words of what starts the embedded services for a run."""
 
 
@@ -96,14 +98,14 @@ def run_demo(console: Console, settings: Settings, documents: int, *, deployed: 
         write_mountains(settings.tools_folder)
         forget_tools()
         tools = (*DEFAULT_TOOLS, MOUNTAINS)
-        settings = start_all(console, settings)
+        settings = start_all(console, settings, with_index=True)
         seconds["services"] = time.monotonic() - started
     source = wikipedia(settings.state_dir)
     store = ObjectStore(settings)
     content = json_lines(demo_documents(source))
     store.put_if_absent(corpus_key(content), content)
     uri = store.uri(corpus_key(content))
-    model, records_uri = str(demo_model_path(settings.state_dir)), str(source)
+    model, records_uri = str(demo_model_path(settings.state_dir)), None
     if deployed:
         say(console, "Publishing the demo model and its Wikipedia on S3 ...")
         model = publish_model(settings, str(prepare_demo_model(settings.state_dir))).address
@@ -148,12 +150,15 @@ def run_corpus(console: Console, settings: Settings, choices: RunChoices, run_id
     """Run over a user's own corpus, which `choices.corpus_choices` has checked; raises as `run_demo`."""
     started = time.monotonic()
     settings = start_all(
-        console, settings, with_model=choices.model == str(demo_model_path(settings.state_dir))
+        console,
+        settings,
+        with_model=choices.model == str(demo_model_path(settings.state_dir)),
+        with_index=any(get_tool(tool).spec.needs_index for tool in choices.tools),
     )
     if choices.corpus.startswith("s3://"):
         ObjectStore(settings).list_uri(choices.corpus)  # raises if nothing exists
     seconds = {"services": time.monotonic() - started}
-    seconds |= run_dags(console, settings, choices, run_id, str(wikipedia(settings.state_dir)))
+    seconds |= run_dags(console, settings, choices, run_id)
     print_next(console, outputs_of(settings, run_id).model_uri, choices.tools)
     say(console, f"{seconds_in_words(time.monotonic() - started, seconds)} {SERVICES_CONTINUE}")
 
@@ -174,16 +179,18 @@ def attach(console: Console, settings: Settings, run_id: str) -> None:
             )
         kept = _watch(console, client, settings, ANNOTATE, run_id)
     _report(console, settings, run_id, client.run_url(ANNOTATE, run_id), kept=kept)
+    print_next(console, outputs_of(settings, run_id).model_uri, ())
 
 
-def start_all(console: Console, settings: Settings, with_model: bool = True) -> Settings:
-    """Convert the model while the services start; returns the settings with the addresses of the services."""
+def start_all(
+    console: Console, settings: Settings, *, with_model: bool = True, with_index: bool = False
+) -> Settings:
+    """Convert the model, then index Wikipedia, while the services start; returns their settings."""
     state = settings.state_dir
     model = demo_model_path(state)
     if not settings.default_model:  # the trigger form in the UI then starts with the demo model
         state.mkdir(parents=True, exist_ok=True)
         write_environment(state / "environment", {"default_model": str(model)})
-    wikipedia(state)
     logging.getLogger("toolformer_ops").setLevel(logging.WARNING)
     converting = with_model and not model.is_dir()
     say(
@@ -194,10 +201,15 @@ def start_all(console: Console, settings: Settings, with_model: bool = True) -> 
     )
     waiting = console.status("") if console.is_terminal else contextlib.nullcontext()
     with waiting, another_process() as worker:
-        converted = worker.submit(prepare_demo_model, state) if with_model else None
+        works: list[concurrent.futures.Future[Any]] = []
+        if with_model:
+            works.append(worker.submit(prepare_demo_model, state))
+        if with_index:  # it is published on S3, and registered in Postgres
+            settings = up(settings, (POSTGRES, OBJECT_STORE))
+            works.append(worker.submit(build_index, settings, str(wikipedia(state)), publish=True))
         settings = up(settings)
-        if converted is not None:
-            converted.result()
+        for work in works:
+            work.result()
     return settings
 
 
@@ -215,9 +227,9 @@ def wikipedia(state: Path) -> Path:
 
 
 def run_dags(
-    console: Console, settings: Settings, choices: RunChoices, run_id: str, records_uri: str
+    console: Console, settings: Settings, choices: RunChoices, run_id: str, records_uri: str | None = None
 ) -> dict[str, float]:
-    """Build the index of the KILT records if a tool needs it, annotate, and report; the seconds by phase.
+    """Build the index of KILT records, if any are named, annotate, and report; the seconds by phase.
 
     Raises:
         UsageError: a DAG run refused its request, and why was printed.
@@ -228,7 +240,7 @@ def run_dags(
     seconds: dict[str, float] = {}
     with AirflowClient.of(settings, patience_seconds=PATIENCE_SECONDS) as client:
         # 1. the search index
-        if any(get_tool(tool).spec.needs_index for tool in choices.tools):
+        if records_uri is not None:
             began = time.monotonic()
             _watch(console, client, settings, INDEX_DAG, run_id, {"source": records_uri})
             seconds["search index"] = time.monotonic() - began
@@ -268,7 +280,7 @@ def _report(console: Console, settings: Settings, run_id: str, run_url: str, *, 
     engine = database.connect(settings)
     try:
         with database.transaction(engine) as connection:
-            print_report(console, connection, run_id, settings, run_url)
+            print_report(console, connection, run_id, run_url)
     finally:
         engine.dispose()
     if not kept:
@@ -295,7 +307,7 @@ def _watch(
     url = client.run_url(dag_id, run_id)
     again = f"toolformer-ops run --attach {run_id}" if dag_id == ANNOTATE else ""
     if again:
-        say(console, f"{dag_id}: {url}  (to watch it again: {again})")
+        say(console, f"{dag_id}: {url}  ({sign_in(settings)}; to watch it again: {again})")
     engine = database.connect(settings)
 
     best: Text | None = None

@@ -27,6 +27,11 @@ from toolformer_ops.storage.postgres import database, queries
 from toolformer_ops.storage.postgres.queries import Statement
 
 BEST_CALLS = 5
+INDENT = 2
+LEAST_SENTENCE = 30
+"""Characters of its sentence beside a call that is shown in one line."""
+LONG_WORD = 16
+"""What a line may lack at its end, where the next word begins a new one."""
 MOST_RESULT = 60
 """Characters of a result that a line shows."""
 SENTENCE_ENDS = (". ", "! ", "? ", "\n")
@@ -38,9 +43,7 @@ FRESH_MOUNTAIN = prompt_about(FRESH_MOUNTAINS[0])
 """The prompt for a model that learned to ask the demo's database."""
 
 
-def print_report(
-    console: Console, connection: Connection, run_id: str, settings: Settings, run_url: str
-) -> None:
+def print_report(console: Console, connection: Connection, run_id: str, run_url: str) -> None:
     """Print what a run kept and made. `run_url`: the run's page in Airflow's UI."""
 
     def rows(statement: Statement, **parameters: object) -> Sequence[Row[Any]]:
@@ -60,27 +63,37 @@ def print_report(
     shown = best or rows(queries.summary.nearest_calls, at_most=BEST_CALLS)
     if not shown:
         heading = "None was scored to the end: each saves less than what is pruned, or has no result."
+    elif shown[0].probability_with is not None:
+        heading = "Probability of the next tokens, without -> with:"
     else:
-        which = "The best of each tool" if best else "Those that come nearest to their tool's threshold"
-        heading = f"{which}, and what each saves:"
-        if shown[0].probability_with is not None:
-            heading = f"{which}, with the probability of the next tokens without -> with the result:"
+        heading = "What each saves:"
+    if shown and not best:
+        heading = f"Nearest to their thresholds are these. {heading}"
     kept = kept_in_words(rows(queries.summary.rates), rows(queries.summary.scored_by_tool))
     say(console, f"{kept} {heading}")
     for row in shown:
-        line = Text.assemble(f"{gain_in_figures(row.gain, row.probability_with)}  ", call_in_sentence(row))
-        if console.is_terminal:
-            console.print(Padding(line, (0, 0, 0, 2)))
+        figures = f"{gain_in_figures(row.gain, row.probability_with)}  "
+        if console.is_terminal:  # a line, or two for a long call
+            room = console.width - INDENT - len(figures)
+            if len(call_of(row)) + LEAST_SENTENCE > room:
+                room += console.width - INDENT - LONG_WORD
+            line = Text.assemble(figures, call_in_sentence(row, room))
+            console.print(Padding(line, (0, 0, 0, INDENT)))
         else:  # one line a call, however long
-            say(console, f"  {line.plain}")
+            say(console, f"  {figures}{call_in_sentence(row).plain}")
     if not best:
         print_lower_thresholds(console, rows(queries.summary.lower_thresholds))
 
     # 3. where the release, the model and the user interface are
     print_outputs(console, rows(queries.demo.outputs))
+    say(console, f"Run      {run_url}")
+
+
+def sign_in(settings: Settings) -> str:
+    """As whom a person signs in to Airflow, and where the password is."""
     variable = f"{ENV_PREFIX}AIRFLOW_PASSWORD"
     place = "the environment" if variable in os.environ else settings.state_dir / "environment"
-    say(console, f"Run      {run_url}  (user {settings.airflow_username}, password: {variable} in {place})")
+    return f"user {settings.airflow_username}, password: {variable} in {place}"
 
 
 def best_call(connection: Connection, run_id: str) -> Text | None:
@@ -98,8 +111,8 @@ def kept_in_words(rates: Sequence[Row[Any]], scored: Sequence[Row[Any]]) -> str:
     """How many of the calls of each tool are kept at its threshold, of all that were proposed."""
     kept = {rate.tool: rate.calls for rate in rates}
     calls = sum(row.calls for row in scored)
-    tools = [f"{row.tool} {kept.get(row.tool, 0)} of {row.calls}" for row in scored]
-    return f"Kept {sum(kept.values())} of {calls} proposed calls: {', '.join(tools)}."
+    tools = [f"{row.tool} {kept.get(row.tool, 0)}/{row.calls}" for row in scored]
+    return f"Kept {sum(kept.values())} of {calls} calls: {', '.join(tools)}."
 
 
 def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
@@ -120,7 +133,7 @@ def print_lower_thresholds(console: Console, rows: Sequence[Row[Any]]) -> None:
 
 
 def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
-    """Print where the release and the model are, or why there is none."""
+    """Print where the release is, or why there is none, or no model; `print_next` has the model."""
     for row in rows:
         if row.release_uri:
             say(
@@ -131,25 +144,38 @@ def print_outputs(console: Console, rows: Sequence[Row[Any]]) -> None:
                 say(console, f"         it lacks {', '.join(row.lacking_tools)}")
         else:
             say(console, "Release  none: no call was kept, or a stage failed")
-        if row.model_uri:
-            loss = (
-                "" if row.training_loss is None else f"  (training loss {row.training_loss:.2f} nats a token)"
-            )
-            say(console, f"Model    {row.model_uri}{loss}")
-        else:
+        if not row.model_uri:
             say(console, "Model    none: finetuning was off, or there was nothing to train on")
 
 
-def call_in_sentence(row: Row[Any]) -> Text:
-    """`so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold, cut at the sentence's ends."""
+def call_of(row: Row[Any]) -> str:
+    """`[Calculator(1050 - 462) -> 588]`, with a long result cut."""
     tool, _, rest = row.call_text.partition("(")
     result = row.result if len(row.result) <= MOST_RESULT else f"{row.result[:MOST_RESULT]}..."
-    call = call_with_result(Call(tool, rest.removesuffix(")")), result)
-    before, after = visible(last_sentence(row.text_before)), visible(first_sentence(row.text_after))
-    line = Text(f"{before.rstrip()} ".replace("\n", " "))
+    return call_with_result(Call(tool, rest.removesuffix(")")), result)
+
+
+def call_in_sentence(row: Row[Any], room: int | None = None) -> Text:
+    """`so [Calculator(1050 - 462) -> 588] 588 survived.`, the call in bold, cut at the sentence's ends.
+
+    room: characters that it may have; what is farthest from the call is left out.
+    """
+    call = call_of(row)
+    before = visible(last_sentence(row.text_before)).rstrip().replace("\n", " ")
+    after = visible(first_sentence(row.text_after)).strip().replace("\n", " ")
+    if room is not None:
+        beside = max(room - len(call) - len("  "), 0)
+        before = cut(before[::-1], max(beside // 2, beside - len(after)))[::-1]
+        after = cut(after, beside - len(before))
+    line = Text(f"{before} ")
     line.append(call, style="bold green")
-    line.append(f" {after.strip()}".replace("\n", " "))
+    line.append(f" {after}")
     return line
+
+
+def cut(text: str, most: int) -> str:
+    """The text's first characters, at most so many with the ellipsis that follows them."""
+    return text if len(text) <= most else f"{text[: max(most - 3, 0)]}..."
 
 
 def last_sentence(before: str) -> str:
@@ -177,14 +203,20 @@ def first_sentence(after: str) -> str:
 
 def print_fresh_mountains(console: Console, written: FreshMountains) -> None:
     """Print what the models wrote of ten mountains that no text has."""
-    say(console, f"Before   {visible(written.sentence_before)}")
-    say(console, f"After    {visible(written.sentence_after)}")
+    before, after = (
+        f"Before   {visible(written.sentence_before)}",
+        f"After    {visible(written.sentence_after)}",
+    )
+    if console.is_terminal:  # the model's call is longer than a line
+        before, after = cut(before, console.width), cut(after, 2 * console.width)
+    say(console, before)
+    say(console, after)
     mountains, changed = len(FRESH_MOUNTAINS), len(CHANGED_MOUNTAINS)
     say(
         console,
         f"Heights of {mountains} mountains that no text has: {written.right_before} right before the training, "
-        f"{written.right_after} after it. Then {changed} heights were changed in a copy of the database: the "
-        f"model wrote {written.followed} of the new ones.",
+        f"{written.right_after} after it. Of {changed} changed in a copy of the database it wrote "
+        f"{written.followed}.",
     )
 
 

@@ -121,8 +121,8 @@ def ask(settings: Settings, query: str, run: str = "") -> Answer:
         ) from error
     except duckdb.OutOfMemoryException as error:
         raise UsageError(
-            f"expected a query that takes at most {MOST_MEMORY_GIB:g} GiB, found one that needs more: ask about "
-            "one run, or read fewer columns."
+            f"expected a query that takes at most {MOST_MEMORY_GIB:g} GiB, found one that needs more: ask "
+            "about one run, or read fewer columns."
         ) from error
     except duckdb.CatalogException as error:
         raise UnknownNameError(f"the history: {_first_line(error)}") from error
