@@ -195,7 +195,7 @@ THOUSAND_LINES = "thousand lines"
 HUNDRED_LINES = "hundred lines"
 HUNDRED_TESTS = "hundred tests"
 OF_PACKAGE = (
-    Figure("comprehensions", comprehensions, aim=15, limit=26.4, per=THOUSAND_LINES),
+    Figure("comprehensions", comprehensions, aim=15, limit=26.5, per=THOUSAND_LINES),
     Figure("comprehensions within another", nested_comprehensions, aim=1, limit=0.1, per=THOUSAND_LINES),
     Figure("lines of more than 110 characters", long_lines, aim=2, limit=0.9, per=HUNDRED_LINES),
     Figure("names such as found, given, of_text", vague_names, aim=50, limit=0, per=""),

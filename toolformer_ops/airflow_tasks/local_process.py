@@ -144,7 +144,19 @@ class StageProcess(StageTask):
 
     def run_stage(self, arguments: Sequence[str]) -> Ending:
         """Run the program with these arguments to its end, and raise unless it ended well."""
-        variables = self._connection_variables(arguments)
+        # 1. The addresses of the Connections that the tool needs. A tool or Connection that is not there is told by
+        #    the stage itself.
+        options = dict(pairwise(arguments))
+        variables: dict[str, str] = {}
+        with suppress(ToolError):
+            for connection in get_tool(options["--tool"]).connections if "--tool" in options else ():
+                try:
+                    uri = BaseHook.get_connection(connection).get_uri()
+                except AirflowNotFoundException as error:
+                    self.log.warning("the Connection %s of the tool is not there: %s", connection, error)
+                    continue
+                variables[connection_variable(connection)] = uri
+        # 2. The program.
         self._running = RunningProcess([*self.command, *arguments], partial(self.log.info, "%s"), variables)
         ending = self._running.wait()
         if self.reads_result:
@@ -156,23 +168,6 @@ class StageProcess(StageTask):
                 self.stage_name, describe_exit(status, ending.last_error or ending.last_output)
             )
         return ending
-
-    def _connection_variables(self, arguments: Sequence[str]) -> dict[str, str]:
-        """The addresses of the Connections that the stage's tool needs, by the variable in which it looks for each.
-
-        A tool that is gone, and a Connection that is not there, are told by the stage itself.
-        """
-        options = dict(pairwise(arguments))
-        variables: dict[str, str] = {}
-        with suppress(ToolError):
-            for connection in get_tool(options["--tool"]).connections if "--tool" in options else ():
-                try:
-                    uri = BaseHook.get_connection(connection).get_uri()
-                except AirflowNotFoundException as error:
-                    self.log.warning("the Connection %s of the tool is not there: %s", connection, error)
-                    continue
-                variables[connection_variable(connection)] = uri
-        return variables
 
     def on_kill(self) -> None:
         """End the stage with its task."""

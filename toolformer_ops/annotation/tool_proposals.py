@@ -56,34 +56,32 @@ def placed_proposals(
         numbers_of[paragraph.document.document_id].append(number)
     for numbers in numbers_of.values():
         started = time.perf_counter()
-        parts = [(paragraphs[number], placed[number]) for number in numbers]
-        _place(tool, proposing, parts)
+        document, counts = paragraphs[numbers[0]].document, placed[numbers[0]].counts
+        # 1. What it proposes.
+        proposed = proposing.proposer.proposals(tool.spec.as_read(document))
+        counts["proposals"] = len(proposed.calls) + proposed.left_out.total()
+        counts.update(proposed.left_out)
+        if len(proposed.calls) > MOST_PROPOSED_CALLS:
+            counts[BEYOND_THE_LIMIT] += len(proposed.calls) - MOST_PROPOSED_CALLS
+        # 2. Where, and in which paragraph.
+        for call in proposed.calls[:MOST_PROPOSED_CALLS]:
+            if not 0 <= call.char < len(document.text):
+                counts["proposal_outside_the_text"] += 1
+                continue
+            place = proposing.tokenize(document.text).place_of(call.char)
+            if place is None:
+                counts["proposal_inside_a_word"] += 1
+                continue
+            word = word_at(document.text, call.char)
+            own = [
+                number
+                for number in numbers
+                if paragraphs[number].start_char <= word < paragraphs[number].end_char
+            ]
+            if own:
+                inputs = placed[own[0]].inputs
+                inputs.setdefault(CallPosition(*place, probability=None), []).append(call.input)
+            else:
+                counts["proposal_outside_kept_text"] += 1
         placed[numbers[0]].seconds = time.perf_counter() - started
     return placed
-
-
-def _place(tool: Tool, proposing: OpenProposer, parts: Sequence[tuple[Paragraph, PlacedProposals]]) -> None:
-    """Place what the tool proposes for the document of these kept paragraphs."""
-    document = parts[0][0].document
-    # 1. What it proposes.
-    proposed = proposing.proposer.proposals(tool.spec.as_read(document))
-    counts = parts[0][1].counts
-    counts["proposals"] = len(proposed.calls) + proposed.left_out.total()
-    counts.update(proposed.left_out)
-    if len(proposed.calls) > MOST_PROPOSED_CALLS:
-        counts[BEYOND_THE_LIMIT] += len(proposed.calls) - MOST_PROPOSED_CALLS
-    # 2. Where, and in which paragraph.
-    for call in proposed.calls[:MOST_PROPOSED_CALLS]:
-        if not 0 <= call.char < len(document.text):
-            counts["proposal_outside_the_text"] += 1
-            continue
-        place = proposing.tokenize(document.text).place_of(call.char)
-        if place is None:
-            counts["proposal_inside_a_word"] += 1
-            continue
-        word = word_at(document.text, call.char)
-        own = [part for paragraph, part in parts if paragraph.start_char <= word < paragraph.end_char]
-        if own:
-            own[0].inputs.setdefault(CallPosition(*place, probability=None), []).append(call.input)
-        else:
-            counts["proposal_outside_kept_text"] += 1

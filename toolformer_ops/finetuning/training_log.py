@@ -208,11 +208,26 @@ def write_curves(directory: Path, title: str, loss_counts: str) -> None:
 
     `loss_counts` names the tokens of the training loss.
     """
+    from torch.utils.tensorboard import SummaryWriter
+
     log = TrainingLog(directory)
     training, development = read_lines(log.training), read_lines(log.development)
     heading = f"{title}\ntraining loss of {loss_counts}"
     _write_picture(directory / PICTURE, heading, training, development, log.best())
-    _write_events(directory / EVENTS, training, development)
+    # TensorBoard's file, under a name that does not tell the machine's.
+    events = directory / EVENTS
+    events.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with SummaryWriter(folder) as writer:
+            for line in training:
+                for name, tag in TAGS.items():
+                    if line.get(name) is not None:
+                        writer.add_scalar(tag, line[name], line["step"], walltime=line["seconds"])
+            for line in development:
+                writer.add_scalar("development/loss", line["loss"], line["step"])
+                writer.add_scalar("development/perplexity", line["perplexity"], line["step"])
+        [written] = Path(folder).iterdir()
+        shutil.move(written, events)
 
 
 def _write_picture(
@@ -259,23 +274,3 @@ def _write_picture(
     for axes in (above, below):
         axes.grid(visible=True, alpha=0.3)
     figure.savefig(path, dpi=120, metadata={"Software": None})
-
-
-def _write_events(
-    path: Path, training: Sequence[dict[str, Any]], development: Sequence[dict[str, Any]]
-) -> None:
-    """Write TensorBoard's file, under a name that does not tell the machine's."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    path.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        with SummaryWriter(folder) as writer:
-            for line in training:
-                for name, tag in TAGS.items():
-                    if line.get(name) is not None:
-                        writer.add_scalar(tag, line[name], line["step"], walltime=line["seconds"])
-            for line in development:
-                writer.add_scalar("development/loss", line["loss"], line["step"])
-                writer.add_scalar("development/perplexity", line["perplexity"], line["step"])
-        [events] = Path(folder).iterdir()
-        shutil.move(events, path)

@@ -88,7 +88,10 @@ def _rows(
 ) -> Iterator[dict[str, Any] | Rejection]:
     """These columns of each row, whose texts are together no longer than the limit."""
     for batch in _decoded_batches(opened, stored, file, columns):
-        for piece in _pieces(batch):
+        pieces = [batch]
+        if batch.nbytes > BYTES_AT_ONCE:  # row by row
+            pieces = [batch.slice(row, 1) for row in range(batch.num_rows)]
+        for piece in pieces:
             if piece.num_rows == 1 and (size := _string_bytes(piece)) > files.MOST_LINE_BYTES:
                 yield _too_long(size)
                 continue
@@ -195,15 +198,6 @@ def _dictionary_bytes(stored: IO[bytes], chunk: Any) -> int:
             if byte < 0x80:  # the last byte of a number
                 return size >> 1  # a number n that is not negative is written as 2 n
     return int(chunk.total_uncompressed_size)
-
-
-def _pieces(batch: Any) -> Iterator[Any]:
-    """The batch, or its rows one by one if it is large."""
-    if batch.nbytes <= BYTES_AT_ONCE:
-        yield batch
-        return
-    for row in range(batch.num_rows):
-        yield batch.slice(row, 1)
 
 
 def _string_bytes(row: Any) -> int:

@@ -477,25 +477,25 @@ class Writer:
         """Write the small tables and then the manifest, and delete what it no longer names, here too."""
         from toolformer_ops.storage.history.history_queries import remove_from_cache
 
+        # 1. The small tables, unless they are as they were written last.
         for table in CATALOG_TABLES:
-            self._write_catalog(table)
+            owner = (table, CATALOG)
+            earlier = [row for row in self._files("whole") if (row.table_name, row.owner_id) == owner]
+            rows = database.fetch_all(self._engine, queries.history[f"catalog_{table}"])
+            with self._folder() as folder:
+                path = folder / "new.parquet"
+                file = self._file(table, CATALOG, path, [_arrow_table(table, rows)])
+                if [row.file_key for row in earlier] == [file.file_key]:
+                    continue
+                self._send(file, path, None)
+            with database.transaction(self._engine) as connection:
+                self._set_state("leaving", *(row.file_key for row in earlier), on=connection)
+                self._set_state("whole", file.file_key, on=connection)
+        # 2. The manifest.
         self._put_manifest()
+        # 3. Files that it no longer names.
         self._delete_leaving()
         remove_from_cache(self._settings, [HistoryFile.of_row(row) for row in self._files("whole", "stale")])
-
-    def _write_catalog(self, table: str) -> None:
-        """Write a small table, unless it is as it was written last."""
-        earlier = [row for row in self._files("whole") if (row.table_name, row.owner_id) == (table, CATALOG)]
-        rows = database.fetch_all(self._engine, queries.history[f"catalog_{table}"])
-        with self._folder() as folder:
-            path = folder / "new.parquet"
-            file = self._file(table, CATALOG, path, [_arrow_table(table, rows)])
-            if [row.file_key for row in earlier] == [file.file_key]:
-                return
-            self._send(file, path, None)
-        with database.transaction(self._engine) as connection:
-            self._set_state("leaving", *(row.file_key for row in earlier), on=connection)
-            self._set_state("whole", file.file_key, on=connection)
 
     def _put_manifest(self) -> None:
         """Write the manifest of the files that count, over the one before."""

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
@@ -124,7 +124,22 @@ def drop_unused(settings: Settings, uses: Uses) -> Unused:
     """
     engine = database.connect(settings)
     with history.writing(engine):
-        recipes = _drop_recipes(engine, unused(settings, uses).recipes, uses)
+        recipes: list[UnusedRecipe] = []
+        for recipe in unused(settings, uses).recipes:
+            with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
+                # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
+                #    recipe.
+                tables = partitions.TABLES_OF_STAGE[recipe.stage]
+                for table in tables:
+                    partitions.lock_partition(connection, table, recipe.recipe_id)
+                if not _unused_recipes(connection, uses, recipe.recipe_id):
+                    continue
+                # 2. Rows first: dropping a partition locks its table, which should be for a short time.
+                database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
+                for table in tables:
+                    partitions.drop_partition(connection, table, recipe.recipe_id)
+            recipes.append(recipe)
+            logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
         with database.transaction(engine) as connection:
             # A run that starts now waits here, or is seen as a use of its tools' results.
             take_results(connection)
@@ -136,27 +151,6 @@ def drop_unused(settings: Settings, uses: Uses) -> Unused:
             for answer in answers:
                 database.execute(connection, queries.retention.drop_answers, proposer=answer.proposer)
     return Unused(recipes=recipes, results=results, answers=answers)
-
-
-def _drop_recipes(engine: Engine, recipes: Sequence[UnusedRecipe], uses: Uses) -> list[UnusedRecipe]:
-    """Drop those of the recipes that are unused still; returns them."""
-    dropped: list[UnusedRecipe] = []
-    for recipe in recipes:
-        with database.transaction(engine, lock_seconds=LOCK_SECONDS) as connection:
-            # 1. A run that starts now waits here for the partition, or holds it and is seen as a use of the
-            #    recipe.
-            tables = partitions.TABLES_OF_STAGE[recipe.stage]
-            for table in tables:
-                partitions.lock_partition(connection, table, recipe.recipe_id)
-            if not _unused_recipes(connection, uses, recipe.recipe_id):
-                continue
-            # 2. Rows first: dropping a partition locks its table, which should be for a short time.
-            database.execute(connection, queries.retention.drop_rows, recipe_id=recipe.recipe_id)
-            for table in tables:
-                partitions.drop_partition(connection, table, recipe.recipe_id)
-        dropped.append(recipe)
-        logger.info("dropped recipe %s (%s of %s)", recipe.recipe_id, recipe.stage, recipe.tool)
-    return dropped
 
 
 def written(settings: Settings, uses: Uses) -> list[UnusedRecipe]:
