@@ -47,7 +47,8 @@ _QUICK_SETTINGS = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_wal_size": "256MB",
-    "shared_buffers": "256MB",
+    "shared_buffers": "64MB",  # to copy or drop a database looks at every buffer
+    "scram_iterations": "1",  # thousands of sessions
 }
 _MEMORY = Path("/dev/shm")  # noqa: S108
 _MEMORY_BYTES = 6 * 2**30

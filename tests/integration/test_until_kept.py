@@ -25,10 +25,10 @@ from toolformer_ops.stages.run_setup import finish_run, start_run
 from toolformer_ops.storage.history import history
 from toolformer_ops.storage.history.history_queries import ask
 
-TEXTS = 160
+TEXTS = 96
 PAPER: dict[str, Any] = {"prune_below": 0.5, "placebos": 1}
 PROBABILITY: dict[str, Any] = {"keep_rule": "probability", "prune_below": 0.1, "placebos": 1}
-UNTIL = 12
+UNTIL = 8
 
 Start = Callable[..., FakeLanguageModel]
 
