@@ -50,6 +50,8 @@ AHEAD = 16
 
 Documents = Callable[[], Iterator[tuple[str, Document]]]
 """Returns the documents with the names of their records, the same ones each time."""
+Items = Callable[[ToolAnnotator | None], Iterator[TextToAnnotate]]
+"""Returns the texts with what each tool is asked about, or one alone, the same ones each time."""
 Claim = Callable[[str], bool]
 """Whether a part of this name is computed here: no other worker has said so before."""
 
@@ -82,7 +84,7 @@ class Annotation:
     """The annotation of some documents by the tools of a run's parameters."""
 
     annotator: TextAnnotator
-    documents: Documents
+    items: Items
     counts: AnnotationCounts
     parts: Parts = field(default_factory=NoParts)
     """Where what is computed is put."""
@@ -90,6 +92,10 @@ class Annotation:
     """Texts of a part; None: as the device says."""
     pool_texts: int | None = None
     """Texts of a part of a pool; None: as many."""
+    pool_calls: int | None = None
+    """Calls that are enough for a pool; None: as the choices say."""
+    doing: str = "annotating"
+    """The word for what is done with a text."""
     claim: Claim = lambda _: True
     kept: Counter[str] = field(default_factory=Counter)
     """By tool, the kept calls of the finished texts."""
@@ -114,7 +120,12 @@ class Annotation:
         documents = documents or functools.partial(distinct_documents, annotator.settings, corpus, limit)
         if choices.until_kept:
             documents = functools.partial(documents_by_id, documents)
-        return cls(annotator, documents, AnnotationCounts.of(choices.tools))
+
+        def items(only: ToolAnnotator | None) -> Iterator[TextToAnnotate]:
+            for name, document in documents():
+                yield annotator.to_annotate(name, document, only)
+
+        return cls(annotator, items, AnnotationCounts.of(choices.tools))
 
     def rows(self) -> Iterator[Row]:
         """Every call with a result, text by text and tool by tool, as soon as nothing can change it any more.
@@ -133,8 +144,14 @@ class Annotation:
         """
         self.annotator.require_tools()
         self.counts.begins("reading the texts")
-        for name, document in self.documents():
-            self.counts.read(self.annotator.to_annotate(name, document))
+        for _ in self.counted(self.items(None)):
+            pass
+
+    def counted(self, items: Iterable[TextToAnnotate]) -> Iterator[TextToAnnotate]:
+        """The texts, each counted by what the filters say of it."""
+        for item in items:
+            self.counts.read(item)
+            yield item
 
     def texts(self) -> Iterator[AnnotatedText]:
         """What each tool finds in each text that it is asked about, in order.
@@ -143,32 +160,21 @@ class Annotation:
         """
         self.counts.begins("loading the model")
         pools = self.pools()
-        for batch in self.batches(self.documents()):
+        for batch in self.batches(self.items(None)):
             if not any(map(self._wants_more, self.annotator.tools)):
                 return
             texts_by: dict[str, dict[uuid.UUID, AnnotatedText]] = {}
             for annotator in self.annotator.tools:
                 annotated = self.finished(annotator, batch, pools.get(annotator.name)) or []
-                texts_by[annotator.name] = {text.document.record_id: text for text in annotated}
+                texts_by[annotator.name] = {text.document.document_id: text for text in annotated}
             for item in batch:
                 for texts in texts_by.values():
-                    if (text := texts.get(item.document.record_id)) is not None:
+                    if (text := texts.get(item.document.document_id)) is not None:
                         yield text
 
-    def batches(
-        self, documents: Iterable[tuple[str, Document]], *, are_counted: bool = False
-    ) -> Iterator[list[TextToAnnotate]]:
-        """The documents that a tool is asked about, so many a part; `are_counted`: by what filters say."""
-
-        def with_paragraphs() -> Iterator[TextToAnnotate]:
-            for name, document in documents:
-                item = self.annotator.to_annotate(name, document)
-                if are_counted:
-                    self.counts.read(item)
-                if any(item.paragraphs.values()):
-                    yield item
-
-        return _chunks(with_paragraphs(), self._together)
+    def batches(self, items: Iterable[TextToAnnotate]) -> Iterator[list[TextToAnnotate]]:
+        """The texts that a tool is asked about, so many a part."""
+        return _chunks((item for item in items if any(item.paragraphs.values())), self._together)
 
     def finished(
         self,
@@ -183,7 +189,7 @@ class Annotation:
 
         It is None if another worker has begun them; with `is_claimed` they are computed here all the same.
         """
-        items = [item for item in batch if item.paragraphs[annotator.name]]
+        items = [item for item in batch if item.asks(annotator.name)]
         if not items or not self._wants_more(annotator):
             return []
         recipe_id = pool.recipe_id if pool else annotator.recipe_id
@@ -228,17 +234,16 @@ class Annotation:
         With `until_kept`: until so many calls gain enough without a placebo.
         """
         choices = self.annotator.choices
-        items = (self.annotator.to_annotate(*named, only=annotator) for named in self.documents())
-        with_paragraphs = (item for item in items if item.paragraphs[annotator.name])
+        items = (item for item in self.items(annotator) if item.asks(annotator.name))
         scored = self._scored_until(
             annotator,
-            _chunks(with_paragraphs, self.pool_texts or self._together),
-            choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
+            _chunks(items, self.pool_texts or self._together),
+            self.pool_calls or choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
         )
         placebo_choices = choices.part(PlaceboChoices)
         pool = pool_of(itertools.chain.from_iterable(text.judged_calls for text in scored), placebo_choices)
         recipe = pool.recipe(annotator.recipe_id, annotator.name, placebo_choices)
-        return ToolPool(pool, recipe.recipe_id, {text.document.record_id: text for text in scored})
+        return ToolPool(pool, recipe.recipe_id, {text.document.document_id: text for text in scored})
 
     def _scored_until(
         self, annotator: ToolAnnotator, chunks: Iterator[list[TextToAnnotate]], enough_calls: int
@@ -293,15 +298,15 @@ class Annotation:
     ) -> list[AnnotatedText]:
         """The texts with all that the rows have; those of the pool are not annotated again."""
         pooled = {} if pool is None else pool.texts
-        new = self._annotated(annotator, [item for item in items if item.document.record_id not in pooled])
-        by_id = {text.document.record_id: text for text in new}
+        new = self._annotated(annotator, [item for item in items if item.document.document_id not in pooled])
+        by_id = {text.document.document_id: text for text in new}
         texts: list[AnnotatedText] = []
         for item in items:
-            record_id = item.document.record_id
-            texts.append(by_id[record_id] if record_id in by_id else pooled[record_id].named(item.name))
+            key = item.document.document_id
+            texts.append(by_id[key] if key in by_id else pooled[key].named(item.name))
         if pool is not None:
             # The sample for the false-discovery rate are calls of the pool's texts.
-            sampled = [text for text in texts if text.document.record_id in pooled]
+            sampled = [text for text in texts if text.document.document_id in pooled]
             draw, recipe_id = pool.draw, pool.recipe_id
             self._judge(annotator, sampled, draw, recipe_id)
             self._judge(annotator, new, draw.without_sample(), recipe_id)
@@ -309,7 +314,7 @@ class Annotation:
 
     def _annotated(self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
         if items:
-            self.counts.begins(f"annotating with {annotator.name}")
+            self.counts.begins(f"{self.doing} with {annotator.name}")
         return self.annotator.annotated(annotator, items, self._tries(annotator.name))
 
     def _tries(self, tool: str) -> FileTries:
@@ -341,7 +346,7 @@ class Annotation:
         self, texts: Sequence[AnnotatedText], *, is_new: bool, pooled: Container[uuid.UUID] = ()
     ) -> None:
         for text in texts:
-            self.counts.finished(text, is_new=is_new, in_pool=text.document.record_id in pooled)
+            self.counts.finished(text, is_new=is_new, in_pool=text.document.document_id in pooled)
 
     @property
     def _together(self) -> int:

@@ -177,31 +177,6 @@ class AnnotationCounts:
             self.tools[name] = ToolCounts(items=items, filtered_out=filtered_out, sample_share=share)
         self._counting_since, self._new = None, 0
 
-    def judged_call(self, row: dict[str, Any]) -> None:
-        """A call that others proposed is judged, but for placebos."""
-        tool = self.tools[row["tool"]]
-        tool.done += 1
-        tool.calls += row["result"] is not None
-        tool.scored += row["reason"] in (None, "pruned_below")
-        self._new += 1
-        self._count_call(row)
-
-    def judge_again(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
-        """What is kept of a tool's calls is decided by placebos, too."""
-        tool = self.tools[name]
-        tool.kept = 0
-        tool.nothing.clear()
-        for row in rows:
-            self._count_call(row)
-
-    def _count_call(self, row: dict[str, Any]) -> None:
-        tool = self.tools[row["tool"]]
-        if row["kept"]:
-            tool.kept += 1
-            self.newest = row
-        else:
-            tool.nothing[row["not_kept"]] += 1
-
     def ended(self) -> None:
         """All is done."""
         self.begins("done")
@@ -291,7 +266,7 @@ class AnnotationCounts:
         for name, tool in self.tools.items():
             if tool.filtered_out:
                 lines.append(Text(f"{name}, not asked: {reasons_in_words(tool.filtered_out)}"))
-            if tool.failures:
+            if tool.failures and is_of_texts:
                 lines.append(Text(f"{name}, calls without a result: {most_frequent(tool.failures)}"))
             if tool.nothing:
                 lines.append(Text(f"{name}, {self._nothing}: {reasons_in_words(tool.nothing)}"))

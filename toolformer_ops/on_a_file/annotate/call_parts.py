@@ -39,7 +39,7 @@ LEDGER = b"toolformer_ops"
 
 def part_name(folder: str, tool: str, recipe_id: str, shard: int, texts: Sequence[TextToAnnotate]) -> str:
     """The name of the part of a tool's calls in these texts: by recipe, shard and content."""
-    content = content_uuid(*(str(text.document.record_id) for text in texts))
+    content = content_uuid(*(str(text.document.document_id) for text in texts))
     return f"{folder}/{tool}-{recipe_id}/{shard:04d}-{content.hex}.parquet"
 
 

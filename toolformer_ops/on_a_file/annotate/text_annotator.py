@@ -46,11 +46,12 @@ from toolformer_ops.runs.recipes import (
     tool_proposes,
     tool_recipes,
 )
-from toolformer_ops.runs.run_tools import NO_LIMIT, RunTool, Shard
+from toolformer_ops.runs.run_tools import NO_LIMIT, DocumentOutcome, RunTool, Shard
 from toolformer_ops.stages.execution import CallInputs, ExecuteWork
 from toolformer_ops.stages.placebo import PlaceboWork
 from toolformer_ops.stages.sampling import SampleWork, SmallestKeys
 from toolformer_ops.stages.scoring import CallToScore, ScoreWork, scored_of
+from toolformer_ops.storage.postgres.database import TableRow
 from toolformer_ops.tools.base import FilterDecision, Tool, ToolRunner
 from toolformer_ops.tools.registry import get_tool
 from toolformer_ops.writing_systems import tokens_before
@@ -86,8 +87,14 @@ class TextToAnnotate:
     """Its id is that of its record, since two records may share a text."""
     decisions: dict[str, list[FilterDecision]]
     """By tool, what its filter says."""
-    paragraphs: dict[str, list[Paragraph]]
-    """By tool, what its filter keeps."""
+    paragraphs: Mapping[str, list[Paragraph]]
+    """By tool, what its filter keeps; of a tool that is not asked about the text nothing, or no entry."""
+    given: Sequence[TableRow] | None = None
+    """The rows of its calls, and of the results that are known, if they are judged; None: calls are sampled."""
+
+    def asks(self, tool: str) -> bool:
+        """Whether the tool is asked about the text."""
+        return bool(self.paragraphs.get(tool))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,18 +292,9 @@ class ToolAnnotator:
             return []
         run, shard = self.run, Shard()
         # 1. Sampling.
-        sampling = SampleWork(
-            run=run,
-            shard=shard,
-            tool=self.tool,
-            load_model=self.models.model,
-            endpoint=self.models.endpoint,
-            load_proposer=(lambda: self.proposer) if tool_proposes(self.choices, self.tool) else None,
-            smallest_keys=SmallestKeys(at_most=ALL),
-        )
-        paragraphs = {text.document.document_id: text.paragraphs[self.name] for text in texts}
-        sampled = sampling.give_up(paragraphs, given_up) if given_up else sampling.compute(paragraphs)
+        sampled = self._sampled(texts, given_up)
         candidates = _rows_of(sampled, "candidate_calls")
+        answers = _answers_of(sampled)
         # 2. Execution, of each distinct input once.
         execution = ExecuteWork(
             run=run,
@@ -304,7 +302,8 @@ class ToolAnnotator:
             runner=lambda: self.runner,
             time_limit_seconds=self.settings.tool_time_limit_seconds,
         )
-        inputs = CallInputs(calls={}, inputs={}, answered={})
+        known = {key: answer["reason"] for key, answer in answers.items()}
+        inputs = CallInputs(calls={}, inputs={}, answered=known)
         for text in texts:
             own = candidates[text.document.document_id]
             inputs.calls[text.document.document_id] = [call["input_key"] for call in own]
@@ -315,7 +314,7 @@ class ToolAnnotator:
             outcome.counts.update(
                 executed=outcome.counts["from_cache"], from_cache=-outcome.counts["from_cache"]
             )
-        answers = {row.values["input_key"]: row.values for row in executed.rows}
+        answers |= _answers_of(executed)
         # 3. Scoring.
         scoring = ScoreWork(run=run, shard=shard, tool=self.tool, load_model=self.models.model)
         loaded = []
@@ -347,6 +346,25 @@ class ToolAnnotator:
                 )
             )
         return annotated
+
+    def _sampled(self, texts: Sequence[TextToAnnotate], given_up: str | None) -> MicroBatch:
+        """The calls of the texts: those that are given, or else sampled and proposed."""
+        paragraphs = {text.document.document_id: text.paragraphs[self.name] for text in texts}
+        given: list[TableRow] = []
+        for text in texts:
+            given += text.given or ()
+        if given and not given_up:
+            return MicroBatch(list(map(DocumentOutcome, paragraphs)), given)
+        sampling = SampleWork(
+            run=self.run,
+            shard=Shard(),
+            tool=self.tool,
+            load_model=self.models.model,
+            endpoint=self.models.endpoint,
+            load_proposer=(lambda: self.proposer) if tool_proposes(self.choices, self.tool) else None,
+            smallest_keys=SmallestKeys(at_most=ALL),
+        )
+        return sampling.give_up(paragraphs, given_up) if given_up else sampling.compute(paragraphs)
 
     def _call_to_score(self, call: Values, answers: Mapping[Any, Values]) -> CallToScore:
         answer = answers[call["input_key"]]
@@ -405,6 +423,11 @@ ALL = 10**9
 
 def _columns(values: Values, names: Iterable[str]) -> dict[str, Any]:
     return {name: values[name] for name in names}
+
+
+def _answers_of(batch: MicroBatch) -> dict[Any, Values]:
+    """The results in a micro-batch, by the key of their input."""
+    return {row.values["input_key"]: row.values for row in batch.rows if row.table == "call_results"}
 
 
 def _rows_of(batch: MicroBatch, table: str) -> Mapping[Any, list[Values]]:

@@ -113,7 +113,8 @@ class Worker:
         documents = distinct_documents(settings, corpus, limit, Shard(shard, self.shards))
         # 1. What no worker has begun.
         left = []
-        for batch in annotation.batches(documents, are_counted=True):
+        items = (annotation.annotator.to_annotate(*named) for named in documents)
+        for batch in annotation.batches(annotation.counted(items)):
             for annotator in annotation.annotator.tools:
                 if annotation.finished(annotator, batch, pools.get(annotator.name), shard) is None:
                     left.append((annotator, batch))
