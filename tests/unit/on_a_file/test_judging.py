@@ -269,6 +269,19 @@ def test_what_an_earlier_try_has_judged_is_not_judged_again(tmp_path, model):
     assert model.seen == []
 
 
+def test_a_call_whose_text_does_not_fit_into_memory_has_a_row_with_that_reason(tmp_path, model, monkeypatch):
+    score_texts = model.score_texts
+
+    def short_of_memory(texts, **options):
+        if any(text.endswith("!") for text, _ in texts):
+            raise MemoryError
+        return score_texts(texts, **options)
+
+    monkeypatch.setattr(model, "score_texts", short_of_memory)
+    rows = judged(file_of(tmp_path, CALL, {**CALL, "text": SUM.replace(".", "!")}))
+    assert [row["reason"] for row in rows] == [None, "out_of_memory"]
+
+
 def test_calls_come_out_of_their_text_with_their_places():
     plain, calls = calls_in(
         "[qa(a) -> b] It is [Calculator(1 + 1)] 2 or [Sum(2) -> 2] 2, [see (1)] d[Foo(3)]."
