@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.servers import settings_of
-from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates, sketched_text
+from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.storage.corpora.text_sketches import estimated_share, sketch_of
@@ -152,7 +152,7 @@ def test_the_look_at_files_leaves_out_what_the_ingestion_does(settings, engine, 
     spare = run_sql(
         engine, "select document_id, resembles from corpus_spare_records where why = 'near_duplicate'"
     )
-    records = [Document.of(text) for text in sorted(set(texts))]
-    sketched = sorted((sketched_text("", record) for record in records), key=lambda text: text.document_id)
-    looked_at = near_duplicates(sketched, SHARE)
-    assert {*spare} == {(pair.repeats.document_id, pair.original.document_id) for pair in looked_at}
+    looked_at = near_duplicates([("", Document.of(text)) for text in sorted(set(texts))], SHARE)
+    assert {*spare} == {
+        (repeats.document_id, original.document_id) for (_, repeats), (_, original) in looked_at
+    }

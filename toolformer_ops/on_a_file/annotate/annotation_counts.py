@@ -76,37 +76,24 @@ class ToolCounts:
 
     def add_counts(self, other: "ToolCounts") -> None:
         """Add what was counted of other texts with the same pool of placebos."""
-        for name in (*_NUMBERS, *_COUNTERS):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.placebos.add_counts(other.placebos)
+        for name, count in vars(other).items():
+            if name != "sample_share":
+                setattr(self, name, getattr(self, name) + count)
         self.sample_share = other.sample_share
 
     def as_json(self) -> dict[str, Any]:
         """The counts as a ledger has them."""
-        values = {name: getattr(self, name) for name in (*_NUMBERS, *_COUNTERS, "sample_share")}
         documents = [[*kept, number] for kept, number in sorted(self.placebos.documents.items())]
-        placebos = {"documents": documents, "sampled": self.placebos.sampled, "scored": self.placebos.scored}
-        return {**values, "placebos": placebos}
+        return {**vars(self), "placebos": {**vars(self.placebos), "documents": documents}}
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> "ToolCounts":
         """The counts that `as_json` wrote."""
-        placebos = value["placebos"]
-        documents = Counter({(by_chance, kept): number for by_chance, kept, number in placebos["documents"]})
-        counts = cls(
-            placebos=PlaceboCounts(documents, placebos["sampled"], placebos["scored"]),
-            sample_share=value["sample_share"],
-        )
-        for name in _NUMBERS:
-            setattr(counts, name, value[name])
-        for name in _COUNTERS:
-            setattr(counts, name, Counter(value[name]))
-        return counts
-
-
-_NUMBERS = ("items", "done", "samples", "proposals", "calls", "scored", "kept", "kept_texts")
-_COUNTERS = ("filtered_out", "failures", "nothing")
-"""The fields of `ToolCounts` that are sums."""
+        stored = value["placebos"]["documents"]
+        documents = Counter({(by_chance, kept): number for by_chance, kept, number in stored})
+        placebos = PlaceboCounts(**{**value["placebos"], "documents": documents})
+        counters = {name: Counter(value[name]) for name in ("filtered_out", "failures", "nothing")}
+        return cls(**{**value, **counters, "placebos": placebos})
 
 
 @dataclass
@@ -239,11 +226,6 @@ class AnnotationCounts:
             newest=newest,
         )
 
-    @property
-    def _nothing(self) -> str:
-        """What texts gave, or calls are, of which nothing is kept."""
-        return "nothing kept" if self.noun == "texts" else "not kept"
-
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
         table = Table("tool")
@@ -269,7 +251,8 @@ class AnnotationCounts:
             if tool.failures and is_of_texts:
                 lines.append(Text(f"{name}, calls without a result: {most_frequent(tool.failures)}"))
             if tool.nothing:
-                lines.append(Text(f"{name}, {self._nothing}: {reasons_in_words(tool.nothing)}"))
+                what = "nothing kept" if is_of_texts else "not kept"
+                lines.append(Text(f"{name}, {what}: {reasons_in_words(tool.nothing)}"))
         return Group(table, *lines)
 
 

@@ -1,8 +1,7 @@
 """Calls as a table: the columns that `annotate` writes, and placebos that are drawn from such a table."""
 
 import functools
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolformer_ops.annotation.placebo import PlaceboDraw
@@ -12,8 +11,10 @@ from toolformer_ops.on_a_file.annotate.annotator import judged_call_of
 from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES
 from toolformer_ops.runs.choices import PlaceboChoices
 from toolformer_ops.runs.placebo_pools import Pool
+from toolformer_ops.runs.reasons import title
 from toolformer_ops.storage.corpora.addresses import CorpusAddress
-from toolformer_ops.storage.corpora.files import CorpusFile, OpenedFile, find_files
+from toolformer_ops.storage.corpora.files import find_files
+from toolformer_ops.storage.corpora.records import read_values
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ def draw_from(
     """
     calls: dict[str, list[tuple[Any, ...]]] = {tool: [] for tool in tools}
     for file in find_files(settings, CorpusAddress.parse(address).normal().files):
-        for row in _rows_of(file):
+        for line, row in read_values(file, UnpackingLimits(), call_names()):
+            if isinstance(row, str):
+                raise UsageError(
+                    f"placebo_pool: expected calls in {file.uri}, found another line {line} ({title(row)})."
+                )
             try:
                 call = judged_call_of(row) if row["tool"] in calls and row["result"] is not None else None
             except (KeyError, TypeError, ValueError) as error:
@@ -104,24 +109,3 @@ def draw_from(
             )
     chosen = PlaceboChoices(placebos=placebos, placebo_sample=0)
     return {tool: PlaceboDraw(Pool.of_calls(set(results), chosen)) for tool, results in calls.items()}
-
-
-def _rows_of(file: CorpusFile) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file of JSON Lines or Parquet."""
-    with OpenedFile(file, UnpackingLimits()) as opened:
-        if opened.refusal:
-            raise UsageError(f"placebo_pool: expected calls in {file.uri}, found {opened.refusal[1]}.")
-        if opened.is_parquet:
-            import pyarrow.parquet
-
-            for batch in pyarrow.parquet.ParquetFile(opened.seekable()).iter_batches():
-                yield from batch.to_pylist()
-        else:
-            for line in opened.lines():
-                try:
-                    yield json.loads(line.content)
-                except ValueError as error:
-                    raise UsageError(
-                        f"placebo_pool: expected lines of JSON in {file.uri}, found another line {line.number} "
-                        f"({error})."
-                    ) from error

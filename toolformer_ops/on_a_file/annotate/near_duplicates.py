@@ -6,9 +6,7 @@ least ids that have a band of its sketch in common with it, and a lesser id.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from uuid import UUID
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -17,57 +15,28 @@ from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.text_sketches import estimated_share, sketch_of
 
 MATES_A_BAND = 100
+Named = tuple[str, Document]
+"""A document with the name of its record."""
 
 
-@dataclass(frozen=True)
-class SketchedText:
-    """A text of the corpus, known by its sketch."""
+def near_duplicates(texts: Iterable[Named], share: float) -> Iterator[tuple[Named, Named]]:
+    """The texts that are left out if those are which share so much with one of a lesser id, each before that one.
 
-    document_id: UUID
-    name: str
-    """The id of its first record, or file and line."""
-    numbers: npt.NDArray[np.int32]
-    bands: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class NearDuplicate:
-    """A text that is left out, and the text that stays instead of it."""
-
-    repeats: SketchedText
-    original: SketchedText
-    share: float
-    """What the two share, 0 to 1, as their sketches estimate it."""
-
-
-def sketched_text(name: str, document: Document) -> SketchedText:
-    """A text with its sketch."""
-    sketch = sketch_of(document.text)
-    return SketchedText(
-        document_id=document.document_id,
-        name=name,
-        numbers=np.array(sketch.numbers, np.int32),
-        bands=tuple({*sketch.bands}),
-    )
-
-
-def near_duplicates(texts: list[SketchedText], share: float) -> Iterator[NearDuplicate]:
-    """The texts that are left out if those are, which share so much with one of a lesser id.
-
-    Args:
-        texts: in the order of their ids.
-        share: 0 to 1.
+    `share` is from 0 to 1.
     """
+    in_order = sorted(texts, key=lambda named: named[1].document_id)
+    numbers: list[npt.NDArray[np.int32]] = []
     least_of_band: defaultdict[int, list[int]] = defaultdict(list)
-    for place, text in enumerate(texts):
-        mates = set()
-        for band in text.bands:
+    for place, (_, document) in enumerate(in_order):
+        sketch = sketch_of(document.text)
+        numbers.append(np.array(sketch.numbers, np.int32))
+        mates = set[int]()
+        for band in sketch.bands:
             mates.update(least_of_band[band])
         for mate in sorted(mates):
-            estimate = estimated_share(text.numbers, texts[mate].numbers)
-            if estimate >= share:
-                yield NearDuplicate(repeats=text, original=texts[mate], share=estimate)
+            if estimated_share(numbers[place], numbers[mate]) >= share:
+                yield in_order[place], in_order[mate]
                 break
-        for band in text.bands:
+        for band in set(sketch.bands):
             if len(least_of_band[band]) < MATES_A_BAND:
                 least_of_band[band].append(place)

@@ -78,11 +78,10 @@ class PlaceboCounts:
         for document_id in {row["document_id"] for row in judged}:
             self.documents[by_chance[document_id], kept[document_id]] += 1
 
-    def add_counts(self, other: "PlaceboCounts") -> None:
-        """Add what was counted of other documents."""
-        self.documents += other.documents
-        self.sampled += other.sampled
-        self.scored += other.scored
+    def __add__(self, other: "PlaceboCounts") -> "PlaceboCounts":
+        """The counts of both, of different documents."""
+        documents, sampled = self.documents + other.documents, self.sampled + other.sampled
+        return PlaceboCounts(documents, sampled, self.scored + other.scored)
 
     def rate(self, sample_share: float) -> Rate:
         """The share of the kept calls that is kept by chance."""

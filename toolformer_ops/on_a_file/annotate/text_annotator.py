@@ -113,7 +113,7 @@ class AnnotatedText:
     """Positions at which no call can be kept, by the columns `OF_POSITION`."""
     lost: list[Values]
     """Samples that are no call, by the columns `OF_LOST_SAMPLE`."""
-    seconds: Mapping[str, float]
+    seconds: dict[str, float]
     """By stage; a text's share where several are computed together."""
 
     def named(self, name: str) -> "AnnotatedText":
@@ -407,7 +407,7 @@ class ToolAnnotator:
         placebos_by_document = _rows_of(batch, "placebo_losses")
         names = [field.name for field in fields(PlaceboLoss)]
         for text, outcome in zip(texts, batch.outcomes, strict=True):
-            text.counts["placebo"] = outcome.counts
+            text.counts["placebo"], text.seconds["placebo"] = outcome.counts, outcome.seconds
             placebos: dict[str, list[PlaceboLoss]] = defaultdict(list)
             for values in placebos_by_document[text.document.document_id]:
                 loss = PlaceboLoss(**{name: values[name] for name in names})

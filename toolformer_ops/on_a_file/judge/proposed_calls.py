@@ -13,7 +13,6 @@ is what names a known tool, or has an arrow; other brackets are text.
 """
 
 import datetime
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -25,9 +24,9 @@ from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
 from toolformer_ops.storage.corpora.addresses import field_in, normal_uri
-from toolformer_ops.storage.corpora.files import PARQUETS, CorpusFile, OpenedFile, find_files
-from toolformer_ops.storage.corpora.parquet import parquet_values
+from toolformer_ops.storage.corpora.files import PARQUETS, CorpusFile, find_files
 from toolformer_ops.storage.corpora.record_rules import day_of
+from toolformer_ops.storage.corpora.records import read_values
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
 
@@ -110,13 +109,12 @@ def read_proposals(
     """
     limits = UnpackingLimits()
     for file in _files_of_calls(settings, str(path)):
-        with OpenedFile(file, limits) as opened:
-            for number, value in _values(opened, names):
-                place = f"{Path(file.uri).name}:{number}"
-                if isinstance(value, str):
-                    yield RefusedProposal(place, value)
-                else:
-                    yield from proposals_of(value, place, names)
+        for number, value in read_values(file, limits, asdict(names).values()):
+            place = f"{Path(file.uri).name}:{number}"
+            if isinstance(value, str):
+                yield RefusedProposal(place, value)
+            else:
+                yield from proposals_of(value, place, names)
 
 
 def _files_of_calls(settings: Settings, path: str) -> list[CorpusFile]:
@@ -134,26 +132,6 @@ def _files_of_calls(settings: Settings, path: str) -> list[CorpusFile]:
     files = find_files(settings, normal_uri(path))
     has_parquet = any(file.uri.lower().endswith(PARQUETS) for file in files)
     return [file for file in files if not (has_parquet and file.uri.lower().endswith(".json"))]
-
-
-def _values(opened: OpenedFile, names: ProposalFields) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """The records with their lines, or the reason why a line is none."""
-    if opened.refusal:
-        yield 0, opened.refusal[0]
-        return
-    if opened.is_parquet:
-        yield from parquet_values(opened, asdict(names).values())
-        return
-    for line in opened.lines():
-        if line.reason:
-            yield line.number, line.reason
-            continue
-        try:
-            value = json.loads(line.content)
-        except (ValueError, RecursionError):
-            yield line.number, "corrupt_json"
-        else:
-            yield line.number, value if isinstance(value, dict) else "not_an_object"
 
 
 def proposals_of(

@@ -26,7 +26,7 @@ from toolformer_ops.language_model.models.identity import (
     split_revision,
 )
 from toolformer_ops.on_a_file.annotate.annotator import models_of
-from toolformer_ops.on_a_file.annotate.near_duplicates import SketchedText, near_duplicates, sketched_text
+from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates
 from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
@@ -256,23 +256,22 @@ def _is_of_another_language(text: str) -> bool:
 
 def _near_duplicates(look: CorpusLook) -> Iterator[Observation]:
     """How many of the first texts nearly repeat another one of them, if any does."""
-    texts: list[SketchedText] = []
+    texts: list[tuple[str, Document]] = []
     characters = 0
     for name, document in look.documents:
         characters += len(document.text)
         if characters > MOST_SKETCHED_CHARACTERS:
             break
-        texts.append(sketched_text(name, document))
-    texts.sort(key=lambda text: text.document_id)
+        texts.append((name, document))
     repeated = list(near_duplicates(texts, NEAR_SHARE))
     if repeated:
-        first = repeated[0]
+        (repeats, _), (original, _) = repeated[0]
         remedy = look.remedies.field("near_duplicates", f"{NEAR_SHARE:g}")
         yield Observation(
             "mind",
             "near-duplicates",
-            f"{len(repeated):,} of {len(texts):,} texts nearly repeat another one, such as "
-            f"{first.repeats.name} that of {first.original.name}; {remedy} leaves them out",
+            f"{len(repeated):,} of {len(texts):,} texts nearly repeat another one, such as {repeats} that of "
+            f"{original}; {remedy} leaves them out",
         )
 
 

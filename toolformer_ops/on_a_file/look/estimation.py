@@ -19,11 +19,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from toolformer_ops.annotation.filtering import filter_document, kept_paragraphs
-from toolformer_ops.annotation.placebo import PlaceboDraw, score_placebos
+from toolformer_ops.annotation.placebo import PlaceboDraw
+from toolformer_ops.annotation.scoring import scored_call_of
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotator import Models, models_of
-from toolformer_ops.on_a_file.annotate.text_annotator import TextToAnnotate, ToolAnnotator
+from toolformer_ops.on_a_file.annotate.pooled_placebos import PLACEBO_LOSSES
+from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, TextToAnnotate, ToolAnnotator
 from toolformer_ops.records import Document, Paragraph
 from toolformer_ops.runs.choices import PlaceboChoices, RunChoices
 from toolformer_ops.runs.durations import duration
@@ -80,6 +82,28 @@ class ProbedText:
     """Placebos of calls that gain enough to have them in any case."""
     sampled_placebos: int = 0
     """Further ones that sampled calls have."""
+
+    @classmethod
+    def of(cls, text: AnnotatedText, choices: RunChoices) -> "ProbedText":
+        """What an annotated text took, all of whose calls were sampled for the false-discovery rate."""
+        counts = text.counts["sample"]
+        own, drawn = 0, 0
+        for row in text.rows:
+            placebos = len(row.get(PLACEBO_LOSSES) or ())
+            drawn += placebos
+            if scored_call_of(row).reaches(choices.prune_below):
+                own += min(placebos, choices.placebos)
+        return cls(
+            positions=counts["positions"],
+            calls=counts["candidates"],
+            rows=counts["positions_pruned_below"]
+            + text.counts["execute"]["inputs"]
+            + 2 * counts["candidates"],
+            seconds=text.seconds,
+            pool_calls=len(text.judged_calls),
+            own_placebos=own,
+            sampled_placebos=drawn - own,
+        )
 
 
 @dataclass(frozen=True)
@@ -154,58 +178,17 @@ def probe_tool(
         own = {annotator.name: [replace(text, document=document)]}
         items.append(TextToAnnotate(str(number), document, {}, own))
     annotated = annotator.annotated(items)
-    probed = []
-    for item in annotated:
-        counts = item.counts["sample"]
-        inputs = item.counts["execute"]["inputs"]
-        probed_text = ProbedText(
-            positions=counts["positions"],
-            calls=counts["candidates"],
-            rows=counts["positions_pruned_below"] + inputs + 2 * counts["candidates"],
-            seconds=item.seconds,
-        )
-        probed.append(probed_text)
-    if not choices.wants_placebos:
-        return probed
     # 2. Placebos of all calls, as if all were sampled, computed together. The pool has as many other results
     # as a call can ask for, each a little longer than one of the probe's.
-    calls = [text.judged_calls for text in annotated]
-    every_call = itertools.chain.from_iterable(calls)
-    own_results = itertools.cycle([str(call.scored.result) for call in every_call])
-    stand_ins = []
-    for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1)):
-        stand_in = PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
-        stand_ins.append(stand_in)
-    draw = PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins))
-    started = time.perf_counter()
-    texts_with_calls = []
-    for item, text_calls in zip(annotated, calls, strict=True):
-        texts_with_calls.append((item.document.text, text_calls))
-    scored = score_placebos(models.model, choices, texts_with_calls, draw)
-    seconds = time.perf_counter() - started
-    # 3. What each text took of it.
-    weights = [
-        len(item.document.text) * sum(map(len, placebos_of_calls))
-        for item, placebos_of_calls in zip(annotated, scored, strict=True)
-    ]
-    seconds_a_weight = seconds / max(1, sum(weights))
-    with_placebos: list[ProbedText] = []
-    for number, probed_text in enumerate(probed):
-        own_placebos, drawn = 0, 0
-        for call, placebos in zip(calls[number], scored[number], strict=True):
-            drawn += len(placebos)
-            if draw.reaches(call.scored, choices.prune_below):
-                own_placebos += min(len(placebos), choices.placebos)
-        with_placebos.append(
-            replace(
-                probed_text,
-                seconds={**probed_text.seconds, "placebo": seconds_a_weight * weights[number]},
-                pool_calls=len(calls[number]),
-                own_placebos=own_placebos,
-                sampled_placebos=drawn - own_placebos,
-            )
-        )
-    return with_placebos
+    if choices.wants_placebos:
+        every_call = itertools.chain.from_iterable(text.judged_calls for text in annotated)
+        own_results = itertools.cycle([str(call.scored.result) for call in every_call])
+        stand_ins = []
+        for number, result in enumerate(itertools.islice(own_results, choices.placebos + 1)):
+            stand_in = PooledResult(number, uuid.UUID(int=number), uuid.UUID(int=0), f"{result} {number}")
+            stand_ins.append(stand_in)
+        annotator.judge(annotated, PlaceboDraw(Pool(choices.placebos, 1.0, stand_ins)), "stand-ins")
+    return [ProbedText.of(text, choices) for text in annotated]
 
 
 def extrapolate(

@@ -7,22 +7,23 @@ are no placebos, so that a call is kept here by what it gains before its placebo
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.text import Text
 
-from toolformer_ops.annotation.filtering import filter_document
 from toolformer_ops.config import Settings
-from toolformer_ops.on_a_file.annotate.annotation import Annotation
 from toolformer_ops.on_a_file.annotate.shown_calls import FailedCall, call_in_its_text, most_gain, verdict
-from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, Row
+from toolformer_ops.on_a_file.annotate.text_annotator import (
+    AnnotatedText,
+    Row,
+    TextAnnotator,
+    TextToAnnotate,
+)
 from toolformer_ops.on_a_file.look import calls_page
 from toolformer_ops.on_a_file.look.checking import CorpusLook
-from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.reasons import title
 from toolformer_ops.shown_text import count_of, visible
-from toolformer_ops.tools.registry import get_tool
 
 MOST_CALLS = 3
 """Calls of a tool in a text that are shown, those that gain most; the others are counted."""
@@ -64,47 +65,32 @@ class PreviewedText:
 class Preview:
     """The texts to look at, chosen from the first records of a corpus."""
 
-    settings: Settings
-    choices: RunChoices
-    documents: Sequence[tuple[str, Document]]
-    """With the names of their records."""
-    passed_over: Counter[str]
+    annotator: TextAnnotator
+    items: list[TextToAnnotate] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
     """Texts before the last of them that no tool was asked about, by the first tool's reason."""
-
-    def __post_init__(self) -> None:
-        self._shown: list[PreviewedText] = []
+    shown: list[PreviewedText] = field(default_factory=list)
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, look: CorpusLook, texts: int) -> "Preview":
         """The first texts that a tool is asked about."""
-        without_placebos = {"placebos": 0, "placebo_sample": 0}
-        choices = choices.model_copy(update=without_placebos)
-        preview = cls(settings, choices, [], Counter())
-        chosen: list[tuple[str, Document]] = []
+        preview = cls(TextAnnotator.of(settings, choices))
         for name, document in look.documents:
-            reasons = [preview.why_refusals(tool, document) for tool in choices.tools]
-            if None in reasons:
-                chosen.append((name, document))
+            item = preview.annotator.to_annotate(name, document)
+            if any(item.paragraphs.values()):
+                preview.items.append(item)
             else:
-                preview.passed_over[str(reasons[0])] += 1
-            if len(chosen) == texts:
+                preview.passed_over[why_not_asked(item, choices.tools[0])] += 1
+            if len(preview.items) == texts:
                 break
-        preview.documents = chosen
         return preview
-
-    def why_refusals(self, tool: str, document: Document) -> str | None:
-        """The reason of the tool's filter; None if the tool is asked about the document."""
-        decisions = filter_document(get_tool(tool), document, self.choices, chains=self.choices.chains)
-        if any(decision.kept for decision in decisions):
-            return None
-        return decisions[0].reason if decisions else "filter_says_nothing"
 
     @property
     def summary(self) -> str:
         """In a sentence: how many texts were looked at, what is kept in them, and which others were passed over."""
-        rows = itertools.chain.from_iterable(text.rows for text in self._shown)
+        rows = itertools.chain.from_iterable(text.rows for text in self.shown)
         kept = sum(row["kept"] for row in rows)
-        calls = sum(len(text.rows) for text in self._shown)
+        calls = sum(len(text.rows) for text in self.shown)
         passed = self.passed_over.total()
         others = ", ".join(f"{count:,} {title(reason)}" for reason, count in self.passed_over.most_common(3))
         left = (
@@ -113,7 +99,7 @@ class Preview:
             else ""
         )
         return (
-            f"{count_of(len(self._shown), 'text')}, {count_of(calls, 'call')} with a result, "
+            f"{count_of(len(self.shown), 'text')}, {count_of(calls, 'call')} with a result, "
             f"{kept:,} kept before placebos.{left} "
             "A run may release fewer: by placebos, one call a place, no input that comes only after the call, "
             "no number of the other sign."
@@ -121,18 +107,22 @@ class Preview:
 
     def texts(self) -> Iterator[PreviewedText]:
         """Each text as soon as it is annotated."""
-        annotation = Annotation.of(self.settings, self.choices, lambda: iter(self.documents))
-        annotation.texts_together = 1  # each is shown as soon as it is done
-        annotated = annotation.texts()
-        by_document = itertools.groupby(annotated, key=lambda text: text.document)
-        for document, texts in by_document:
-            own = list(texts)
+        for item in self.items:
+            annotated: list[AnnotatedText] = []
             refusals = []
-            for tool in self.choices.tools:
-                if (reason := self.why_refusals(tool, document)) is not None:
-                    refusals.append((tool, reason))
-            self._shown.append(PreviewedText(own[0].name, document.text, own, refusals))
-            yield self._shown[-1]
+            for tool in self.annotator.tools:
+                if item.asks(tool.name):
+                    annotated += tool.annotated([item])
+                else:
+                    refusals.append((tool.name, why_not_asked(item, tool.name)))
+            self.shown.append(PreviewedText(item.name, item.document.text, annotated, refusals))
+            yield self.shown[-1]
+
+
+def why_not_asked(item: TextToAnnotate, tool: str) -> str:
+    """The reason of the filter of a tool that is not asked about a text."""
+    decisions = item.decisions[tool]
+    return decisions[0].reason if decisions else "filter_says_nothing"
 
 
 def has_no_call(text: AnnotatedText) -> bool:

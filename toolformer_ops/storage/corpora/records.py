@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ from toolformer_ops.storage.corpora.addresses import (
     shared_fields,
 )
 from toolformer_ops.storage.corpora.files import CorpusFile, Line, OpenedFile
-from toolformer_ops.storage.corpora.parquet import parquet_records
+from toolformer_ops.storage.corpora.parquet import parquet_records, parquet_values
 from toolformer_ops.storage.corpora.record_rules import Record, Rejection, day_of, record_of, rejection
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 
@@ -173,6 +173,32 @@ def read_file(
     with OpenedFile(file, limits) as opened:
         for line, record, _ in read_records(opened, names=names):
             yield line, record
+
+
+def read_values(
+    file: CorpusFile, limits: UnpackingLimits, names: Collection[str]
+) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """The objects of a file with their lines, whatever they describe, or the reason why a line is none.
+
+    Of Parquet the rows, with the named columns and those of texts. Raises as `OpenedFile`.
+    """
+    with OpenedFile(file, limits) as opened:
+        if opened.refusal:
+            yield 0, opened.refusal[0]
+            return
+        if opened.is_parquet:
+            yield from parquet_values(opened, names)
+            return
+        for line in opened.lines():
+            if line.reason:
+                yield line.number, line.reason
+                continue
+            try:
+                value = json.loads(line.content)
+            except (ValueError, RecursionError):
+                yield line.number, "corrupt_json"
+            else:
+                yield line.number, value if isinstance(value, dict) else "not_an_object"
 
 
 def read_record(
