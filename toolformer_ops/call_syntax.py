@@ -33,6 +33,8 @@ NOT_IN_A_CALL = r"[\[\]\n\r]"
 """Matches a character that no written call holds between its brackets; in Python's and in Postgres's
 syntax."""
 _CALL = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*\((.*)\)\s*\Z", re.DOTALL)
+_MARKED = re.compile(r"\[([A-Za-z][A-Za-z0-9_]*)\(([^\[\]\n\r]*)\)(?:\s*(->)([^\[\]\n\r]*))?\]")
+"""A call in a text, perhaps with its result."""
 _OPEN_CALL = re.compile(r"[^()]*\((?:[^()]|\([^()]*\))*")
 """A call whose last round bracket is lacking; its input may hold pairs of them."""
 _NOT_IN_INPUT = re.compile(r"[\[\]\x00-\x08\x0a-\x1f\x7f]")
@@ -207,6 +209,31 @@ def _written_calls(tools: tuple[str, ...]) -> re.Pattern[str]:
     # An input holds no arrow (`parse_call`), so that the first ") -> " ends it. If no "]" follows that one,
     # none follows a later one in the same brackets: the atomic group tries no other, and the time is linear.
     return re.compile(rf"\[({names})\((?>([^\[\]\n\r]*?)\) -> )([^\[\]\n\r]*)\]")
+
+
+def marked_calls(text: str, tools: Iterable[str]) -> tuple[str, list[WrittenCall]]:
+    """The text without the calls that people or programs marked up in it, and these calls in their order.
+
+    A call names one of `tools`, in any case, or has an arrow, with a result that may be empty; other brackets
+    are text. Its offsets in the text are those of the call as it is written here.
+    """
+    known = {name.lower() for name in tools}
+    pieces: list[str] = []
+    names: set[str] = set()
+    end = 0
+    for match in _MARKED.finditer(text):
+        name, call_input, arrow, result = match.groups()
+        if not arrow and name.lower() not in known:
+            continue
+        try:
+            call = parse_call(f"{name}({call_input})")
+        except CallSyntaxError:
+            continue
+        names.add(call.tool)
+        pieces += [text[end : match.start()], f"[{call} {ARROW} {(result or '').strip()}]"]
+        end = match.end()
+    pieces.append(text[end:])
+    return read_out("".join(pieces), sorted(names)) if names else (text, [])
 
 
 def holds_call_markup(text: str, tools: Sequence[str]) -> bool:

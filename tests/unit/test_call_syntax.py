@@ -15,6 +15,7 @@ from toolformer_ops.call_syntax import (
     call_without_result,
     clean_result,
     holds_call_markup,
+    marked_calls,
     parse_call,
     read_out,
     take_out,
@@ -241,3 +242,16 @@ def test_an_input_with_a_control_character_is_no_call():
     for text in ("QA(a\x00b)", "QA(a\x1bb)", "QA(a\x7fb)", "QA(a\nb)"):
         with pytest.raises(CallSyntaxError, match="control characters"):
             parse_call(text)
+
+
+def test_marked_calls_come_out_of_their_text_with_their_places():
+    plain, calls = marked_calls(
+        "[qa(a) -> b] It is [Calculator(1 + 1)] 2 or [Sum(2) -> 2] 2, [see (1)] d[Foo(3)].",
+        ["Calculator", "QA"],
+    )
+    assert plain == "It is 2 or 2, [see (1)] d[Foo(3)]."
+    assert [(call.position_char, str(call.call), call.result) for call in calls] == [
+        (0, "qa(a)", "b"),
+        (5, "Calculator(1 + 1)", ""),
+        (10, "Sum(2)", "2"),
+    ]

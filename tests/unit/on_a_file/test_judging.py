@@ -18,7 +18,7 @@ from toolformer_ops.errors import UsageError
 from toolformer_ops.on_a_file.annotate.annotator import PRINTED
 from toolformer_ops.on_a_file.annotate.partial_folder import parts_beside
 from toolformer_ops.on_a_file.judge.judging import Judging
-from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, calls_in, proposals_of
+from toolformer_ops.on_a_file.judge.proposed_calls import ProposalFields, ProposedCall, proposals_of
 from toolformer_ops.on_a_file.look.explanation import explain_call
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.storage.corpora import files
@@ -280,18 +280,6 @@ def test_a_call_whose_text_does_not_fit_into_memory_has_a_row_with_that_reason(t
     monkeypatch.setattr(model, "score_texts", short_of_memory)
     rows = judged(file_of(tmp_path, CALL, {**CALL, "text": SUM.replace(".", "!")}))
     assert [row["reason"] for row in rows] == [None, "out_of_memory"]
-
-
-def test_calls_come_out_of_their_text_with_their_places():
-    plain, calls = calls_in(
-        "[qa(a) -> b] It is [Calculator(1 + 1)] 2 or [Sum(2) -> 2] 2, [see (1)] d[Foo(3)]."
-    )
-    assert plain == "It is 2 or 2, [see (1)] d[Foo(3)]."
-    assert [(call.position_char, str(call.call), call.result) for call in calls] == [
-        (0, "qa(a)", "b"),
-        (5, "Calculator(1 + 1)", ""),
-        (10, "Sum(2)", "2"),
-    ]
 
 
 def test_a_field_that_there_is_not_is_refused():

@@ -13,13 +13,12 @@ is what names a known tool, or has an arrow; other brackets are text.
 """
 
 import datetime
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from toolformer_ops.call_syntax import Call, WovenCall, holds_call_markup, parse_call, read_out
+from toolformer_ops.call_syntax import Call, holds_call_markup, marked_calls, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import CallSyntaxError, RejectedInputError, ToolError, UsageError
 from toolformer_ops.records import Document
@@ -30,8 +29,6 @@ from toolformer_ops.storage.corpora.records import read_values
 from toolformer_ops.storage.corpora.unpacking import UnpackingLimits
 from toolformer_ops.tools.registry import get_tool, tool_names
 
-_MARKED = re.compile(r"\[([A-Za-z][A-Za-z0-9_]*)\(([^\[\]\n\r]*)\)(?:\s*(->)([^\[\]\n\r]*))?\]")
-"""A call in a text, perhaps with its result."""
 NO_TEXT = "no_text"
 ARROW = ".arrow"
 
@@ -149,7 +146,9 @@ def proposals_of(
         likely_text = None
         if error.reason == NO_TEXT:
             texts = {name: value for name, value in record.items() if isinstance(value, str)}
-            likely_text = next((name for name, value in texts.items() if calls_in(value)[1]), None)
+            likely_text = next(
+                (name for name, value in texts.items() if marked_calls(value, tool_names())[1]), None
+            )
         yield RefusedProposal(record_id, error.reason, likely_text)
 
 
@@ -188,7 +187,7 @@ def _proposals_of(
         yield _proposed(record_id, Document.of(text, url, day), at, call, own_result)
         return
     # 2. Calls that the text holds.
-    plain, calls = calls_in(text)
+    plain, calls = marked_calls(text, tool_names())
     if not calls:
         raise RejectedInputError("no_proposed_call")
     if holds_call_markup(plain, tool_names()):
@@ -228,25 +227,3 @@ def _proposed(record_id: str, document: Document, at: int, call: Call, result: s
         if result is None:
             raise RejectedInputError("tool_not_known") from error
     return ProposedCall(record_id, document, at, call, result)
-
-
-def calls_in(text: str) -> tuple[str, list[WovenCall]]:
-    """The text without the calls that it holds, and these with their places in it and their results, empty if there is none."""
-    tools = {name.lower() for name in tool_names()}
-    pieces: list[str] = []
-    names: set[str] = set()
-    end = 0
-    for match in _MARKED.finditer(text):
-        name, call_input, arrow, result = match.groups()
-        if not arrow and name.lower() not in tools:
-            continue
-        try:
-            call = parse_call(f"{name}({call_input})")
-        except CallSyntaxError:
-            continue
-        names.add(call.tool)
-        pieces += [text[end : match.start()], f"[{call} -> {(result or '').strip()}]"]
-        end = match.end()
-    pieces.append(text[end:])
-    plain, written = read_out("".join(pieces), sorted(names)) if names else (text, [])
-    return plain, [WovenCall(one.position_char, one.call, one.result) for one in written]

@@ -5,11 +5,10 @@ store (`on_a_file/annotate/annotator.py`), by both keep rules; there is no place
 """
 
 import functools
-import re
 from typing import Any
 
 from toolformer_ops.annotation.scoring import ExecutedCall, ExecutedText, own_text_of, score_texts
-from toolformer_ops.call_syntax import Call, call_without_result, parse_call, read_out
+from toolformer_ops.call_syntax import Call, marked_calls, parse_call
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
 from toolformer_ops.language_model.losses import PROBABILITY_THRESHOLD, TOKEN_WEIGHTS
@@ -50,19 +49,13 @@ def call_in_text(marked_text: str) -> tuple[str, int, str]:
     Raises:
         UsageError: the text does not hold one call in brackets.
     """
-    names = "|".join(re.escape(name) for name in tool_names())
-    matches = list(re.finditer(rf"\[((?:{names})\([^\[\]\n\r]*)\]", marked_text, re.IGNORECASE))
-    if len(matches) != 1:
+    plain, calls = marked_calls(marked_text, tool_names())
+    if len(calls) != 1:
         raise UsageError(
-            f"TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found {len(matches)} in "
+            f"TEXT: expected one call in brackets, such as [Calculator(400 / 1400)], found {len(calls)} in "
             f"{marked_text[:80]!r}. The tools are {', '.join(tool_names())}."
         )
-    [match] = matches
-    call = parse_call(match[1])
-    written = call_without_result(call)
-    marked = f"{marked_text[: match.start()]}{written}{marked_text[match.end() :]}"
-    plain, [placed] = read_out(marked, [call.tool])
-    return plain, placed.position_char, str(call)
+    return plain, calls[0].position_char, str(calls[0].call)
 
 
 def explain_call(
