@@ -217,13 +217,13 @@ def marked_calls(text: str, tools: Iterable[str]) -> tuple[str, list[WrittenCall
     A call names one of `tools`, in any case, or has an arrow, with a result that may be empty; other brackets
     are text. Its offsets in the text are those of the call as it is written here.
     """
-    known = {name.lower() for name in tools}
+    lower_names = {name.lower() for name in tools}
     pieces: list[str] = []
     names: set[str] = set()
     end = 0
     for match in _MARKED.finditer(text):
         name, call_input, arrow, result = match.groups()
-        if not arrow and name.lower() not in known:
+        if not arrow and name.lower() not in lower_names:
             continue
         try:
             call = parse_call(f"{name}({call_input})")

@@ -100,9 +100,6 @@ class Annotation:
     kept: Counter[str] = field(default_factory=Counter)
     """By tool, the kept calls of the finished texts."""
 
-    def __post_init__(self) -> None:
-        self._tries_of_tools: dict[str, FileTries] = {}
-
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
         """Annotate documents by the tools and the model of a run's parameters; by default those of its corpus.
@@ -253,45 +250,37 @@ class Annotation:
         Of several workers each computes the first part that is not begun. What others have begun is looked
         past, but not far: they may be dead.
         """
+        counted = may_be_kept if self.annotator.choices.until_kept else calls_with_losses
         read: list[list[TextToAnnotate]] = []
-        scored: dict[int, list[AnnotatedText]] = {}
+        scored: dict[str, list[AnnotatedText]] = {}
         while True:
             # 1. The parts that are there, up to enough calls, and those that are missing before.
             needed: list[AnnotatedText] = []
-            calls, missing = 0, list[int]()
-            counted = may_be_kept if self.annotator.choices.until_kept else calls_with_losses
+            missing: dict[str, list[TextToAnnotate]] = {}
+            calls = 0
             for number in itertools.count():
                 if number == len(read):
                     read += itertools.islice(chunks, 1)
                 if number == len(read) or calls >= enough_calls or len(missing) == AHEAD:
                     break
                 name = part_name("pool", annotator.name, annotator.recipe_id, 0, read[number])
-                if (
-                    number not in scored
-                    and (texts := self._stored(name, annotator, read[number])) is not None
-                ):
-                    scored[number] = texts
+                if name not in scored and (texts := self._stored(name, annotator, read[number])) is not None:
+                    scored[name] = texts
                     self._count(texts, is_new=False)
-                if number in scored:
-                    for text in scored[number]:
-                        if not self.annotator.choices.until_kept or calls < enough_calls:
-                            needed.append(text)
-                            calls += counted(text)
-                else:
-                    missing.append(number)
+                if name not in scored:
+                    missing[name] = read[number]
+                for text in scored.get(name, ()):
+                    if not self.annotator.choices.until_kept or calls < enough_calls:
+                        needed.append(text)
+                        calls += counted(text)
             if not missing:
                 return needed
             # 2. One of those that are missing.
-            names = {
-                part_name("pool", annotator.name, annotator.recipe_id, 0, read[number]): number
-                for number in missing
-            }
-            any_name = random.choice(list(names))  # noqa: S311 - no row depends on it
-            name = next(filter(self.claim, names), any_name)
-            number = names[name]
-            scored[number] = self._annotated(annotator, read[number])
-            self._put(name, annotator, annotator.recipe_id, scored[number])
-            self._count(scored[number], is_new=True)
+            any_name = random.choice(list(missing))  # noqa: S311 - no row depends on it
+            name = next(filter(self.claim, missing), any_name)
+            scored[name] = self._annotated(annotator, missing[name])
+            self._put(name, annotator, annotator.recipe_id, scored[name])
+            self._count(scored[name], is_new=True)
 
     def _computed(
         self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate], pool: ToolPool | None
@@ -315,13 +304,14 @@ class Annotation:
     def _annotated(self, annotator: ToolAnnotator, items: Sequence[TextToAnnotate]) -> list[AnnotatedText]:
         if items:
             self.counts.begins(f"{self.doing} with {annotator.name}")
-        return self.annotator.annotated(annotator, items, self._tries(annotator.name))
+        return self.annotator.annotated(annotator, items, self._tries[annotator.name])
 
-    def _tries(self, tool: str) -> FileTries:
-        """The tries at a tool's texts, as they were when it was first asked for them."""
-        if tool not in self._tries_of_tools:
-            self._tries_of_tools[tool] = FileTries.of(self.parts, tool)
-        return self._tries_of_tools[tool]
+    @functools.cached_property
+    def _tries(self) -> dict[str, FileTries]:
+        """The tries at the texts of each tool, as they were when one was first asked for."""
+        return {
+            annotator.name: FileTries.of(self.parts, annotator.name) for annotator in self.annotator.tools
+        }
 
     def _judge(
         self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText], draw: PlaceboDraw, recipe_id: str

@@ -22,6 +22,12 @@ from toolformer_ops.runs.reasons import title
 if TYPE_CHECKING:
     from toolformer_ops.on_a_file.annotate.text_annotator import AnnotatedText, TextToAnnotate
 
+COLUMNS_OF_TEXTS = {
+    "texts asked": "items", "samples": "samples", "proposed": "proposals", "scored": "scored",
+    "kept calls": "kept", "in texts": "kept_texts",
+}  # fmt: skip
+COLUMNS_OF_CALLS = {"calls": "items", "with a result": "calls", "scored": "scored", "kept": "kept"}
+"""The columns of what came of it, each with the count in it."""
 MOST_REASONS = 4
 """So many reasons are named, the most frequent ones; the others are counted."""
 
@@ -228,19 +234,15 @@ class AnnotationCounts:
 
     def summary(self) -> Group:
         """What came of it: a row a tool, and the reasons why texts gave nothing."""
-        table = Table("tool")
         is_of_texts = self.noun == "texts"
-        tools_propose = any(tool.proposals for tool in self.tools.values())
-        tried = ["samples", "proposed"] if tools_propose else ["samples"]
-        text_columns = ["texts asked", *tried, "scored", "kept calls", "in texts"]
-        for column in text_columns if is_of_texts else ("calls", "with a result", "scored", "kept"):
+        columns = dict(COLUMNS_OF_TEXTS if is_of_texts else COLUMNS_OF_CALLS)
+        if not any(tool.proposals for tool in self.tools.values()):
+            columns.pop("proposed", None)
+        table = Table("tool")
+        for column in columns:
             table.add_column(column, justify="right")
         for name, tool in self.tools.items():
-            counts = [tool.items, tool.calls, tool.scored, tool.kept]
-            if is_of_texts:
-                tries = [tool.samples, tool.proposals] if tools_propose else [tool.samples]
-                counts = [tool.items, *tries, tool.scored, tool.kept, tool.kept_texts]
-            table.add_row(name, *map("{:,}".format, counts))
+            table.add_row(name, *(f"{getattr(tool, counted):,}" for counted in columns.values()))
         lines = []
         for name, tool in self.tools.items():
             if tool.rate is not None:

@@ -20,7 +20,7 @@ Named = tuple[str, Document]
 
 
 def near_duplicates(texts: Iterable[Named], share: float) -> Iterator[tuple[Named, Named]]:
-    """The texts that are left out if those are which share so much with one of a lesser id, each before that one.
+    """The texts that are left out, each with the one of a lesser id that it shares so much with.
 
     `share` is from 0 to 1.
     """

@@ -89,8 +89,8 @@ class TextToAnnotate:
     """By tool, what its filter says."""
     paragraphs: Mapping[str, list[Paragraph]]
     """By tool, what its filter keeps; of a tool that is not asked about the text nothing, or no entry."""
-    given: Sequence[TableRow] | None = None
-    """The rows of its calls, and of the results that are known, if they are judged; None: calls are sampled."""
+    call_rows: Sequence[TableRow] | None = None
+    """The rows of its calls and of their known results, if these are judged; None: calls are sampled."""
 
     def asks(self, tool: str) -> bool:
         """Whether the tool is asked about the text."""
@@ -302,8 +302,8 @@ class ToolAnnotator:
             runner=lambda: self.runner,
             time_limit_seconds=self.settings.tool_time_limit_seconds,
         )
-        known = {key: answer["reason"] for key, answer in answers.items()}
-        inputs = CallInputs(calls={}, inputs={}, answered=known)
+        reasons = {key: answer["reason"] for key, answer in answers.items()}
+        inputs = CallInputs(calls={}, inputs={}, answered=reasons)
         for text in texts:
             own = candidates[text.document.document_id]
             inputs.calls[text.document.document_id] = [call["input_key"] for call in own]
@@ -348,13 +348,13 @@ class ToolAnnotator:
         return annotated
 
     def _sampled(self, texts: Sequence[TextToAnnotate], given_up: str | None) -> MicroBatch:
-        """The calls of the texts: those that are given, or else sampled and proposed."""
+        """The calls of the texts: those that are judged, or else sampled and proposed."""
         paragraphs = {text.document.document_id: text.paragraphs[self.name] for text in texts}
-        given: list[TableRow] = []
+        call_rows: list[TableRow] = []
         for text in texts:
-            given += text.given or ()
-        if given and not given_up:
-            return MicroBatch(list(map(DocumentOutcome, paragraphs)), given)
+            call_rows += text.call_rows or ()
+        if call_rows and not given_up:
+            return MicroBatch(list(map(DocumentOutcome, paragraphs)), call_rows)
         sampling = SampleWork(
             run=self.run,
             shard=Shard(),

@@ -2,8 +2,8 @@
 
 1. The calls are read (`proposed_calls.py`). Each is a text of its own to annotate, with the call instead of
    samples.
-2. They are annotated (`annotate/annotation.py`): a call without a result is executed, if its tool is known, and
-   scored; with placebos the results of all calls of the file are their pool.
+2. They are annotated (`annotate/annotation.py`): a call without a result is executed, if its tool is known,
+   and scored; with placebos the results of all calls of the file are their pool.
 
 Each call gives a row, and so does each that is refused, with the reason. Samples nothing, and asks no other
 model.
@@ -48,9 +48,9 @@ from toolformer_ops.tools.registry import get_tool
 CALLS_TOGETHER = 16
 """Calls that are executed and scored together: a kill loses those of so many."""
 JUDGED = (
-    "id", "document_id", "call_id", "tool", "position_char", "position_token", "before", "call", "result", "message",
-    "result_is_given", "after", "input_only_after", "reason", *PRINTED, "number_format", "reduction_bound",
-    "loss_reduction", "gain", "keep_threshold", "kept", "not_kept",
+    "id", "document_id", "call_id", "tool", "position_char", "position_token", "before", "call", "result",
+    "message", "result_is_given", "after", "input_only_after", "reason", *PRINTED, "number_format",
+    "reduction_bound", "loss_reduction", "gain", "keep_threshold", "kept", "not_kept",
 )  # fmt: skip
 """The columns that are printed of a call."""
 OF_PLACEBOS = ("information", "placebo_reduction", "placebos", "placebo_probability")
@@ -147,7 +147,7 @@ class Judging:
     def _placed(
         self, number: int, proposal: ProposedCall | RefusedProposal
     ) -> TextToAnnotate | RefusedProposal:
-        """The text of a call, which is that of this number in the file; a refusal if no token starts at its place."""
+        """The text of the call with this number in the file; a refusal if no token starts at its place."""
         if isinstance(proposal, RefusedProposal):
             return proposal
         call, at, text = proposal.call, proposal.at, proposal.document.text
@@ -178,11 +178,11 @@ class Judging:
             "effective_input": effective_input,
             "input_only_after": tool.input_only_after(call.input, text[:at], text[at:]),
         }
-        given = [TableRow("candidate_calls", {**dict.fromkeys(OF_CANDIDATE), **columns})]
+        rows = [TableRow("candidate_calls", {**dict.fromkeys(OF_CANDIDATE), **columns})]
         if answer is not None:
-            given.append(TableRow.of("call_results", answer, input_key=input_key))
+            rows.append(TableRow.of("call_results", answer, input_key=input_key))
         whole = Paragraph(document, end_char=len(text))
-        return TextToAnnotate(proposal.record_id, document, {}, {tool.spec.name: [whole]}, given)
+        return TextToAnnotate(proposal.record_id, document, {}, {tool.spec.name: [whole]}, rows)
 
     def _tool(self, proposal: ProposedCall) -> ToolAnnotator:
         """What judges the calls of a proposal's tool."""
@@ -202,7 +202,7 @@ def _key_of(number: int, proposal: ProposedCall) -> uuid.UUID:
 
 
 def _printed(text: AnnotatedText, *, result_is_given: bool) -> Row:
-    """The row of a text's call; of one that has killed its process again and again the reason."""
+    """The row of a text's call, or why the text was given up."""
     if not text.calls:
         return _without_call(text.name, str(text.why_nothing))
     [row] = text.calls

@@ -201,32 +201,27 @@ def extrapolate(
     def expected(values: Iterable[float]) -> float:
         return sum(values) / len(probed) * kept.texts if probed else 0.0
 
+    # 1. Of the placebos that only sampled calls have, the share that a run samples.
     share = sample_share(choices, round(expected(text.pool_calls for text in probed)))
-
-    def placebos(text: ProbedText) -> float:
-        return text.own_placebos + share * text.sampled_placebos
-
-    def seconds(text: ProbedText, stage: str) -> float:
-        stage_seconds = text.seconds.get(stage, 0.0)
-        if stage != "placebo":
-            return stage_seconds
-        return stage_seconds * placebos(text) / max(1, text.own_placebos + text.sampled_placebos)
-
-    def hours_of(text: ProbedText) -> float:
-        return sum(seconds(text, stage) for stage in on_device) * kept.texts / 3600
-
-    hours = list(map(hours_of, probed))
+    placebos = [text.own_placebos + share * text.sampled_placebos for text in probed]
+    rows = [text.rows + count for text, count in zip(probed, placebos, strict=True)]
+    seconds: list[dict[str, float]] = []
+    for text, count in zip(probed, placebos, strict=True):
+        measured = dict.fromkeys(stages, 0.0) | dict(text.seconds)
+        measured["placebo"] *= count / max(1, text.own_placebos + text.sampled_placebos)
+        seconds.append(measured)
+    # 2. The whole.
+    hours = [sum(measured[stage] for stage in on_device) * kept.texts / 3600 for measured in seconds]
     seconds_by_stage = {"filter": kept.seconds}
     for stage in stages:
-        seconds_by_stage[stage] = expected(seconds(text, stage) for text in probed)
-
+        seconds_by_stage[stage] = expected(measured[stage] for measured in seconds)
     return Estimate(
         tool=tool.spec.name,
         texts=kept.texts,
         probed_texts=len(probed),
         positions=round(expected(text.positions for text in probed)),
         calls=round(expected(text.calls for text in probed)),
-        rows=kept.decisions + round(expected(text.rows + placebos(text) for text in probed)),
+        rows=kept.decisions + round(expected(rows)),
         device_hours=sum(hours) / len(hours) if hours else 0.0,
         # One text has no spread; no kept text takes no time.
         device_hours_low=None if len(hours) == 1 else min(hours, default=0.0),
