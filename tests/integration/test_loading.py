@@ -22,8 +22,9 @@ from toolformer_ops.on_a_file.annotate.call_parts import ledger_of
 from toolformer_ops.on_a_file.annotate.workers import HEADER, Worker
 from toolformer_ops.on_a_file.loading import load_prefix
 from toolformer_ops.runs.choices import RunChoices
+from toolformer_ops.runs.models import RunModel
 from toolformer_ops.runs.summary import list_runs
-from toolformer_ops.stages.annotating import annotate_stage
+from toolformer_ops.stages.annotating import annotate_stage, annotate_until_kept
 from toolformer_ops.stages.filtering import filter_stage
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.stages.run_setup import start_run
@@ -136,6 +137,21 @@ def test_the_release_of_a_loaded_run_is_that_of_a_run(settings, model, corpus, t
     of_loaded = release(settings, loaded.run_id)
     delete_rows(settings)
     run(settings, corpus)
+    check_tool(settings, "run-1", TOOL)
+    assert release(settings, "run-1") == of_loaded
+
+
+def test_the_release_of_a_prefix_until_enough_calls_are_kept_is_that_of_such_a_run(
+    settings, model, corpus, tmp_path
+):
+    work(settings, corpus, tmp_path / "calls", shards=1, until_kept=2)
+    loaded = load_prefix(settings, f"{tmp_path}/calls")
+    check_tool(settings, loaded.run_id, TOOL)
+    of_loaded = release(settings, loaded.run_id)
+    delete_rows(settings)
+    ingest_corpus(settings, str(corpus))
+    start_run(settings, "run-1", RunChoices.parse({**VALUES, "until_kept": 2, "corpus": str(corpus)}))
+    annotate_until_kept(settings, "run-1", TOOL, RunModel(settings))
     check_tool(settings, "run-1", TOOL)
     assert release(settings, "run-1") == of_loaded
 

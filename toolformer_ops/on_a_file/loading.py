@@ -7,6 +7,7 @@
 4. The pool of placebos becomes the run's. A later run over the corpus draws from it, too.
 5. Each file is a micro-batch: its rows and its ledger rows are one transaction. What is in the ledger already
    is passed over, so that a load that was killed, or is repeated, continues.
+6. Of a prefix until enough calls were kept the run ends with its last text.
 
 A text is loaded whole, with all of its calls. A text that the corpus no longer holds, since it was forgotten
 or left out, is not loaded. Times are unknown: `seconds` are 0.
@@ -144,6 +145,10 @@ def load_prefix(
         # 5. The files.
         for file in _files_of(parts, name):
             load.load_file(file)
+        # 6. With `until_kept` the last text, if enough calls are kept.
+        if choices.until_kept and counts.tools[name].kept >= choices.until_kept:
+            ids = {**run.ids, "last_document_id": load.last}
+            database.execute(engine, queries.until_kept.end, **ids)
     return loaded
 
 
@@ -164,6 +169,8 @@ class _Load:
     run: RunTool
     parts: Parts
     loaded: LoadedRun
+    last: uuid.UUID | None = None
+    """The text with the largest id in the files."""
 
     def __post_init__(self) -> None:
         self._smallest_keys = SmallestKeys()
@@ -228,6 +235,7 @@ class _Load:
                 f"{ledger['tool']} under {ledger['recipe_id']}. Remove it from the prefix."
             )
         texts = dict(_texts_of(ledger, table))
+        self.last = max(filter(None, (self.last, *map(uuid.UUID, texts))))
         last_stage = "placebo" if run.placebo_recipe_id else "score"
         with database.transaction(self.engine) as connection:
             keep_results(connection)

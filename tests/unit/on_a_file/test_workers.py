@@ -4,7 +4,7 @@ import json
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,7 +154,9 @@ def test_the_files_after_a_kill_at_any_file_are_those_of_an_undisturbed_worker(
     assert files_of(tmp_path / "out") == undisturbed
 
 
-def interleaved(corpus: Path, out: Path, workers: int) -> Iterator[None]:
+def interleaved(
+    corpus: Path, out: Path, workers: int, start: Callable[[Path, Path], Worker] = worker
+) -> Iterator[None]:
     """Each worker works up to its next claim in turn: none waits for another."""
 
     turns = [threading.Semaphore(0) for _ in range(workers)]
@@ -162,7 +164,7 @@ def interleaved(corpus: Path, out: Path, workers: int) -> Iterator[None]:
 
     def run(number: int) -> None:
         turns[number].acquire()
-        one = worker(corpus, out)
+        one = start(corpus, out)
         claim = one.annotation.claim
 
         def claim_in_turn(part: str) -> bool:
@@ -365,6 +367,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"document_limit": 5}, "expected document_limit null as the other workers"),
     ({"keep_thresholds": {"Calculator": 0.5}}, "expected keep_thresholds"),
     ({"placebos": 2}, r"expected placebos \[1, 2000\]"),
+    ({"shards": 1, "until_kept": 5}, "expected shards 3 as the other workers|expected until_kept null"),
 ]
 
 
@@ -463,6 +466,63 @@ def test_shards_without_a_folder_are_refused(corpus, options, said):
         raise ended.exception or AssertionError
 
 
-def test_workers_end_with_no_number_of_kept_calls(corpus, tmp_path):
-    with pytest.raises(UsageError, match="until_kept: expected one process, or a run"):
+UNTIL: dict[str, Any] = {"until_kept": 3, "keep_rule": "probability", "placebos": 1, "placebo_sample": 9}
+
+
+def until_kept(corpus: Path, out: Path, **values: Any) -> Worker:
+    """A worker on so many kept calls, with parts of few texts."""
+    first = worker(corpus, out, 1, **{**UNTIL, **values})
+    first.annotation.pool_texts = 3
+    return first
+
+
+def final_files(folder: Path) -> Files:
+    """The files of a folder but for what was looked at on the way, which may be more than is needed."""
+    looked_at = ("pool/", "until/", "tries/")
+    return {name: content for name, content in files_of(folder).items() if not name.startswith(looked_at)}
+
+
+@pytest.fixture
+def until_enough(corpus, tmp_path):
+    """The files of an undisturbed worker that ends with enough kept calls."""
+    until_kept(corpus, tmp_path / "undisturbed").work()
+    return final_files(tmp_path / "undisturbed")
+
+
+def test_workers_until_enough_calls_are_kept_have_the_rows_of_a_file(corpus, until_enough):
+    by_id = {
+        row["call_id"]: row for row in annotate_file(Settings(), corpus, "Calculator", "fake", VALUES | UNTIL)
+    }
+    assert {row["call_id"]: printed(row) for row in rows_in(until_enough)} == by_id
+    assert sum(row["kept"] for row in by_id.values()) == 3
+
+
+def test_of_too_few_kept_calls_workers_have_all_texts(corpus, tmp_path):
+    until_kept(corpus, tmp_path / "out", until_kept=1000).work()
+    lines = annotate_file(Settings(), corpus, "Calculator", "fake", VALUES | UNTIL | {"until_kept": None})
+    rows = rows_in(final_files(tmp_path / "out"))
+    assert {row["call_id"] for row in rows} == {line["call_id"] for line in lines}
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("puts", range(0, 12, 2))
+def test_a_kill_before_enough_calls_are_kept_changes_no_file(corpus, tmp_path, until_enough, puts, is_before):
+    killed = until_kept(corpus, tmp_path / "out")
+    killed.annotation.parts = killed_parts = Killed(tmp_path / "out", puts, is_before)
+    killed.annotation.claim = lambda part: killed_parts.put(f"claims/{part}", b"killed")
+    with pytest.raises(StoppedError):
+        killed.work()
+    until_kept(corpus, tmp_path / "out").work()
+    assert final_files(tmp_path / "out") == until_enough
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_at_once_keep_the_calls_of_one(corpus, tmp_path, until_enough, workers):
+    for _ in interleaved(corpus, tmp_path / "out", workers, until_kept):
+        pass
+    assert final_files(tmp_path / "out") == until_enough
+
+
+def test_several_shards_until_enough_calls_are_kept_are_refused(corpus, tmp_path):
+    with pytest.raises(UsageError, match="--shards: expected 1 beside --until-kept"):
         worker(corpus, tmp_path / "out", until_kept=5)

@@ -15,8 +15,7 @@ import itertools
 import json
 import random
 import uuid
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from toolformer_ops.annotation.placebo import PlaceboDraw
@@ -97,8 +96,6 @@ class Annotation:
     doing: str = "annotating"
     """The word for what is done with a text."""
     claim: Claim = lambda _: True
-    kept: Counter[str] = field(default_factory=Counter)
-    """By tool, the kept calls of the finished texts."""
 
     @classmethod
     def of(cls, settings: Settings, choices: RunChoices, documents: Documents | None = None) -> "Annotation":
@@ -153,13 +150,15 @@ class Annotation:
     def texts(self) -> Iterator[AnnotatedText]:
         """What each tool finds in each text that it is asked about, in order.
 
-        None is annotated before its turn comes.
+        None is annotated before its turn comes; with `until_kept` all are before the first is returned.
         """
         self.counts.begins("loading the model")
         pools = self.pools()
+        if self.annotator.choices.until_kept:
+            every_text = itertools.chain.from_iterable(self.first_texts(pools).values())
+            yield from sorted(every_text, key=lambda text: text.document.text_id.bytes)
+            return
         for batch in self.batches(self.items(None)):
-            if not any(map(self._wants_more, self.annotator.tools)):
-                return
             texts_by: dict[str, dict[uuid.UUID, AnnotatedText]] = {}
             for annotator in self.annotator.tools:
                 annotated = self.finished(annotator, batch, pools.get(annotator.name)) or []
@@ -187,9 +186,9 @@ class Annotation:
         It is None if another worker has begun them; with `is_claimed` they are computed here all the same.
         """
         items = [item for item in batch if item.asks(annotator.name)]
-        if not items or not self._wants_more(annotator):
+        if not items:
             return []
-        recipe_id = pool.recipe_id if pool else annotator.recipe_id
+        recipe_id = recipe_of(annotator, pool)
         name = part_name("calls", annotator.name, recipe_id, shard, items)
         texts = self._stored(name, annotator, items)
         is_new = texts is None
@@ -198,31 +197,33 @@ class Annotation:
                 return None
             texts = self._computed(annotator, items, pool)
             self._put(name, annotator, recipe_id, texts)
-        texts = self._wanted(annotator, texts)
         self._count(texts, is_new=is_new, pooled=pool.texts if pool else ())
         return texts
 
-    def _wants_more(self, annotator: ToolAnnotator) -> bool:
-        """Whether the tool has not enough kept calls yet."""
-        until_kept = self.annotator.choices.until_kept
-        return until_kept is None or self.kept[annotator.name] < until_kept
-
-    def _wanted(self, annotator: ToolAnnotator, texts: Sequence[AnnotatedText]) -> list[AnnotatedText]:
-        """The next texts of a tool, up to that in which its kept calls become enough."""
-        wanted = []
-        for text in texts:
-            if not self._wants_more(annotator):
-                break
-            self.kept[annotator.name] += sum(row["kept"] for row in text.rows)
-            wanted.append(text)
-        return wanted
+    def first_texts(self, pools: Mapping[str, ToolPool]) -> dict[str, list[AnnotatedText]]:
+        """By tool, the first texts that it is asked about, final, up to enough kept calls (`until_kept`)."""
+        texts = {}
+        for annotator in self.annotator.tools:
+            pool = pools.get(annotator.name)
+            texts[annotator.name] = self._until(
+                annotator,
+                "until",
+                recipe_of(annotator, pool),
+                compute=functools.partial(self._computed, annotator, pool=pool),
+                counted=kept_calls,
+                enough=self.annotator.choices.until_kept or 0,
+            )
+        self.counts.begins_anew({})
+        for name, own in texts.items():
+            self._count(own, is_new=False, pooled=pools[name].texts if pools else ())
+        return texts
 
     def pools(self) -> dict[str, ToolPool]:
         """The pool of each tool; none without placebos."""
         if not self.annotator.choices.wants_placebos:
             return {}
         pools = {annotator.name: self._pool(annotator) for annotator in self.annotator.tools}
-        self.counts.begins_to_judge({name: pool.pool.sample_share for name, pool in pools.items()})
+        self.counts.begins_anew({name: pool.pool.sample_share for name, pool in pools.items()})
         return pools
 
     def _pool(self, annotator: ToolAnnotator) -> ToolPool:
@@ -231,26 +232,37 @@ class Annotation:
         With `until_kept`: until so many calls gain enough without a placebo.
         """
         choices = self.annotator.choices
-        items = (item for item in self.items(annotator) if item.asks(annotator.name))
-        scored = self._scored_until(
+        scored = self._until(
             annotator,
-            _chunks(items, self.pool_texts or self._together),
-            self.pool_calls or choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
+            "pool",
+            annotator.recipe_id,
+            compute=functools.partial(self._annotated, annotator),
+            counted=may_be_kept if choices.until_kept else calls_with_losses,
+            enough=self.pool_calls or choices.until_kept or max(POOL_CALLS, choices.placebo_sample),
         )
         placebo_choices = choices.part(PlaceboChoices)
         pool = pool_of(itertools.chain.from_iterable(text.judged_calls for text in scored), placebo_choices)
         recipe = pool.recipe(annotator.recipe_id, annotator.name, placebo_choices)
         return ToolPool(pool, recipe.recipe_id, {text.document.document_id: text for text in scored})
 
-    def _scored_until(
-        self, annotator: ToolAnnotator, chunks: Iterator[list[TextToAnnotate]], enough_calls: int
+    def _until(
+        self,
+        annotator: ToolAnnotator,
+        folder: str,
+        recipe_id: str,
+        *,
+        compute: Callable[[Sequence[TextToAnnotate]], list[AnnotatedText]],
+        counted: Callable[[AnnotatedText], int],
+        enough: int,
     ) -> list[AnnotatedText]:
-        """The texts of the first parts that together have so many calls, before placebos; all if none do.
+        """The first texts that the tool is asked about which together count enough; all if they do not.
 
-        Of several workers each computes the first part that is not begun. What others have begun is looked
-        past, but not far: they may be dead.
+        They are put as parts into the folder. Of several workers each computes the first part that is not
+        begun. What others have begun is looked past, but not far: they may be dead.
         """
-        counted = may_be_kept if self.annotator.choices.until_kept else calls_with_losses
+        items = (item for item in self.items(annotator) if item.asks(annotator.name))
+        chunks = _chunks(items, self.pool_texts or self._together)
+        whole_parts = not self.annotator.choices.until_kept
         read: list[list[TextToAnnotate]] = []
         scored: dict[str, list[AnnotatedText]] = {}
         while True:
@@ -261,16 +273,16 @@ class Annotation:
             for number in itertools.count():
                 if number == len(read):
                     read += itertools.islice(chunks, 1)
-                if number == len(read) or calls >= enough_calls or len(missing) == AHEAD:
+                if number == len(read) or calls >= enough or len(missing) == AHEAD:
                     break
-                name = part_name("pool", annotator.name, annotator.recipe_id, 0, read[number])
+                name = part_name(folder, annotator.name, recipe_id, 0, read[number])
                 if name not in scored and (texts := self._stored(name, annotator, read[number])) is not None:
                     scored[name] = texts
                     self._count(texts, is_new=False)
                 if name not in scored:
                     missing[name] = read[number]
                 for text in scored.get(name, ()):
-                    if not self.annotator.choices.until_kept or calls < enough_calls:
+                    if whole_parts or calls < enough:
                         needed.append(text)
                         calls += counted(text)
             if not missing:
@@ -278,8 +290,8 @@ class Annotation:
             # 2. One of those that are missing.
             any_name = random.choice(list(missing))  # noqa: S311 - no row depends on it
             name = next(filter(self.claim, missing), any_name)
-            scored[name] = self._annotated(annotator, missing[name])
-            self._put(name, annotator, annotator.recipe_id, scored[name])
+            scored[name] = compute(missing[name])
+            self._put(name, annotator, recipe_id, scored[name])
             self._count(scored[name], is_new=True)
 
     def _computed(
@@ -343,6 +355,11 @@ class Annotation:
         return self.texts_together or TEXTS_TOGETHER[device_kind(self.annotator.settings.device)]
 
 
+def recipe_of(annotator: ToolAnnotator, pool: ToolPool | None) -> str:
+    """Names all that decides the rows of a tool's calls: with placebos that of these."""
+    return pool.recipe_id if pool else annotator.recipe_id
+
+
 def calls_with_losses(text: AnnotatedText) -> int:
     """How many calls a pool may have from a text."""
     return len(text.judged_calls)
@@ -352,6 +369,11 @@ def may_be_kept(text: AnnotatedText) -> int:
     """How many calls of a text gain enough without a placebo."""
     scored = [row for row in text.rows if row["reason"] is None]
     return sum(is_kept(most_gain(row), row["keep_threshold"]) for row in scored)
+
+
+def kept_calls(text: AnnotatedText) -> int:
+    """How many calls of a text are kept."""
+    return sum(row["kept"] for row in text.rows)
 
 
 def _chunks(items: Iterator[TextToAnnotate], size: int) -> Iterator[list[TextToAnnotate]]:

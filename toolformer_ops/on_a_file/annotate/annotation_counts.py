@@ -162,12 +162,16 @@ class AnnotationCounts:
         if kept:
             self.newest = max(kept, key=most_gain)
 
-    def begins_to_judge(self, sample_shares: Mapping[str, float]) -> None:
-        """The pools are drawn, with these shares of sampled calls: texts are counted anew, as they are final."""
-        for name, share in sample_shares.items():
-            tool = self.tools[name]
-            items, filtered_out = tool.items, tool.filtered_out
-            self.tools[name] = ToolCounts(items=items, filtered_out=filtered_out, sample_share=share)
+    def begins_anew(self, sample_shares: Mapping[str, float]) -> None:
+        """Texts are counted anew, as they are final.
+
+        `sample_shares` are the shares of sampled calls of the pools that are drawn.
+        """
+        for name, tool in self.tools.items():
+            share = sample_shares.get(name, tool.sample_share)
+            self.tools[name] = ToolCounts(
+                items=tool.items, filtered_out=tool.filtered_out, sample_share=share
+            )
         self._counting_since, self._new = None, 0
 
     def ended(self) -> None:

@@ -37,7 +37,9 @@ LEDGER = b"toolformer_ops"
 """The key of the metadata."""
 
 
-def part_name(folder: str, tool: str, recipe_id: str, shard: int, texts: Sequence[TextToAnnotate]) -> str:
+def part_name(
+    folder: str, tool: str, recipe_id: str, shard: int, texts: Sequence[TextToAnnotate | AnnotatedText]
+) -> str:
     """The name of the part of a tool's calls in these texts: by recipe, shard and content."""
     content = content_uuid(*(str(text.document.document_id) for text in texts))
     return f"{folder}/{tool}-{recipe_id}/{shard:04d}-{content.hex}.parquet"

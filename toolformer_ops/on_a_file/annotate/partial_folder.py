@@ -10,7 +10,7 @@ from pathlib import Path
 from toolformer_ops.errors import UsageError
 from toolformer_ops.storage.objects.parts import FolderParts, NoParts, Parts
 
-KINDS = {"calls", "pool", "tries"}
+KINDS = {"calls", "pool", "tries", "until"}
 """The folders of the parts."""
 
 

@@ -2,6 +2,7 @@
 
     annotation.json                              what is annotated how: each worker compares it with its own
     pool/TOOL-RECIPE/0000-CONTENT.parquet        the first texts, whose calls are the pool of placebos
+    until/TOOL-RECIPE/0000-CONTENT.parquet       with `until_kept`: texts that were looked at for kept calls
     pools/TOOL-RECIPE.json                       the calls whose results are the placebos
     calls/TOOL-RECIPE/SHARD-CONTENT.parquet      the calls of some texts, final (`call_parts.py`)
     ledger/SHARD.json                            the files of a shard that is finished, and its counts
@@ -15,6 +16,7 @@ began it may be dead.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -25,10 +27,10 @@ from typing import Any
 
 from toolformer_ops.config import Settings
 from toolformer_ops.errors import UsageError
-from toolformer_ops.on_a_file.annotate.annotation import Annotation, ToolPool
+from toolformer_ops.on_a_file.annotate.annotation import Annotation, ToolPool, recipe_of
 from toolformer_ops.on_a_file.annotate.annotation_counts import AnnotationCounts, ToolCounts
 from toolformer_ops.on_a_file.annotate.annotator import distinct_documents
-from toolformer_ops.on_a_file.annotate.call_parts import FORMAT
+from toolformer_ops.on_a_file.annotate.call_parts import FORMAT, part_name, part_of
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.progress import Progress
 from toolformer_ops.runs.run_tools import Shard
@@ -60,13 +62,14 @@ class Worker:
         """A worker on the folder or s3:// prefix, whose header it has compared or put; the model is loaded.
 
         Raises:
-            UsageError: the choices have `until_kept`; the folder holds something else, or calls of another corpus, model or choice.
+            UsageError: there are several shards beside `until_kept`; the folder holds something else, or
+                calls of another corpus, model or choice.
             ConfigurationError, ObjectStoreError: S3 is another one, or does not answer.
         """
-        if choices.until_kept:
+        if choices.until_kept and shards > 1:
             raise UsageError(
-                "until_kept: expected one process, or a run, found workers, of which none knows what the "
-                "others keep. Leave it out, or name a file with --out."
+                f"--shards: expected 1 beside --until-kept, found {shards}. Leave it out: any number of workers "
+                "share the texts."
             )
         parts = open_parts(settings, address)
         annotation = Annotation.of(settings, choices)
@@ -80,6 +83,7 @@ class Worker:
             "recipes": {annotator.name: annotator.recipe_id for annotator in annotation.annotator.tools},
             "corpus_files": _files_of(settings, choices),
             "document_limit": choices.document_limit,
+            "until_kept": choices.until_kept,
             "keep_thresholds": choices.kept_from(),
             "placebos": [choices.placebos, choices.placebo_sample],
             "shards": shards,
@@ -106,11 +110,35 @@ class Worker:
         self.annotation.counts.ended()
 
     def _work_off(self, shard: int, pools: Mapping[str, ToolPool]) -> None:
-        annotation, settings = self.annotation, self.annotation.annotator.settings
+        annotation = self.annotation
         counts = annotation.counts = AnnotationCounts.of(self.choices.tools)
-        counts.begins_to_judge({name: pool.pool.sample_share for name, pool in pools.items()})
+        counts.begins_anew({name: pool.pool.sample_share for name, pool in pools.items()})
+        # 1. Its files.
+        if self.choices.until_kept:
+            self._put_first_texts(pools)
+        else:
+            self._put_texts_of(shard, pools)
+        # 2. It is finished.
+        files = []
+        for annotator in annotation.annotator.tools:
+            recipe_id = recipe_of(annotator, pools.get(annotator.name))
+            files += annotation.parts.names(f"calls/{annotator.name}-{recipe_id}/{shard:04d}-")
+        ledger = {
+            "format": FORMAT,
+            "shard": shard,
+            "texts": counts.texts,
+            "tools": {name: tool.as_json() for name, tool in counts.tools.items()},
+            "files": files,
+        }
+        annotation.parts.put(ledger_name(shard), json.dumps(ledger, sort_keys=True).encode("ascii"))
+
+    def _put_texts_of(self, shard: int, pools: Mapping[str, ToolPool]) -> None:
+        """The texts of a shard."""
+        annotation = self.annotation
         corpus, limit = self.choices.corpus_address, self.choices.document_limit
-        documents = distinct_documents(settings, corpus, limit, Shard(shard, self.shards))
+        documents = distinct_documents(
+            annotation.annotator.settings, corpus, limit, Shard(shard, self.shards)
+        )
         # 1. What no worker has begun.
         left = []
         items = (annotation.annotator.to_annotate(*named) for named in documents)
@@ -122,20 +150,18 @@ class Worker:
         random.shuffle(left)
         for annotator, batch in left:
             annotation.finished(annotator, batch, pools.get(annotator.name), shard, is_claimed=True)
-        # 3. The shard is finished.
-        files = []
+
+    def _put_first_texts(self, pools: Mapping[str, ToolPool]) -> None:
+        """With `until_kept`: the texts up to enough kept calls, which all workers find together."""
+        annotation = self.annotation
+        annotation.count_texts()
+        first_texts = annotation.first_texts(pools)
         for annotator in annotation.annotator.tools:
-            pool = pools.get(annotator.name)
-            recipe_id = pool.recipe_id if pool else annotator.recipe_id
-            files += annotation.parts.names(f"calls/{annotator.name}-{recipe_id}/{shard:04d}-")
-        ledger = {
-            "format": FORMAT,
-            "shard": shard,
-            "texts": counts.texts,
-            "tools": {name: tool.as_json() for name, tool in counts.tools.items()},
-            "files": files,
-        }
-        annotation.parts.put(ledger_name(shard), json.dumps(ledger, sort_keys=True).encode("ascii"))
+            recipe_id = recipe_of(annotator, pools.get(annotator.name))
+            texts = iter(first_texts[annotator.name])
+            while part := list(itertools.islice(texts, annotation.texts_together)):
+                name = part_name("calls", annotator.name, recipe_id, 0, part)
+                annotation.parts.put(name, part_of(annotator.name, recipe_id, part))
 
 
 def ledger_name(shard: int) -> str:
