@@ -193,11 +193,6 @@ class Settings(BaseSettings):
         "hub's cache, and state folders without their `demo` and `models`. In the image: /corpora.",
     )
 
-    evaluation_data: str = Field(
-        default="",
-        description="Evaluation data that no release may hold (`decontaminate`): a folder or an s3:// address with one folder a "
-        "data set, as docs/evaluation.md says. Empty: that of the run.",
-    )
     runner: Literal["local", "kubernetes"] = Field(
         default="local", description="Where GPU and CPU stages run."
     )

@@ -100,7 +100,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "evaluation_data must name the folder of the data sets that math read",
     ),
     (ANNOTATE, {"evaluation_suites": ["math"], "evaluation_data": "/nowhere"}, f"evaluation_data: {NOWHERE}"),
-    (ANNOTATE, {"decontaminate": "report"}, "found none. Set TOOLFORMER_EVALUATION_DATA"),
+    (ANNOTATE, {"decontaminate": "report"}, "found none. Give the run evaluation_data"),
     (ANNOTATE, {"decontaminate": "report", "evaluation_data": "/nowhere"}, f"decontaminate: {NOWHERE}"),
     (INGEST, {"corpus": "/nowhere"}, f"corpus: {NOWHERE}"),
     (INGEST, {"corpus": ".", "shrink": True}, r"found shrink \(did you mean accept_shrink\?\)"),

@@ -20,15 +20,17 @@ from toolformer_ops.stages.run_setup import start_run
 from toolformer_ops.storage.objects.publication import ObjectStore
 
 QUESTION = "Ann had 1400 apples, of which 400 were red. She sold all red ones at 29 cents each. How much did she get?"
+pytestmark = pytest.mark.usefixtures("data")
+
 PLAIN = "Out of 1400 people, 400 passed, that is 29 %."
 HOLDS = f"From a book of sums. {QUESTION.upper()} She got 29 % of it."
 QUOTES = "A line: she sold all red ones, at 29 cents each; how much did she get -- for 29 % of them?"
 
 
 @pytest.fixture
-def data(tmp_path):
+def data(settings):
     """A folder with evaluation data: GSM8K with one question, and one of another data set that has too few words."""
-    folder = tmp_path / "data"
+    folder = data_of(settings)
     for name, file, records in (
         ("gsm8k", "test.jsonl", [{"question": QUESTION, "answer": "#### 116"}]),
         ("nq_open", "NQ-open.dev.jsonl", [{"question": "who passed", "answer": ["Ann"]}]),
@@ -38,13 +40,14 @@ def data(tmp_path):
     return folder
 
 
-@pytest.fixture
-def deployment(settings, data):
-    return settings.model_copy(update={"evaluation_data": str(data)})
+def data_of(settings: Settings) -> Path:
+    """Where `data` is, which `annotated` names."""
+    return settings.state_dir / "demo" / "data"
 
 
 def annotated(settings: Settings, decontaminate: str, run_id: str = "run-1", *texts: str) -> AnnotatedRun:
-    run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=run_id, decontaminate=decontaminate)
+    chosen = {"decontaminate": decontaminate, "evaluation_data": str(data_of(settings))}
+    run = AnnotatedRun(settings, {"Calculator": 0.5}, run_id=run_id, **chosen)
     for text in texts or (PLAIN, HOLDS, QUOTES):
         run.add_call("Calculator", run.add_text(text), " 29 %", "400 / 1400", "0.29", saves=1.25)
     run.complete("Calculator")
@@ -81,30 +84,30 @@ def exported_refusals(settings: Settings, uri: str, folder: Path) -> tuple[int, 
     ],
 )
 def test_refusals_are_compared_with_evaluation_data_as_the_release_is(
-    deployment, tmp_path, decontaminate, refusals, sentence
+    settings, tmp_path, decontaminate, refusals, sentence
 ):
-    _, uri = with_two_refusals(deployment, decontaminate)
-    count, card = exported_refusals(deployment, uri, tmp_path / "chat")
+    _, uri = with_two_refusals(settings, decontaminate)
+    count, card = exported_refusals(settings, uri, tmp_path / "chat")
     assert count == refusals
     assert sentence in card
 
 
 @pytest.mark.parametrize(("share", "refusals"), [(0.3, 1), (0.5, 1), (0.67, 2), (0.9, 2)])
-def test_refusals_are_so_great_a_share_of_all_conversations(deployment, tmp_path, share, refusals):
+def test_refusals_are_so_great_a_share_of_all_conversations(settings, tmp_path, share, refusals):
     """Beside one text with a call, of two texts that would do."""
-    _, uri = with_two_refusals(deployment, "off")
-    compare = functools.partial(compared_with_evaluation_data, deployment)
-    export = export_chat(deployment, uri, str(tmp_path / "chat"), seed=0, refusals=Refusals(share, compare))
+    _, uri = with_two_refusals(settings, "off")
+    compare = functools.partial(compared_with_evaluation_data, settings)
+    export = export_chat(settings, uri, str(tmp_path / "chat"), seed=0, refusals=Refusals(share, compare))
     assert (export.conversations, export.refusals) == (1 + refusals, refusals)
 
 
-def test_refusals_that_all_hold_evaluation_data_are_not_written(deployment, tmp_path):
-    run = annotated(deployment, "leave_out", "run-1", PLAIN)
+def test_refusals_that_all_hold_evaluation_data_are_not_written(settings, tmp_path):
+    run = annotated(settings, "leave_out", "run-1", PLAIN)
     run.add_call("Calculator", run.add_text(HOLDS), " 29 %", "400 / 1400", "0.29", saves=-0.5)
     run.complete("Calculator")
-    uri = ObjectStore(deployment).uri(release_prefix(release(deployment, run.run_id)))
+    uri = ObjectStore(settings).uri(release_prefix(release(settings, run.run_id)))
     with pytest.raises(NoResultError, match="expected a text without evaluation data, found it in all 1"):
-        exported_refusals(deployment, uri, tmp_path / "chat")
+        exported_refusals(settings, uri, tmp_path / "chat")
     assert not (tmp_path / "chat").exists()
 
 
@@ -115,10 +118,10 @@ EXPECTED = [
 ]  # the question has 23 words, so 11 n-grams of 13; the second text holds its words 10 to 23
 
 
-def test_texts_that_hold_a_question_are_left_out_by_name(deployment, tmp_path):
-    run = annotated(deployment, "leave_out")
-    release_id = release(deployment, run.run_id)
-    texts, card = released(deployment, release_id, tmp_path / "release")
+def test_texts_that_hold_a_question_are_left_out_by_name(settings, tmp_path):
+    run = annotated(settings, "leave_out")
+    release_id = release(settings, run.run_id)
+    texts, card = released(settings, release_id, tmp_path / "release")
     assert texts == {PLAIN}
     assert [tuple(row) for row in run.rows(OVERLAPS)] == EXPECTED
     assert "2 texts shared one and are left out" in card
@@ -126,51 +129,51 @@ def test_texts_that_hold_a_question_are_left_out_by_name(deployment, tmp_path):
     assert "| qa:nq_open | 1 | 8 | 1 | `" in card
 
 
-def test_texts_that_hold_a_question_are_counted(deployment):
-    run = annotated(deployment, "leave_out")
-    release_id = release(deployment, run.run_id)
+def test_texts_that_hold_a_question_are_counted(settings):
+    run = annotated(settings, "leave_out")
+    release_id = release(settings, run.run_id)
     counted = run.rows(
         "select reason, is_loss, count from yield_by_stage where step = 7 and count > 0 order by reason"
     )
     assert [tuple(row) for row in counted] == [("holds_evaluation_data", True, 2), ("released", False, 1)]
     outcomes = run.rows("select release_outcome, count(*) from candidates group by 1 order by 1")
     assert [tuple(row) for row in outcomes] == [("holds_evaluation_data", 2), ("released", 1)]
-    assert all(result.success for result in check_release(deployment, run.run_id))
-    assert release(deployment, run.run_id) == release_id
+    assert all(result.success for result in check_release(settings, run.run_id))
+    assert release(settings, run.run_id) == release_id
 
 
-def test_a_release_of_nothing_but_such_texts_says_why_it_is_none(deployment):
-    only = annotated(deployment, "leave_out", "run-2", HOLDS)
-    reason = release_of_run(deployment, only.run_id).reason
+def test_a_release_of_nothing_but_such_texts_says_why_it_is_none(settings):
+    only = annotated(settings, "leave_out", "run-2", HOLDS)
+    reason = release_of_run(settings, only.run_id).reason
     assert "1 texts are left out for the evaluation data in them" in reason
 
 
-def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(deployment, tmp_path):
-    run = annotated(deployment, "report")
-    release_id = release(deployment, run.run_id)
-    texts, card = released(deployment, release_id, tmp_path / "release")
+def test_a_report_leaves_the_texts_in_but_its_check_finds_one_that_is_not_named(settings, tmp_path):
+    run = annotated(settings, "report")
+    release_id = release(settings, run.run_id)
+    texts, card = released(settings, release_id, tmp_path / "release")
     assert texts == {PLAIN, HOLDS, QUOTES}
     assert [tuple(row) for row in run.rows(OVERLAPS)] == [(*row[:-1], False) for row in EXPECTED]
     assert "2 texts shared one; they are in here" in card
-    check_release(deployment, run.run_id)
+    check_release(settings, run.run_id)
     run.change("update run_overlaps set is_left_out = true where shared_ngrams = 2")
     with pytest.raises(
         NoResultError, match=r"overlaps_are_those_stored: .* 1 of 2 rows: .*is_left_out_and_in_it True"
     ):
-        check_release(deployment, run.run_id)
+        check_release(settings, run.run_id)
     said: list[str] = []
-    audit(deployment, "release", release_id, say=said.append)
+    audit(settings, "release", release_id, say=said.append)
     assert "no call in a text that the release left out" in "".join(said)
     run.change("delete from run_overlaps where shared_ngrams = 2")
     with pytest.raises(NoResultError, match=r"overlaps_are_those_stored: .*is_found True, is_stored False"):
-        check_release(deployment, run.run_id)
+        check_release(settings, run.run_id)
 
 
-def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(deployment, data):
+def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(settings, data):
     ids = {}
     for choice in ("off", "report", "leave_out"):
-        run = annotated(deployment, choice, choice, PLAIN)  # which holds nothing
-        ids[choice] = release(deployment, run.run_id)
+        run = annotated(settings, choice, choice, PLAIN)  # which holds nothing
+        ids[choice] = release(settings, run.run_id)
         assert run.rows("select * from run_overlaps") == []
     assert len(set(ids.values())) == 3
     [(definition,)] = run.rows(
@@ -178,32 +181,32 @@ def test_what_a_release_was_compared_with_is_in_its_id_unless_it_is_off(deployme
     )
     assert not {"decontaminate", "evaluation_data"} & set(definition)
     (data / "gsm8k" / "test.jsonl").write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
-    assert release(deployment, "report") != ids["report"]
-    assert release(deployment, "off") == ids["off"]
+    assert release(settings, "report") != ids["report"]
+    assert release(settings, "off") == ids["off"]
 
 
-def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(deployment, data, caplog):
-    run = annotated(deployment, "report")
-    release_id = release(deployment, run.run_id)
-    store = ObjectStore(deployment)
+def test_a_repair_with_other_evaluation_data_names_them_instead_of_rows(settings, data, caplog):
+    run = annotated(settings, "report")
+    release_id = release(settings, run.run_id)
+    store = ObjectStore(settings)
     [card] = [key for key in store.list(release_prefix(release_id)) if key.endswith("README.md")]
     store.delete(card)
     file = data / "gsm8k" / "test.jsonl"
     first = file.read_text()
     file.write_text(json.dumps({"question": "How many?", "answer": "#### 1"}))
-    audit(deployment, "run", run.run_id, repairs=True)
+    audit(settings, "run", run.run_id, repairs=True)
     assert card not in store.list(release_prefix(release_id))
     assert f"expected the evaluation data with which the release {release_id} was compared" in caplog.text
     assert "expected rows that give" not in caplog.text
     file.write_text(first)
-    audit(deployment, "run", run.run_id, repairs=True)
+    audit(settings, "run", run.run_id, repairs=True)
     assert card in store.list(release_prefix(release_id))
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (None, "found none. Set TOOLFORMER_EVALUATION_DATA"),
+        (None, "found none. Give the run evaluation_data"),
         ("", "found nothing at"),
         ("other/notes.txt", "expected at least one data set of a suite in"),
         ("gsm8k/test.jsonl", "gsm8k: expected JSON Lines with question and answer"),
@@ -214,9 +217,9 @@ def test_a_run_without_its_evaluation_data_is_refused_before_it_starts(settings,
     if files:
         (folder / files).parent.mkdir(parents=True)
         (folder / files).write_text('{"question": "How many?"}\n')
-    named = settings.model_copy(update={"evaluation_data": "" if files is None else str(folder)})
-    choices = RunChoices.parse({"corpus": "c", "model": "/nowhere", "decontaminate": "leave_out"})
+    named = {} if files is None else {"evaluation_data": str(folder)}
+    choices = RunChoices.parse({"corpus": "c", "model": "/nowhere", "decontaminate": "leave_out", **named})
     with pytest.raises(UsageError, match=said) as refused:
-        start_run(named, "run-1", choices)
+        start_run(settings, "run-1", choices)
     assert exit_code(refused.value) == 2
     assert isinstance(refused.value, EvaluationDataError) == (files is not None)

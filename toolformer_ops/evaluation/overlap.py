@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
-from toolformer_ops.config import ENV_PREFIX, Settings
+from toolformer_ops.config import Settings
 from toolformer_ops.errors import EvaluationDataError, MissingDataSetError
 from toolformer_ops.evaluation.data_files import DataFolder
 from toolformer_ops.evaluation.suites import DATA_SETS
@@ -95,8 +95,7 @@ def question_sets(settings: Settings, address: str) -> list[QuestionSet]:
     if not sets:
         raise EvaluationDataError(
             f"decontaminate: expected at least one data set of a suite in {address}, found none. "
-            f"docs/evaluation.md says which files belong there; {ENV_PREFIX}EVALUATION_DATA, or "
-            "evaluation_data of the run, names the folder."
+            "docs/evaluation.md says which files belong there; evaluation_data of the run names the folder."
         )
     logger.info(
         "evaluation data in %s: %s", address, ", ".join(f"{item.suite}:{item.data_set}" for item in sets)

@@ -23,7 +23,6 @@ from pydantic import (
     model_validator,
 )
 
-from toolformer_ops.config import ENV_PREFIX, Settings
 from toolformer_ops.errors import UsageError, did_you_mean, expectation
 from toolformer_ops.language_model.endpoint.endpoint_file import PREFIX as ENDPOINT
 from toolformer_ops.language_model.losses import (
@@ -583,21 +582,21 @@ class RunChoices(
             )
         return self
 
-    def compared_with(self, settings: Settings) -> str | None:
+    def compared_with(self) -> str | None:
         """The address of the evaluation data that the release is compared with.
 
         It is None if it is compared with none.
 
         Raises:
-            UsageError: it is to be compared, and neither the deployment nor the run names any.
+            UsageError: it is to be compared, and the run names none.
         """
         if self.decontaminate == "off":
             return None
-        if address := settings.evaluation_data.strip() or self.evaluation_data.strip():
+        if address := self.evaluation_data.strip():
             return address
         raise UsageError(
-            "decontaminate: expected evaluation data to compare the release with, found none. Set "
-            f"{ENV_PREFIX}EVALUATION_DATA, give the run evaluation_data, or choose off."
+            "decontaminate: expected evaluation data to compare the release with, found none. Give the run "
+            "evaluation_data, or choose off."
         )
 
     @classmethod

@@ -65,7 +65,7 @@ def require_annotation(settings: Settings, sent: Mapping[str, Any]) -> RunChoice
     require_proposing_tools(choices)
     if choices.endpoint:
         read_endpoint(settings, choices.endpoint)
-    if address := choices.compared_with(settings):
+    if address := choices.compared_with():
         require_there(settings, address, "decontaminate")
     if choices.evaluation_suites and choices.evaluation_data:
         require_there(settings, choices.evaluation_data, "evaluation_data")

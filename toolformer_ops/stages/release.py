@@ -213,7 +213,7 @@ def evaluation_ngrams(settings: Settings, run_id: str) -> EvaluationNgrams | Non
         EvaluationDataError: the data are not there, or of another format.
     """
     choices = RunChoices.of_run(require_run(database.connect(settings), run_id).parameters)
-    address = choices.compared_with(settings)
+    address = choices.compared_with()
     return None if address is None else EvaluationNgrams(question_sets(settings, address))
 
 

@@ -91,7 +91,7 @@ class RunDefinition:
         # 1. What can be refused by the choices alone, and the data with which the release is compared.
         thresholds = choices.kept_from()
         require_proposing_tools(choices)
-        if address := choices.compared_with(settings):
+        if address := choices.compared_with():
             question_sets(settings, address)  # read whole: the release, hours later, needs all of it
         # 2. The model and the tools.
         choices = with_sample_end(settings, choices)

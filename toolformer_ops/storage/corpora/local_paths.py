@@ -75,10 +75,7 @@ def refusal(settings: Settings, path: Path, *more: Path) -> str | None:
         roots = [path.expanduser().resolve() for path in paths]
     else:
         roots = _default_roots(state)
-    addresses = (
-        settings.default_model, settings.qa_reader_model, settings.translator_model,
-        settings.evaluation_data,
-    )  # fmt: skip
+    addresses = (settings.default_model, settings.qa_reader_model, settings.translator_model)
     named = [Path(address).resolve() for address in addresses if address and address.startswith("/")]
     folders = {*roots, *more, *named, DEMO_TEXTS, *(state / place for place in OPEN_PLACES), state}
     holding = [folder for folder in folders if path.is_relative_to(folder)]
