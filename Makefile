@@ -49,7 +49,7 @@ PYTEST = pytest -n "$${WORKERS:-3}" --dist loadscope --no-loadscope-reorder
 test: $(WORKSHOP) ## Run all tests but the slow ones. TESTS=tests/unit runs a part, ORDER=7 the files in the seventh other order.
 	@$(BIN)/python -m $(PYTEST) -m 'not slow' $${TESTS:-tests}
 
-test-quick: $(WORKSHOP) ## Run the tests that find most mistakes a second, after each save: the quickest of each module of the core, in two to three minutes.
+test-quick: $(WORKSHOP) ## Run the tests that find most mistakes a second, after each save: the quickest of most modules of the core, in about 90 seconds.
 	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not slow' $$($(BIN)/python -m tests.mutants --quick)
 
 coverage: export COVERAGE_FILE = $(CURDIR)/.coverage/data
