@@ -3,9 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import datasets
-import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -21,13 +18,21 @@ def rows_of_arrow(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def rows_of_pandas(folder: str) -> list[dict[str, Any]]:
+    import pandas as pd
+
     frame = pd.read_parquet(folder)
     return [{**row, "calls": list(row["calls"])} for row in frame.to_dict(orient="records")]
 
 
+def rows_of_polars(folder: str) -> list[dict[str, Any]]:
+    import polars as pl
+
+    return pl.scan_parquet(folder).collect().to_dicts()
+
+
 READERS: dict[str, Callable[[str], list[dict[str, Any]]]] = {
     "pyarrow": lambda folder: rows_of_arrow(pyarrow.dataset.dataset(folder).to_table()),
-    "polars": lambda folder: pl.scan_parquet(folder).collect().to_dicts(),
+    "polars": rows_of_polars,
     "pandas": rows_of_pandas,
 }
 
@@ -49,10 +54,14 @@ def test_pyarrow_reads_the_data_folder_on_s3(released):
 
 
 def test_polars_reads_the_data_folder_on_s3(released):
+    import polars as pl
+
     frame = pl.scan_parquet(released.data, storage_options=released.s3_options)
     require_the_texts(frame.collect().to_dicts())
 
 
 def test_datasets_reads_a_download_by_what_its_card_says(released, tmp_path):
+    import datasets
+
     rows = datasets.load_dataset(str(released.folder), split="train", cache_dir=str(tmp_path / "cache"))
     require_the_texts([dict(row) for row in rows])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.annotated_runs import release
-from tests.fake_language_model import FakeLanguageModel, with_terms
+from tests.fake_language_model import FakeLanguageModel, loaded_by_stages, with_terms
 from tests.finetuning_jobs import plain_text
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import Auditing, subjects_of
@@ -48,9 +48,12 @@ class Model(FakeLanguageModel):
         return with_terms(CallLosses(2.0, 2.5, 1.0 if word in call.result.replace(",", "").split() else 2.25))
 
 
+SCRIPT = ("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")
+
+
 @pytest.fixture(autouse=True)
 def _model(use_model):
-    use_model(Model(("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()")))
+    use_model(Model(SCRIPT))
 
 
 def choices(corpus: str, tool: str, **changes: Any) -> RunChoices:
@@ -74,18 +77,24 @@ def released(settings: Settings, run_id: str, chosen: RunChoices) -> str:
     return release_id
 
 
-@pytest.fixture
-def first(settings, tmp_path):
+def write(settings: Settings) -> str:
     """The address of a release with the date in two texts."""
-    corpus = tmp_path / "corpus.jsonl"
+    corpus = settings.state_dir.with_name("dates.jsonl")  # no run reads a corpus in the state folder
     records = [{"text": text, "date": "2020-11-20"} for text in (AGED, DATED)]
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    release_id = released(settings, "dates", choices(str(corpus), "Calendar"))
+    with pytest.MonkeyPatch.context() as patch:
+        loaded_by_stages(patch)(Model(SCRIPT))
+        release_id = released(settings, "dates", choices(str(corpus), "Calendar"))
     return ObjectStore(settings).uri(release_prefix(release_id))
 
 
+@pytest.fixture
+def first(written):
+    return written.value
+
+
 def test_the_rows_of_workers_over_a_release_are_those_of_a_run(settings, first, tmp_path, monkeypatch):
-    model = Model(("Calculator(2020 - 1987)", "Calculator(2 + 4)", "Calendar()"))
+    model = Model(SCRIPT)
     monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", model.load)
     chained = choices(first, "Calculator", chains=True)
     Worker.of(settings, chained, f"{tmp_path}/calls/", 1, 8).work()

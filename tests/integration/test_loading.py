@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.annotated_runs import release
-from tests.fake_language_model import FakeLanguageModel
+from tests.fake_language_model import FakeLanguageModel, loaded_by_stages
 from tests.run_sql import run_sql
 from toolformer_ops.audit.auditing import findings_of
 from toolformer_ops.audit.checking import check_tool
@@ -59,18 +59,26 @@ ROWS = {
 """The tables that the stages write, and what is compared of them: all but times, and which text asked an input first."""
 
 
-@pytest.fixture
-def model(use_model, monkeypatch):
-    fake = use_model(FakeLanguageModel(SCRIPT, sure_words=frozenset({"things"})))
+def scripted_model(monkeypatch: pytest.MonkeyPatch) -> FakeLanguageModel:
+    """The model that stages and workers load."""
+    fake = loaded_by_stages(monkeypatch)(FakeLanguageModel(SCRIPT, sure_words=frozenset({"things"})))
     monkeypatch.setattr("toolformer_ops.on_a_file.annotate.annotator.load_scoring_model", fake.load)
     return fake
 
 
 @pytest.fixture
-def corpus(tmp_path):
-    path = tmp_path / "c.jsonl"
+def model(monkeypatch):
+    return scripted_model(monkeypatch)
+
+
+def write_corpus(path: Path) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in (*TEXTS, LONG, "No number.")))
-    return path
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    write_corpus(tmp_path / "c.jsonl")
+    return tmp_path / "c.jsonl"
 
 
 def work(settings: Settings, corpus: Path | str, out: Path, shards: int = 2, **changes: Any) -> None:
@@ -208,33 +216,35 @@ def test_a_run_of_the_same_choices_has_nothing_left_to_compute(settings, model, 
     assert model.seen == []
 
 
-@pytest.fixture
-def typed_load(settings, model, corpus, tmp_path):
+def write(settings: Settings) -> list[str]:
     """What the command `load` says; twice, since a load may be repeated."""
-    work(settings, corpus, tmp_path / "calls")
-    said = []
-    for _ in range(2):
-        ended = CliRunner().invoke(app, ["load", f"{tmp_path}/calls"], catch_exceptions=False)
-        assert ended.exit_code == 0
-        said.append(ended.output)
-    return said
+    # Beside the state folder, in which no run reads a corpus.
+    corpus, calls = settings.state_dir.with_name("loaded.jsonl"), settings.state_dir.with_name("loaded")
+    write_corpus(corpus)
+    with pytest.MonkeyPatch.context() as patch:
+        scripted_model(patch)
+        patch.setattr("toolformer_ops.cli.on_a_file.load_settings", lambda: settings)
+        work(settings, corpus, calls)
+        loads = [CliRunner().invoke(app, ["load", f"{calls}"], catch_exceptions=False) for _ in range(2)]
+    assert [load.exit_code for load in loads] == [0, 0]
+    return [load.output for load in loads]
 
 
-def test_an_audit_finds_nothing_in_loaded_rows(typed_load, settings):
+def test_an_audit_finds_nothing_in_loaded_rows(written, settings):
     outcome = audit(settings, orphans_after=timedelta(0))
     assert list(findings_of(database.connect(settings), outcome.audit_id)) == []
 
 
-def test_a_load_releases_its_run_once(typed_load, settings):
+def test_a_load_releases_its_run_once(written, settings):
     with database.transaction(database.connect(settings)) as connection:
         [run] = list_runs(connection, 9)
     assert run.release_id is not None
     assert release(settings, run.run_id) == run.release_id
 
 
-def test_a_repeated_load_says_that_the_texts_were_there(typed_load):
-    assert " 0 texts loaded as run loaded-" in typed_load[1]
-    assert "texts were there already, or are not in the run" in typed_load[1]
+def test_a_repeated_load_says_that_the_texts_were_there(written):
+    assert " 0 texts loaded as run loaded-" in written.value[1]
+    assert "texts were there already, or are not in the run" in written.value[1]
 
 
 def test_a_forgotten_text_is_not_loaded(settings, model, corpus, tmp_path):
