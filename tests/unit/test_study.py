@@ -809,6 +809,17 @@ def test_the_readme_has_the_numbers_of_the_row_study():
     assert f"and {changed.some} of {changed.every} changed rows as changed" in readme
 
 
+def test_the_readme_has_the_numbers_of_the_facts_of_wikipedia():
+    study = StudyAnswers(read_answers(ANSWERS / "facts.jsonl.bz2"), [])
+    rights = {
+        arm: [right for seed in range(6) for right in study.rights(arm, seed)]
+        for arm in ("probability", "before")
+    }
+    after, before = (rights[arm] for arm in ("probability", "before"))
+    readme = Path("README.md").read_text(encoding="utf-8")
+    assert f"it wrote {sum(after):.0f} of {len(after)} facts right, {sum(before):.0f} before" in readme
+
+
 @pytest.mark.slow
 def test_the_picture_of_the_row_study_is_made_from_the_repositorys_raw_answers():
     assert (PAGE.parent / "pictures" / PICTURE).read_text() == RowAnswers.read(ANSWERS).picture()
