@@ -187,12 +187,12 @@ def test_terms_leave_the_version_of_answers(tmp_path):
     assert tool_with(tmp_path, "Lima\n").version(Settings(), "") == before
 
 
-def test_a_text_of_five_megabytes_takes_seconds(tmp_path):
-    text = "In Paris it was 21 degrees. " * 180_000
+def test_a_text_of_a_megabyte_takes_seconds(tmp_path):
+    text = "In Paris it was 21 degrees. " * 40_000
     proposer = tool_with(tmp_path, "Paris\n").open_proposer(Settings())
     started = time.process_time()
-    assert len(proposer.proposals(Document.of(text)).calls) == 180_000
-    assert time.process_time() - started < 20
+    assert len(proposer.proposals(Document.of(text)).calls) == 40_000
+    assert time.process_time() - started < 5
 
 
 def test_more_proposals_than_a_text_may_have_is_what_a_long_text_gives(tmp_path):
