@@ -69,7 +69,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-    gc.set_threshold(100_000, 20, 100)  # what is imported later is no garbage either
 
 
 CALLERS_MACHINE = pytest.StashKey[CallersMachine]()

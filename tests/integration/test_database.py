@@ -506,7 +506,7 @@ def test_the_doctor_says_how_large_the_buffers_of_postgres_are(settings):
     finding = finding_about("Postgres memory", settings)
     assert finding.state == "ok"
     assert re.fullmatch(
-        r"0\.25 GiB of shared_buffers for 0\.0\d GiB of data; 4 MiB of work_mem for each sort of \d+ sessions",
+        r"0\.06 GiB of shared_buffers for 0\.0\d GiB of data; 4 MiB of work_mem for each sort of \d+ sessions",
         finding.detail,
     )
 

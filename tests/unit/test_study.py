@@ -805,8 +805,8 @@ def test_the_page_of_the_evidence_is_made_from_the_repositorys_raw_answers(page)
 def test_the_readme_has_the_numbers_of_the_row_study():
     answers, readme = RowAnswers.read(ANSWERS), Path("README.md").read_text(encoding="utf-8")
     fresh, changed = answers.count("calls", "fresh"), answers.count("calls", "follows")
-    assert f"wrote {fresh.some} of {fresh.every} values right" in readme
-    assert f"and {changed.some} of {changed.every} changed rows as changed" in readme
+    assert f"wrote {fresh.some} of {fresh.every} unseen values right" in readme
+    assert f"the new value of {changed.some} of {changed.every} changed rows" in readme
 
 
 def test_the_readme_has_the_numbers_of_the_facts_of_wikipedia():

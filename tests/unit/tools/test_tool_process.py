@@ -24,7 +24,7 @@ QUESTIONS = {
     ),
     function_tool.ANSWERING: ({"path": "slow.py", "function": "wait"}, {"a": "b"}),
 }
-"""What a process opens, and what it then works on for hours."""
+"""What a process opens, and what it then works on for hours, or seconds beyond its alarm."""
 
 
 @pytest.mark.parametrize("answering", QUESTIONS, ids=lambda answering: answering[1])
@@ -32,7 +32,7 @@ def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path, answering):
     sqlite3.connect(tmp_path / "a.db").execute("create table a (b text)").connection.close()
     (tmp_path / "slow.py").write_text(SLOW)
     program = (
-        "from toolformer_ops.tools.files import worker; worker.ALARM_SECONDS = 3.0; "
+        "from toolformer_ops.tools.files import worker; worker.ALARM_SECONDS = 0.5; "
         f"worker.answer_lines(worker.Worker(*{answering!r}).reply)"
     )
     process = subprocess.Popen(
@@ -45,11 +45,11 @@ def test_a_process_that_nobody_waits_for_ends_by_its_alarm(tmp_path, answering):
     assert process.stdin is not None
     assert process.stdout is not None
     opening, question = QUESTIONS[answering]
-    asked = {"number": 1, "seconds": 0.1, "question": opening}
+    asked = {"number": 1, "seconds": 60, "question": opening}
     process.stdin.write(json.dumps(asked).encode() + b"\n")
     assert process.stdout.readline() == b"\n"
     assert process.stdout.readline() != b""
-    process.stdin.write(json.dumps({**asked, "question": question}).encode() + b"\n")
+    process.stdin.write(json.dumps({"number": 2, "seconds": 0.1, "question": question}).encode() + b"\n")
     assert process.wait(60) == -signal.SIGALRM
     process.stdin.close()
     process.stdout.close()
