@@ -18,7 +18,8 @@ statistics.py    means over seeds, paired differences
 labelled_calls.py    calls with labels that follow from how they are made, in texts that nobody wrote for a tool
 labelled_scores.py   their log probabilities, in answers/
 keep_rules.py    statistics by which calls may be kept, compared on labelled and on sampled calls
-labelled_texts.py    texts with such calls that arms are trained on; tool_folder.py: a study whose tool is a tool file
+labelled_texts.py    texts with such calls that arms are trained on
+tool_folder.py   a study whose tool is a tool file
 rows.py          facts in a table and in weights: rows change between the questions; row_templates.jsonl (CC0)
 row_figures.py   their table and bars
 page_tables.py   columns and rows in Markdown

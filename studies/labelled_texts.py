@@ -133,7 +133,7 @@ _PROMPT = """Your task is to add calls of the table of articles to a text: [Arti
 
 Input: {text}
 Output:"""
-"""Of no use here: nothing is sampled."""
+"""A tool file names a prompt; nothing is sampled with it."""
 _TOOL_FILE = """name = "Articles"
 purpose = "Answers a SELECT on what articles state of their subjects."
 prompt = "articles.txt"
@@ -147,13 +147,11 @@ tables = '{tables}'
 """
 
 
-def write_labelled_records(plan: "StudyPlan", out: Path) -> None:
+def write_labelled_records(source: LabelledTexts, plan: "StudyPlan", out: Path) -> None:
     """Write the plan's texts with their scored calls as `calls.inform` does.
 
     `other_result` of a call is the result of another text's right call.
     """
-    source = plan.source
-    assert isinstance(source, LabelledTexts)  # noqa: S101 - a caller has looked
     tool = get_tool(plan.tool)
     results = sorted({item.answer for item in plan.training})
     records = []
@@ -163,12 +161,13 @@ def write_labelled_records(plan: "StudyPlan", out: Path) -> None:
         for line in lines:
             before, after = item.text[: line["place"]], item.text[line["place"] :]
             draw = random.Random(f"{item.text}|{line['call']}")  # noqa: S311 - not for secrets
+            other_results = [result for result in results if result != line["result"]]
             calls.append(
                 {
                     **_stored_call(line),
                     "document_id": document_id,
                     "input_only_after": tool.input_only_after(parse_call(line["call"]).input, before, after),
-                    "other_result": draw.choice([result for result in results if result != line["result"]]),
+                    "other_result": draw.choice(other_results),
                 }
             )
         records.append({"document_id": document_id, "text": item.text, "calls": calls})

@@ -96,8 +96,9 @@ def annotated_records(
     seconds = (
         json.loads(summary.read_text(encoding="utf-8"))["annotation_seconds"] if summary.exists() else None
     )
-    if isinstance(plan.source, LabelledTexts) and not (folder / CALLS).exists():
-        write_labelled_records(plan, folder / CALLS)
+    source = plan.source
+    if isinstance(source, LabelledTexts) and not (folder / CALLS).exists():
+        write_labelled_records(source, plan, folder / CALLS)
     records = stored_records(folder)
     if len(records) != plan.texts:
         started = time.monotonic()

@@ -215,7 +215,8 @@ def marked_calls(text: str, tools: Iterable[str]) -> tuple[str, list[WrittenCall
     """The text without the calls that people or programs marked up in it, and these calls in their order.
 
     A call names one of `tools`, in any case, or has an arrow, with a result that may be empty; other brackets
-    are text. Its offsets in the text are those of the call as it is written here.
+    are text. `position_char` is an offset of the text without calls; `start_char` and `end_char` are offsets
+    of the text with each call as `str(Call)` writes it, which may not be as it was marked up.
     """
     lower_names = {name.lower() for name in tools}
     pieces: list[str] = []

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from tests.run_sql import run_sql
 from tests.servers import settings_of
-from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates
+from toolformer_ops.on_a_file.look.near_duplicates import near_duplicates
 from toolformer_ops.records import Document, document_id_of
 from toolformer_ops.stages.ingestion import ingest_corpus
 from toolformer_ops.storage.corpora.text_sketches import estimated_share, sketch_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from studies import labelled_texts
-from studies.answers import write_lines
+from studies.answers import gather, write_lines
 from studies.devices import load_to_score
 from studies.labelled_calls import (
     LabelledText,
@@ -284,7 +284,7 @@ def records(gsm8k, lines, tmp_path, monkeypatch):
     write_lines(tmp_path / "labelled-problems.jsonl.bz2", lines)
     monkeypatch.setattr(labelled_texts, "ANSWERS", tmp_path)
     plan = StudyPlan(study="problems", file=str(gsm8k), texts=5)
-    write_labelled_records(plan, tmp_path / "calls.jsonl")
+    write_labelled_records(LabelledProblems(gsm8k), plan, tmp_path / "calls.jsonl")
     return [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
 
 
@@ -302,6 +302,14 @@ def test_a_call_after_its_numbers_may_be_released(records):
         (call for record in records for call in record["calls"]), key=lambda call: call["position_char"]
     )
     assert not last["input_only_after"]
+
+
+def test_a_study_of_labelled_calls_has_no_other_file_of_calls(gsm8k, tmp_path):
+    seed = tmp_path / "problems" / "seed-0"
+    StudyPlan(study="problems", file=str(gsm8k), texts=5, arms=()).write(seed)
+    (seed / "calls.jsonl").touch()
+    gather(tmp_path / "problems", tmp_path / "answers")
+    assert [file.name for file in (tmp_path / "answers").iterdir()] == ["problems.jsonl.bz2"]
 
 
 @pytest.fixture
@@ -331,10 +339,9 @@ def test_no_seed_is_tested_with_a_fact_of_an_article_that_arms_are_trained_on(pa
     assert not trained & {item.fact for item in passages.fresh(2, 0, [])}
 
 
-def test_the_table_answers_a_right_call_with_the_fact(passages, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", "")
-    passages.write_tool(tmp_path / "tools")
-    settings = with_tools(Settings(), tmp_path / "tools")
+def test_the_table_answers_a_right_call_with_the_fact(passages, tools_folder):
+    passages.write_tool(tools_folder)
+    settings = with_tools(Settings(), tools_folder)
     right = passages.labelled()[0].right
     runner = get_tool("Articles").open(settings, lambda: pytest.fail("no model is asked"))
     assert runner.run([right.call.input])[0].results == (right.result,)

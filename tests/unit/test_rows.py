@@ -142,17 +142,16 @@ def with_calls(monkeypatch):
     monkeypatch.setattr(rows, "FEWEST_TEXTS", 8)
 
 
+@pytest.mark.usefixtures("tools_folder")
 def test_fewer_than_thirty_texts_train_nothing(tmp_path, tiny_gpt2_dir, monkeypatch):
-    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "before"))
     monkeypatch.setattr(rows, "annotated_texts", lambda _, texts: released(texts))
     with pytest.raises(NoResultError, match="expected 30 texts with a kept call, found 8 of 8"):
         run_rows(Settings(), str(tiny_gpt2_dir), PLAN, tmp_path / "seed-0")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("with_calls")
-def test_a_seed_of_a_tiny_model_has_an_answer_a_question(tmp_path, tiny_gpt2_dir, monkeypatch):
-    monkeypatch.setenv("TOOLFORMER_TOOLS_DIR", str(tmp_path / "before"))
+@pytest.mark.usefixtures("with_calls", "tools_folder")
+def test_a_seed_of_a_tiny_model_has_an_answer_a_question(tmp_path, tiny_gpt2_dir):
     run_rows(Settings(), str(tiny_gpt2_dir), PLAN, tmp_path / "seed-0")
     gathered = gather_rows(tmp_path, tmp_path / "answers")
     answers = RowAnswers.read(gathered.parent)

@@ -90,9 +90,9 @@ def annotation_form(
         file sets.
     """
     defaults: dict[str, Any] = {"model": settings.default_model}
-    if Path(settings.default_model).is_relative_to(
-        settings.state_dir / "models"
-    ):  # the demo's, which is small
+    # The demo's model, which is small, is in the state folder.
+    is_of_this_machine = Path(settings.default_model).is_relative_to(settings.state_dir / "models")
+    if is_of_this_machine:
         defaults["preset"] = ON_ONE_MACHINE
     names_of_file: list[str] = []
     if filled_in is not None:

@@ -5,6 +5,7 @@ replaces that file: a score of an earlier one is proved if the file still gives 
 does not. Nothing is left of a perplexity to compute it from.
 """
 
+import contextlib
 import hashlib
 import math
 import operator
@@ -39,12 +40,11 @@ def scores(auditing: Auditing, run_id: str, _: str) -> Page:
             page.unprovable += 1
             continue
         if row.inputs_uri is not None and row.inputs_uri not in files:
-            content, files[row.inputs_uri] = b"", None
-            try:
+            content = b""
+            files[row.inputs_uri] = None
+            with contextlib.suppress(ObjectNotFoundError, ValueError):  # no file, or not one of inputs
                 content = auditing.store.get(auditing.store.key_of(row.inputs_uri))
                 files[row.inputs_uri] = list(parsed_inputs(content))
-            except (ObjectNotFoundError, ValueError):  # there is no file, or it is no file of inputs
-                pass
             hashes[row.inputs_uri] = hashlib.sha256(content).hexdigest()
         _compare(
             page, row, files.get(row.inputs_uri), is_same_file=hashes.get(row.inputs_uri) == row.inputs_sha256

@@ -70,12 +70,14 @@ def as_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     types["position_char"] = pa.int64()
     columns: dict[str, list[Any]] = {}
     for name in COLUMNS:
-        columns[name] = [row[name] for row in rows]
-        if types[name] == pa.string():
-            columns[name] = [
-                None if value is None else str(value).encode("utf-8", "replace").decode()
-                for value in columns[name]
-            ]
+        is_text = types[name] == pa.string()
+        values = []
+        for row in rows:
+            value = row[name]
+            if is_text and value is not None:
+                value = str(value).encode("utf-8", "replace").decode()
+            values.append(value)
+        columns[name] = values
     table = pa.table(columns, schema=pa.schema(types.items()))
     written = io.BytesIO()
     pq.write_table(table, written)

@@ -140,16 +140,21 @@ class Killed(FolderParts):
         return is_put
 
 
+def work_until_killed(killed: Worker, folder: Path, puts: int, is_before: bool) -> None:
+    """Let a worker be killed before or after it has put so many files."""
+    parts = Killed(folder, puts, is_before)
+    killed.annotation.parts = parts
+    killed.annotation.claim = lambda part: parts.put(f"claims/{part}", b"killed")
+    with pytest.raises(StoppedError):
+        killed.work()
+
+
 @pytest.mark.parametrize("is_before", [True, False])
 @pytest.mark.parametrize("puts", range(0, 19, 3))
 def test_the_files_after_a_kill_at_any_file_are_those_of_an_undisturbed_worker(
     corpus, tmp_path, undisturbed, puts, is_before
 ):
-    killed = worker(corpus, tmp_path / "out")
-    killed.annotation.parts = killed_parts = Killed(tmp_path / "out", puts, is_before)
-    killed.annotation.claim = lambda part: killed_parts.put(f"claims/{part}", b"killed")
-    with pytest.raises(StoppedError):
-        killed.work()
+    work_until_killed(worker(corpus, tmp_path / "out"), tmp_path / "out", puts, is_before)
     worker(corpus, tmp_path / "out").work()
     assert files_of(tmp_path / "out") == undisturbed
 
@@ -507,11 +512,7 @@ def test_of_too_few_kept_calls_workers_have_all_texts(corpus, tmp_path):
 @pytest.mark.parametrize("is_before", [True, False])
 @pytest.mark.parametrize("puts", range(0, 12, 2))
 def test_a_kill_before_enough_calls_are_kept_changes_no_file(corpus, tmp_path, until_enough, puts, is_before):
-    killed = until_kept(corpus, tmp_path / "out")
-    killed.annotation.parts = killed_parts = Killed(tmp_path / "out", puts, is_before)
-    killed.annotation.claim = lambda part: killed_parts.put(f"claims/{part}", b"killed")
-    with pytest.raises(StoppedError):
-        killed.work()
+    work_until_killed(until_kept(corpus, tmp_path / "out"), tmp_path / "out", puts, is_before)
     until_kept(corpus, tmp_path / "out").work()
     assert final_files(tmp_path / "out") == until_enough
 

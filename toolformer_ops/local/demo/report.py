@@ -203,12 +203,11 @@ def first_sentence(after: str) -> str:
 
 def print_fresh_mountains(console: Console, written: FreshMountains) -> None:
     """Print what the models wrote of ten mountains that no text has."""
-    before, after = (
-        f"Before   {visible(written.sentence_before)}",
-        f"After    {visible(written.sentence_after)}",
-    )
+    before = f"Before   {visible(written.sentence_before)}"
+    after = f"After    {visible(written.sentence_after)}"
     if console.is_terminal:  # the model's call is longer than a line
-        before, after = cut(before, console.width), cut(after, 2 * console.width)
+        before = cut(before, console.width)
+        after = cut(after, 2 * console.width)
     say(console, before)
     say(console, after)
     mountains, changed = len(FRESH_MOUNTAINS), len(CHANGED_MOUNTAINS)

@@ -80,8 +80,11 @@ class PlaceboCounts:
 
     def __add__(self, other: "PlaceboCounts") -> "PlaceboCounts":
         """The counts of both, of different documents."""
-        documents, sampled = self.documents + other.documents, self.sampled + other.sampled
-        return PlaceboCounts(documents, sampled, self.scored + other.scored)
+        return PlaceboCounts(
+            documents=self.documents + other.documents,
+            sampled=self.sampled + other.sampled,
+            scored=self.scored + other.scored,
+        )
 
     def rate(self, sample_share: float) -> Rate:
         """The share of the kept calls that is kept by chance."""

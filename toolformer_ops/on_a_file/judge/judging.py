@@ -96,7 +96,7 @@ class Judging:
         """
         # 1. Which calls can be judged, of which tools, and why others cannot.
         self.counts.begins("reading the calls")
-        in_order: list[Row | bool] = []
+        in_order: list[Row | bool] = []  # the row of a refused call, or whether the call brought its result
         for number, proposal in enumerate(self._proposals()):
             self.counts.texts += 1
             placed = self._placed(number, proposal)
@@ -130,7 +130,8 @@ class Judging:
             yield _printed(text, result_is_given=item)
         # 3. The rate, which counts the calls of equal texts together.
         for name, rows in compared.items():
-            counts, counts.placebos = self.counts.tools[name], PlaceboCounts()
+            counts = self.counts.tools[name]
+            counts.placebos = PlaceboCounts()
             counts.placebos.add(rows)
             if not counts.placebos.documents:
                 counts.sample_share = None

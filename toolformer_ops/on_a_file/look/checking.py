@@ -26,8 +26,8 @@ from toolformer_ops.language_model.models.identity import (
     split_revision,
 )
 from toolformer_ops.on_a_file.annotate.annotator import models_of
-from toolformer_ops.on_a_file.annotate.near_duplicates import near_duplicates
 from toolformer_ops.on_a_file.look.estimation import KeptTexts, count_kept
+from toolformer_ops.on_a_file.look.near_duplicates import near_duplicates
 from toolformer_ops.records import Document
 from toolformer_ops.runs.choices import RunChoices
 from toolformer_ops.runs.models import require_endpoint

@@ -41,7 +41,7 @@ SUFFIXES = (*map("".join, itertools.product(KINDS, ("", *PACKED))), *PARQUETS)
 NAMED_FILES = 5
 """So many files that are passed over are named; of more the endings are counted."""
 MOST_LINE_BYTES = 10_000_000
-"""The longest line of a file; a longer one is refused, and not held in memory: no text is so long a book."""
+"""The longest line of a file. A longer one is refused and not held in memory; no book is so long."""
 DETAIL_CHARACTERS = 300
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PARQUET_MAGIC = b"PAR1"
